@@ -1,0 +1,29 @@
+"""Train Lean: training models that do not fit. What the notebooks import, loaded when first used."""
+
+from importlib import import_module
+
+_ROOMS = {
+    "reviews": ["load_reviews", "load_tokenizer", "batches", "dataset"],
+    "models": ["small_bert", "small_bert_config", "bert_large_config"],
+    "runs": ["CATEGORIES", "Run", "load_runs", "summary", "published_runs", "format_bytes"],
+    "meter": ["Meter", "measure"],
+    "predict": ["predict_run"],
+    "trace": ["record"],
+    "devices": ["start_devices", "stop_devices"],
+    "guesses": ["guess", "reveal"],
+    "feedback": ["check", "hint"],
+    "figures": ["plot_timeline", "plot_memory", "plot_front"],
+    "widgets": ["explorer", "player"],
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"trainlean has no {name!r}; it offers {', '.join(__all__)}")
+    return getattr(import_module(f"trainlean.{_HOME[name]}"), name)
+
+
+def __dir__():
+    return __all__
