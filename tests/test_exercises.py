@@ -1,0 +1,175 @@
+"""The engine that judges answers: tested on exercises made up here."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from trainlean.exercises import (
+    CRASHED,
+    NOT_ATTEMPTED,
+    RIGHT,
+    WRONG,
+    Exercise,
+    Mistake,
+    equal,
+    find_exercise,
+    first_difference,
+    judge,
+    pack,
+    same,
+    see,
+    unpack,
+)
+from trainlean.workspace import CourseError
+
+
+def draw(seed):
+    return np.random.default_rng(seed).integers(2, 100, size=5)
+
+
+def probe(answer, seed):
+    numbers = draw(seed)
+    return {"the sum": answer(numbers), "the numbers": numbers}
+
+
+def returns_nothing(numbers):
+    return None
+
+
+total = Exercise(
+    name="total",
+    points=2,
+    probe=probe,
+    oracle=lambda seed: {"the sum": int(draw(seed).sum()), "the numbers": draw(seed)},
+    truth="numpy's",
+    mistakes=(
+        Mistake("last number forgotten", lambda numbers: int(numbers[:-1].sum()), why="The last one counts too.", hint="Where does the slice end?"),
+        Mistake("nothing returned", returns_nothing, why="There is no return.", hint="What does a function without return give?"),
+        Mistake("divides by zero", lambda numbers: 1 // 0, why="Nothing is divided here.", hint="Why divide?"),
+    ),
+    hints=("What is a sum?", "Add them all."),
+    also_right=(lambda numbers: sum(int(number) for number in numbers),),
+)
+
+
+def test_right_in_two_ways():
+    for answer in (lambda numbers: int(numbers.sum()), *total.also_right):
+        verdict = judge(total, answer, seed=1)
+        assert (verdict.outcome, verdict.points, verdict.message) == (RIGHT, 2, "Right.")
+        assert str(verdict) == "total: right, 2 of 2 points"
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_each_mistake_by_name(number):
+    mistake = total.mistakes[number]
+    verdict = judge(total, mistake.answers[0], seed=1)
+    assert (verdict.outcome, verdict.points, verdict.mistake) == (WRONG, 0, mistake.name)
+    assert (verdict.why, verdict.hint) == (mistake.why, mistake.hint)
+
+
+def test_message_says_what_was_seen():
+    right = int(draw(1).sum())
+    verdict = judge(total, lambda numbers: right + 1, seed=1)
+    assert verdict.message == f"The sum is {right + 1}; numpy's is {right} (seed 1)."
+    assert verdict.mistake == ""
+    assert verdict.hint == "What is a sum?"
+
+
+def test_crash_keeps_the_learners_traceback_only():
+    def answer(numbers):
+        raise KeyError("lost")
+
+    verdict = judge(total, answer, seed=1)
+    assert verdict.outcome == CRASHED
+    assert verdict.message == "Your answer raised KeyError: 'lost'"
+    assert 'raise KeyError("lost")' in verdict.traceback
+    assert "trainlean/exercises.py" not in verdict.traceback
+
+
+def raises(error):
+    def answer(numbers):
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize("answer", [None, ..., raises(NotImplementedError())])
+def test_stub_is_not_attempted(answer):
+    assert judge(total, answer, seed=1).outcome == NOT_ATTEMPTED
+
+
+def test_a_librarys_not_implemented_is_a_crash():
+    assert judge(total, raises(NotImplementedError("no such kernel")), seed=1).outcome == CRASHED
+
+
+def test_print_is_kept_aside(capsys):
+    def answer(numbers):
+        print("looking at", len(numbers))
+        return 0
+
+    assert judge(total, answer, seed=1).printed == "looking at 5\n"
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_probing_leaves_randomness_as_it_was():
+    def answer(numbers):
+        torch.rand(3), random.random(), np.random.rand()
+        return 0
+
+    torch.manual_seed(0), random.seed(0), np.random.seed(0)
+    expected = torch.rand(1).item(), random.random(), np.random.rand()
+    torch.manual_seed(0), random.seed(0), np.random.seed(0)
+    judge(total, answer, seed=1)
+    assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected
+
+
+def test_equality_of_values():
+    assert equal(1, 1) and not equal(1, 2)
+    assert not equal(1, True)
+    assert equal(1.0, 1.00001) and not equal(1.0, 1.001)
+    assert equal(np.array([1.0, 1e-9]), np.array([1.0, 0.0]))
+    assert not equal(np.array([1.0]), np.array([1.0, 2.0]))
+    assert not equal(np.array([np.nan]), np.array([1.0]))
+    assert not equal(None, 0)
+
+
+@pytest.mark.parametrize(
+    ("got", "told"),
+    [
+        ({"a": np.ones(20) * 4}, "a is 4.00 times the truth"),
+        ({"a": np.zeros(20)}, "a is zero; the truth is not"),
+        ({"a": np.ones(3)}, "a has shape (3,); the truth has (20,)"),
+        ({"a": np.full(20, np.inf)}, "a is not finite"),
+        ({"a": np.arange(20) - 9.0}, "a points elsewhere than the truth: cosine 0.086, length 5.79 of it"),
+        ({}, "a is missing"),
+        ({"a": np.ones(20), "b": 1}, "b should not be there"),
+        ({"a": np.ones(20)}, None),
+    ],
+)
+def test_first_difference_in_words(got, told):
+    assert first_difference(got, {"a": np.ones(20)}, "the truth") == told
+
+
+def test_what_was_seen_survives_the_way_between_processes():
+    seen = see(total, lambda numbers: 7, seed=3)
+    arrived = unpack(pack(seen))
+    assert same(seen.observation, arrived.observation)
+    assert list(seen.observation) == list(arrived.observation)
+    assert arrived.attempted
+
+
+def test_unpacking_never_unpickles():
+    import io
+
+    file = io.BytesIO()
+    np.savez(file, head=np.array([object()], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        unpack(file.getvalue())
+
+
+def test_unknown_exercise_is_one_sentence():
+    with pytest.raises(CourseError, match="no exercise named 'nothing'; the exercises are .*train_accumulated"):
+        find_exercise("nothing")
