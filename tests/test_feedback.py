@@ -1,0 +1,109 @@
+"""What a learner sees: panels of check and hint, guesses beside measurements, progress."""
+
+import pytest
+
+from trainlean.exercises import find_exercise
+from trainlean.feedback import check, hint
+from trainlean.guesses import guess, reveal
+from trainlean.progress import show_progress
+from trainlean.workspace import CourseError, read_records
+
+
+@pytest.fixture(autouse=True)
+def own_work_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    things = []
+    for room in ("feedback", "guesses"):
+        monkeypatch.setattr(f"trainlean.{room}.display", things.append)
+    return things
+
+
+def answers(kind):
+    exercise = find_exercise("train_accumulated")
+    answer = exercise.also_right[0] if kind == "right" else next(m for m in exercise.mistakes if m.name == kind).answers[0]
+
+    def train_accumulated(*arguments):
+        return answer(*arguments)
+
+    return train_accumulated
+
+
+def test_check_shows_and_records(shown):
+    check(answers("right"), seed=1)
+    check(answers("loss not divided"), seed=1)
+    assert repr(shown[0]) == "train_accumulated: right, 3 of 3 points"
+    assert "4.00 times the large batch's" in repr(shown[1])
+    assert [record["outcome"] for record in read_records("progress")] == ["right", "wrong"]
+
+
+def test_panel_folds_what_is_long(shown):
+    check(answers("loss not divided"), seed=1)
+    html = shown[0]._repr_html_()
+    assert html.index("4.00 times") < html.index("Loss not divided") < html.index("<details>")
+
+
+def test_panel_escapes(shown):
+    def train_accumulated(*arguments):
+        raise ValueError("<script>")
+
+    check(train_accumulated)
+    assert "<script>" not in shown[0]._repr_html_()
+
+
+def test_nbgrader_needs_an_error(shown, monkeypatch):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    check(answers("right"), seed=1)
+    with pytest.raises(AssertionError, match="loss not divided"):
+        check(answers("loss not divided"), seed=1)
+
+
+def test_hints_go_on_step_by_step(shown):
+    for _ in range(5):
+        hint("train_accumulated")
+    texts = [repr(thing) for thing in shown]
+    assert texts[0].startswith("Hint 1 of 3") and texts[2].startswith("Hint 3 of 3")
+    assert texts[3] == texts[2]
+
+
+@pytest.mark.parametrize("arguments", [(), (1, 2), (3.5,)])
+def test_check_without_a_name_is_one_sentence(arguments):
+    with pytest.raises(CourseError, match="check"):
+        check(*arguments)
+
+
+def test_guess_beside_measurement(shown):
+    guess("peak", 40, "MiB")
+    reveal("peak", 50, "MiB")
+    assert repr(shown[-1]) == "peak: you guessed 40 MiB, measured 50 MiB (20% off)."
+    assert "guess" in shown[-1]._repr_html_() and "300px" in shown[-1]._repr_html_()
+
+
+def test_a_guess_after_the_answer_does_not_count(shown):
+    guess("peak", 40, "MiB")
+    reveal("peak", 50, "MiB")
+    guess("peak", 50, "MiB")
+    reveal("peak", 50, "MiB")
+    assert "you guessed 40" in repr(shown[-1])
+
+
+def test_no_guess(shown):
+    guess("peak", None, "MiB")
+    reveal("peak", 50, "MiB")
+    assert "put a number (in MiB) in place of None" in repr(shown[0])
+    assert repr(shown[1]) == "peak: measured 50 MiB; no guess was noted before."
+    with pytest.raises(CourseError, match="must be a number in MiB"):
+        guess("peak", "many", "MiB")
+
+
+def test_progress_counts_the_best(shown, capsys):
+    check(answers("right"), seed=1)
+    check(answers("loss not divided"), seed=1)
+    show_progress()
+    text = capsys.readouterr().out
+    assert "1 of" in text and "3 of" in text
+
+

@@ -1,0 +1,69 @@
+"""A number is guessed before it is measured, and the guess is shown beside the measurement."""
+
+from datetime import datetime, timezone
+
+from IPython.display import display
+
+from trainlean.workspace import CourseError, append_record, read_records
+
+
+class Comparison:
+    """A guess beside its measurement: two bars in a notebook, one sentence elsewhere."""
+
+    def __init__(self, text: str, bars: dict[str, float] | None = None, unit: str = ""):
+        self.text, self.bars, self.unit = text, bars or {}, unit
+
+    def __repr__(self):
+        return self.text
+
+    def _repr_html_(self):
+        largest = max([abs(value) for value in self.bars.values()], default=0) or 1
+        colours = {"guess": "#9ca3af", "measured": "#3b6ea8"}
+        rows = "".join(
+            f'<div style="display:flex;align-items:center;gap:8px;margin:2px 0"><span style="width:72px">{label}</span>'
+            f'<span style="background:{colours[label]};height:12px;width:{round(300 * abs(value) / largest)}px"></span>'
+            f"<span>{value:,.4g} {self.unit}</span></div>"
+            for label, value in self.bars.items()
+        )
+        style = "border-left:4px solid #3b6ea8;background:#fff;color:#1f2937;padding:8px 14px;max-width:720px"
+        return f'<div style="{style}"><div>{self.text}</div>{rows}</div>'
+
+
+def guess(name: str, value: float | None, unit: str) -> None:
+    """Keep a guess for later. `value` is a number in `unit`; None is no guess yet. After the answer was shown, the first guess stays."""
+    if value is None:
+        display(Comparison(f"No guess yet for {name}: put a number (in {unit}) in place of None and run this cell before the next one."))
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CourseError(f"The guess for {name} is {value!r}; it must be a number in {unit}.")
+    _, revealed = _history(name)
+    append_record("guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()})
+    seen = " The answer was shown before, so your first guess stays beside it." if revealed else ""
+    display(Comparison(f"Noted: {name}, {value:,.4g} {unit}.{seen}"))
+
+
+def reveal(name: str, value: float, unit: str) -> None:
+    """Show the measured `value` (in `unit`) beside the guess that was made before."""
+    guessed, _ = _history(name)
+    append_record("guesses", {"name": name, "kind": "reveal", "value": float(value), "unit": unit, "created": _now()})
+    if guessed is None:
+        display(Comparison(f"{name}: measured {value:,.4g} {unit}; no guess was noted before.", {"measured": value}, unit))
+        return
+    off = f"{abs(guessed - value) / abs(value):.0%} off" if value else "measured zero"
+    display(Comparison(f"{name}: you guessed {guessed:,.4g} {unit}, measured {value:,.4g} {unit} ({off}).", {"guess": guessed, "measured": value}, unit))
+
+
+def _history(name: str) -> tuple[float | None, bool]:
+    """The last guess made before the first reveal (else None), and whether the answer was revealed."""
+    guessed = None
+    for record in read_records("guesses"):
+        if record["name"] != name:
+            continue
+        if record["kind"] == "reveal":
+            return guessed, True
+        guessed = record["value"]
+    return guessed, False
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
