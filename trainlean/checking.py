@@ -1,0 +1,250 @@
+"""Check whole notebooks from outside: take out what each exercise needs, ask it in a process of its own, judge here."""
+
+import ast
+import contextlib
+import dis
+import io
+import json
+import linecache
+import multiprocessing
+import os
+import re
+import secrets
+import types
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, Exercise, Seen, Verdict, all_exercises, pack, see, unpack, verdict
+from trainlean.notebooks import read_notebook
+from trainlean.progress import record_verdict
+from trainlean.workspace import COURSE, CourseError
+
+SECONDS = 6  # for one exercise's questions
+SECONDS_WITH_DEVICES = 20  # its processes have to start first
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One top-level statement of a notebook: its code, where it stands, the names that it binds and those that it needs."""
+
+    cell: int
+    code: types.CodeType
+    binds: frozenset[str]
+    needs: frozenset[str]
+    defines: bool  # a function or class: only the last one of a name counts
+
+
+class Unreadable(Exception):
+    """A cell that Python cannot read; the message names the cell."""
+
+
+# ---------------------------------------------------------------- what a notebook says
+
+
+def statements(notebook) -> tuple[list[Statement], dict[int, str]]:
+    """The top-level statements of all code cells in order, and a sentence for each cell (by number) that Python cannot read.
+
+    Magics are passed over; the body of a `%%px` cell counts like any other, since it may define an exercise's function.
+    """
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    found, problems = [], {}
+    for number, cell in enumerate(notebook.cells, 1):
+        if cell.cell_type != "code":
+            continue
+        source = cell.source
+        if source.lstrip().startswith("%%"):
+            first, _, rest = source.lstrip().partition("\n")
+            if not first.startswith("%%px"):
+                continue
+            source = "\n" + rest  # keeps the line numbers
+        filename = f"<cell {number}>"
+        try:
+            source = TransformerManager().transform_cell(source)
+            tree = ast.parse(source, filename)
+        except SyntaxError as error:
+            problems[number] = f"cell {number} is not Python: {error.msg} in line {error.lineno}"
+            continue
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        found += [_statement(number, node, filename) for node in tree.body]
+    return found, problems
+
+
+def _statement(cell: int, node: ast.stmt, filename: str) -> Statement:
+    code = compile(ast.Module([node], type_ignores=[]), filename, "exec")
+    binds = {name for kind, name in _name_uses(code, inside=False) if kind == "STORE_NAME"}
+    needs = {name for kind, name in _name_uses(code, inside=True) if kind in ("LOAD_NAME", "LOAD_GLOBAL")}
+    defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return Statement(cell, code, frozenset(binds), frozenset(needs), defines)
+
+
+def _name_uses(code: types.CodeType, *, inside: bool):
+    for instruction in dis.get_instructions(code):
+        yield instruction.opname, instruction.argval
+    if inside:
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield from _name_uses(constant, inside=True)
+
+
+def needed_for(name: str, found: list[Statement]) -> list[Statement]:
+    """The statements on which `name` rests, in notebook order: so a lesson's measurements do not run, its definitions do."""
+    chosen, wanted, done = set(), [name], set()
+    while wanted:
+        current = wanted.pop()
+        if current in done:
+            continue
+        done.add(current)
+        binding = [index for index, statement in enumerate(found) if current in statement.binds or "*" in statement.binds]
+        definitions = [index for index in binding if found[index].defines]
+        if definitions and binding[-1] == definitions[-1]:
+            binding = binding[-1:]
+        for index in binding:
+            chosen.add(index)
+            wanted += found[index].needs
+    return [found[index] for index in sorted(chosen)]
+
+
+def run_statements(chosen: list[Statement]) -> dict:
+    """The names after running the statements in a fresh namespace; what they print is dropped."""
+    namespace = {"__name__": "__main__"}
+    for statement in chosen:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            exec(statement.code, namespace)
+    return namespace
+
+
+def answer_from(path: Path, name: str) -> object:
+    """The function or value that a notebook gives to an exercise."""
+    found, _ = statements(read_notebook(path))
+    return run_statements(needed_for(name, found))[name]
+
+
+# ---------------------------------------------------------------- asking, in a process of its own
+
+
+def check_notebook(path: Path, seed: int) -> list[Verdict]:
+    """A verdict for every exercise that belongs to the notebook. Raises CourseError when it cannot be read."""
+    notebook = read_notebook(path)
+    found, problems = statements(notebook)
+    exercises = belonging(path, notebook)
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda exercise: check_exercise(path, exercise, found, problems, seed), exercises))
+
+
+def belonging(path: Path, notebook) -> list[Exercise]:
+    """The exercises of a notebook: of the lessons that its cells are marked for; without marks, that its place or its words tell."""
+    exercises = all_exercises().values()
+    marks = {cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells}
+    words = {word for cell in notebook.cells if cell.cell_type == "code" for word in re.findall(r"\w+", cell.source)}
+    place = {path.resolve().with_suffix("").relative_to(COURSE / "lessons").as_posix()} if is_lesson(path) else set()
+    for lessons in ({e.notebook for e in exercises if e.name in marks}, place, {e.notebook for e in exercises if e.name in words}):
+        chosen = [exercise for exercise in exercises if exercise.notebook in lessons]
+        if chosen:
+            return chosen
+    raise CourseError(f"{path}: no exercise of this course is in it; check a notebook from lessons/.")
+
+
+def is_lesson(path: Path) -> bool:
+    """Whether this is one of the learner's own lessons, so that its outcomes count as progress."""
+    return Path(path).resolve().is_relative_to(COURSE / "lessons")
+
+
+def check_exercise(path: Path, exercise: Exercise, found: list[Statement], problems: dict[int, str], seed: int) -> Verdict:
+    """The verdict on one exercise of a notebook that was read."""
+
+    def without_probe(outcome, message):
+        return Verdict(exercise.name, exercise.notebook, outcome, 0, exercise.points, message, hint=exercise.hints[0])
+
+    chosen = needed_for(exercise.name, found)
+    if not any(exercise.name in statement.binds for statement in chosen):
+        if problems:
+            return without_probe(CRASHED, f"There is no readable {exercise.name}; {'; '.join(problems.values())}.")
+        return without_probe(NOT_ATTEMPTED, f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.")
+    seconds = SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
+    seen = ask_in_process(path, exercise.name, seed, seconds)
+    if isinstance(seen, str):
+        return without_probe(CRASHED, seen)
+    judged = verdict(exercise, seen, seed)
+    cells = sorted({statement.cell for statement in found if exercise.name in statement.binds})
+    if len(cells) > 1 and judged.outcome != NOT_ATTEMPTED:
+        note = f" {exercise.name} is defined in cells {', '.join(map(str, cells))}; the last one counts."
+        judged = Verdict(**{**vars(judged), "message": judged.message + note})
+    return judged
+
+
+def ask_in_process(path: Path, name: str, seed: int, seconds: float) -> Seen | str:
+    """What the probe saw of a notebook's answer, or a sentence why nothing was seen."""
+    context = _processes()
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer_questions, args=(str(path), name, seed, sender), daemon=False)
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            return f"{name} gave no answer within {seconds} s: does a loop in it never end?"
+        return unpack(receiver.recv_bytes())
+    except EOFError:
+        process.join(1)
+        return f"The process that ran {name} ended without an answer (exit status {process.exitcode})."
+    finally:
+        process.kill()
+        process.join()
+
+
+def _processes():
+    """Forked from a server that has only imported torch, where the system can; so a process costs milliseconds, not seconds."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "trainlean.checking"])
+    return context
+
+
+def _answer_questions(path: str, name: str, seed: int, sender) -> None:
+    """Runs in the process of its own: builds the answer, asks it, sends what was seen."""
+    import torch
+
+    torch.set_num_threads(1)
+    exercise = all_exercises()[name]
+    try:
+        answer = answer_from(Path(path), name)
+    except Exception as error:
+        seen = Seen({"raised": f"{type(error).__name__}: {error} (while its cell was run)"})
+        if type(error) is NotImplementedError and not str(error):
+            seen = Seen(attempted=False)
+    else:
+        seen = see(exercise, answer, seed)
+    sender.send_bytes(pack(seen))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def check_notebooks(paths: list[Path], as_json: bool = False, seed: int | None = None) -> int:
+    """Check notebooks and print the verdicts. Exit status 0 only when every exercise is right."""
+    from rich.console import Console
+    from rich.progress import track
+
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    rows = []
+    notebooks = track(paths, "Checking", console=Console(stderr=True), transient=True, disable=as_json or len(paths) < 2)
+    for path in notebooks:
+        try:
+            verdicts = check_notebook(Path(path), seed)
+        except CourseError as error:
+            rows.append({"notebook": str(path), "exercise": None, "outcome": CRASHED, "mistake": "", "message": str(error), "points": 0})
+            verdicts = []
+            if not as_json:
+                print(error)
+        for judged in verdicts:
+            message = " ".join(part for part in (judged.message, judged.why) if part)
+            rows.append({"notebook": str(path), "exercise": judged.exercise, "outcome": judged.outcome, "mistake": judged.mistake, "message": message, "points": judged.points})
+            if is_lesson(path):
+                record_verdict(judged)
+            if not as_json:
+                print(judged)
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    return 0 if rows and all(row["outcome"] == RIGHT for row in rows) else 1
