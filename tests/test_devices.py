@@ -1,0 +1,263 @@
+"""The devices: engines that stay, processes for one call, waits that end, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import nbclient
+import nbformat
+import psutil
+import pytest
+
+from trainlean import devices as rooms
+from trainlean.devices import DeviceError, run_on_devices, start_devices, stop_devices
+from trainlean.workspace import CourseError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left():
+    yield
+    stop_devices()
+    assert not children_of(os.getpid())
+
+
+@pytest.fixture
+def pair():
+    return start_devices(2, timeout=2)
+
+
+def children_of(pid):
+    """Living descendants that compute, without multiprocessing's own two servers."""
+    try:
+        family = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    alive = [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in alive if "multiprocessing" not in " ".join(process.cmdline())]
+
+
+def in_notebook(source, name="answer"):
+    """A function as a notebook defines it: in `__main__`, from no file."""
+    module = types.ModuleType("__main__")
+    exec(compile(source, "/tmp/ipykernel_1/2.py", "exec"), vars(module))
+    return vars(module)[name]
+
+
+SUM = in_notebook("""
+import torch
+import torch.distributed as dist
+SCALE = 10
+
+def answer(values):
+    mine = torch.tensor(values[dist.get_rank()]) * SCALE
+    dist.all_reduce(mine)
+    print("rank", dist.get_rank(), "of", dist.get_world_size())
+    return mine.item()
+""")
+
+
+def on_rank_1(code, then="    dist.barrier()"):
+    return in_notebook(f"import os, time\nimport torch\nimport torch.distributed as dist\ndef answer():\n    if dist.get_rank() == 1:\n        {code}\n{then}\n")
+
+
+# ---------------------------------------------------------------- processes for one call
+
+
+def test_a_call_on_fresh_processes_gives_results_and_prints_by_rank(capfd):
+    assert run_on_devices(SUM, [1, 2], fresh=True) == [30, 30]
+    assert run_on_devices(SUM, [1, 2, 3], n=3, fresh=True) == [60, 60, 60]
+    out, err = capfd.readouterr()
+    assert out == "rank 0: rank 0 of 2\nrank 1: rank 1 of 2\n" + "rank 0: rank 0 of 3\nrank 1: rank 1 of 3\nrank 2: rank 2 of 3\n"
+    assert err == ""
+    assert not children_of(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("code", "then", "says"),
+    [
+        ("raise ValueError('no')", "    dist.barrier()", "rank 1 raised ValueError: no in line 6; rank 0 waited in vain in barrier, line 7"),
+        ("return", "    dist.barrier()", "rank 1 never arrived: it has ended; rank 0 waited in vain in barrier, line 7"),
+        ("time.sleep(99)", "    dist.barrier()", "rank 1 never arrived: it is still busy in line 6; rank 0 waited in vain in barrier, line 7"),
+        ("return dist.barrier()", "    dist.all_reduce(torch.ones(1))", "the ranks are not in the same collective; rank 0 waited in vain in all_reduce, line 7"),
+        ("os._exit(1)", "    dist.barrier()", "rank 1 died"),
+        ("while True: pass", "    return 1", "rank 1 did not end in time: it is still busy in line 6"),
+    ],
+)
+def test_what_goes_wrong_on_a_rank_is_told_with_its_number(code, then, says):
+    with pytest.raises(DeviceError) as error:
+        run_on_devices(on_rank_1(code, then), timeout=2, fresh=True)
+    assert str(error.value).startswith(says)
+    assert not children_of(os.getpid())
+
+
+def test_an_answer_that_is_not_written_yet_stays_one():
+    with pytest.raises(NotImplementedError, match="rank 0 and rank 1 raised NotImplementedError"):
+        run_on_devices(in_notebook("def answer():\n    raise NotImplementedError()"), fresh=True)
+
+
+def test_a_result_that_cannot_be_sent_is_an_error_of_that_rank():
+    with pytest.raises(DeviceError, match="rank 0 and rank 1 raised TypeError: cannot pickle"):
+        run_on_devices(in_notebook("def answer():\n    import threading\n    return threading.Lock()"), fresh=True)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5])
+def test_a_count_that_makes_no_sense_gets_a_sentence(n):
+    for start in (start_devices, lambda n: run_on_devices(SUM, n=n)):
+        with pytest.raises(ValueError, match=r"needs a whole number of devices, 1 or more, not "):
+            start(n)
+
+
+def test_a_missing_ipyparallel_and_a_closed_loopback_get_a_sentence(monkeypatch):
+    stop_devices()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ipyparallel", None)
+        with pytest.raises(CourseError, match="pip install ipyparallel"):
+            start_devices(2)
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.create_server", lambda *_, **__: (_ for _ in ()).throw(OSError("not permitted")))
+        with pytest.raises(CourseError, match=r"cannot talk to each other .*not permitted.*trainlean doctor"):
+            start_devices(2)
+
+
+# ---------------------------------------------------------------- engines that stay
+
+
+def test_engines_stay_and_know_their_rank(pair, capsys):
+    engines = pair.run(os.getpid)
+    assert pair.pull("rank") == [0, 1] and pair.pull("world_size") == [2, 2]
+    pair.push(shared=[1, 2])
+    assert pair.pull("shared") == [[1, 2], [1, 2]]
+    assert start_devices(2, timeout=2) is pair
+    assert run_on_devices(os.getpid) == engines  # the running ones are used
+    assert not set(run_on_devices(os.getpid, n=1)) & set(engines)  # another number needs others
+    with pytest.raises(DeviceError, match="rank 0 and rank 1 raised NameError: no variable 'absent' here"):
+        pair.pull("absent")
+    assert pair.alive()
+    assert repr(pair) == "2 devices (gloo)"
+
+
+def test_a_call_leaves_the_variables_of_the_engines_alone(pair, capsys):
+    names = in_notebook("def answer():\n    import IPython\n    return [name for name in IPython.get_ipython().user_ns if name[:1] != '_']")
+    before = pair.run(names)
+    assert pair.run(SUM, [3, 4]) == [70, 70]
+    assert pair.run(names) == before
+    assert capsys.readouterr().out == "rank 0: rank 0 of 2\nrank 1: rank 1 of 2\n"
+
+
+def test_accelerate_and_ddp_use_the_group_that_is_there(pair):
+    seen = pair.run(
+        in_notebook("""
+def answer():
+    import torch
+    from accelerate import Accelerator
+    accelerator = Accelerator()
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+    model(torch.full((1, 1), float(accelerator.process_index))).backward()
+    gradient = next(model.parameters()).grad.item()
+    return accelerator.distributed_type, accelerator.num_processes, accelerator.process_index, torch.distributed.get_backend(), type(model).__name__, gradient
+""")
+    )
+    assert seen == [("MULTI_CPU", 2, rank, "gloo", "DistributedDataParallel", 0.5) for rank in (0, 1)]
+
+
+def test_a_rank_that_never_arrives_ends_the_call_and_start_devices_works_again(pair):
+    # DDP starts its all-reduce from C++: the learner's line is a backward.
+    absent = in_notebook("""
+def answer():
+    import torch
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    loss = model(torch.ones(1, 1)).sum()
+    if torch.distributed.get_rank() == 0:
+        loss.backward()
+""")
+    with pytest.raises(DeviceError) as error:
+        pair.run(absent)
+    assert str(error.value).startswith(
+        "rank 1 never arrived: it has ended, its last collective was broadcast; rank 0 waited in vain in all_reduce, line 7. The devices were stopped"
+    )
+    assert not children_of(os.getpid())
+    assert start_devices(2, timeout=2).pull("rank") == [0, 1]
+
+
+def test_a_dead_engine_is_named_and_replaced(pair):
+    with pytest.raises(DeviceError, match=r"^rank 1 died.*; rank 0 waited in vain.*The devices were stopped"):
+        pair.run(on_rank_1("os._exit(1)"))
+    assert not children_of(os.getpid())
+
+
+def test_no_process_outlives_a_kernel_that_is_killed():
+    code = "import time; from trainlean.devices import start_devices; start_devices(1); print('up', flush=True); time.sleep(99)"
+    kernel = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert kernel.stdout.readline() == b"up\n"
+    family = children_of(kernel.pid)
+    assert len(family) >= 3  # the guard, the controller and its parts, the engine
+    kernel.send_signal(signal.SIGKILL)
+    kernel.wait()
+    kernel.stdout.close()
+    _, alive = psutil.wait_procs(family, timeout=10)
+    for process in alive:
+        process.kill()
+    assert not alive
+
+
+# ---------------------------------------------------------------- %%px
+
+CELLS = [
+    "from trainlean.devices import start_devices\nstart_devices(2, timeout=2)",
+    "%%px\nimport time\nfor i in range(2):\n    time.sleep(0.02 * (1 - rank))\n    print('step', i)\nrank + 1",
+    "%%px\nimport torch, torch.distributed as dist\ntotal = torch.tensor(rank + 1.0)\ndist.all_reduce(total)\nprint('before\\rafter', total.item(), end='')",
+    "%%px\nimport warnings\nwarnings.warn('look')",
+    "%%px\nimport matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1))\nplt.plot([1])\nplt.show()",
+    "%%px\nprint(rank)\nif rank == 1:\n    raise ValueError('no')",
+    "%%px\nif rank == 0:\n    dist.barrier()",
+    "%px print(rank)",
+]
+
+
+def outputs(cell):
+    """What a cell showed, as nbval sees it: neighbouring text joined, pictures left out."""
+    joined = []
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            shown = [output.name, output.text]
+        elif output.output_type == "error":
+            shown = ["error", output.evalue]
+        else:
+            shown = ["data", output.data.get("text/plain")]
+        if joined and shown[0] == joined[-1][0] == "stdout":
+            joined[-1][1] += shown[1]
+        else:
+            joined.append(shown)
+    return joined
+
+
+def test_the_output_of_a_cell_has_one_form_and_nbval_agrees(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    for number in (5, 6, 7):
+        notebook.cells[number].metadata["tags"] = ["raises-exception"]
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    again = "The devices were stopped: call start_devices again, then run the cells that set up their variables."
+    assert [outputs(cell) for cell in notebook.cells] == [
+        [["data", "2 devices (gloo)"]],
+        [["stdout", "rank 0: step 0\nrank 0: step 1\nrank 0: 1\nrank 1: step 0\nrank 1: step 1\nrank 1: 2\n"]],
+        [["stdout", "rank 0: after 3.0\nrank 1: after 3.0\n"]],
+        [["stderr", "".join(f"rank {rank}: cell:3: UserWarning: look\nrank {rank}:   warnings.warn('look')\n" for rank in (0, 1))]],
+        [["stdout", "rank 0:\n"], ["data", "<Figure size 100x100 with 1 Axes>"], ["stdout", "rank 1:\n"], ["data", "<Figure size 100x100 with 1 Axes>"]],
+        [["stdout", "rank 0: 0\nrank 1: 1\n"], ["error", "rank 1 raised ValueError: no in line 4: `raise ValueError('no')`."]],
+        [["error", f"rank 1 never arrived: it has ended, its last collective was all_reduce; rank 0 waited in vain in barrier, line 3: `dist.barrier()`. {again}"]],
+        [["error", "No devices are running: call start_devices(2) first."]],
+    ]
+    nbformat.write(notebook, tmp_path / "px.ipynb")
+    nbval = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--rootdir", tmp_path, tmp_path / "px.ipynb"]
+    ended = subprocess.run(nbval, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_notes_are_of_the_learners_lines():
+    """A note names the line of the learner, not the one of a library that it called."""
+    frames = [rooms.traceback.FrameSummary(file, line, "f", line="code") for file, line in [("cell.py", 3), (time.__name__, 1)]]
+    frames.append(rooms.traceback.FrameSummary(os.__file__, 9, "g", line="library"))
+    assert rooms._place(frames[:1] + frames[2:]) == ["cell.py", 3, "code"]
