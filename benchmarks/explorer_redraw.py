@@ -1,0 +1,73 @@
+"""How long moving a control of the explorer and stepping the player take: median against the limit of 150 ms.
+
+Run: python benchmarks/explorer_redraw.py
+"""
+
+import statistics
+import time
+
+from trainlean.runs import CATEGORIES, Run
+from trainlean.trace import record
+from trainlean.widgets import FIXED_MEMORY, explorer, player
+
+LIMIT = 0.150
+
+
+def run(micro_batch: int, accumulation_steps: int, checkpointing: str) -> Run:
+    """A made-up run with a plausible shape: memory grows with the micro-batch, throughput levels off."""
+    kept, pace = (1.0, 1.0) if checkpointing == "off" else (0.3, 0.75)
+    peak = (8, 8, 16, 6 * micro_batch * kept, 2 + 0.2 * micro_batch)
+    speed = 360 * pace * (1 - 0.5 / micro_batch) - accumulation_steps
+    samples = micro_batch * accumulation_steps
+    settings = {"micro_batch": micro_batch, "accumulation_steps": accumulation_steps, "checkpointing": checkpointing}
+    sizes = {category: int(size * 2**20) for category, size in zip(CATEGORIES, peak, strict=True)}
+    return Run(f"{settings}", settings, sizes, (samples / speed,), samples)
+
+
+def loop(batches, k):
+    weight = 2.0
+    gradient = 0.0
+    for i, x in enumerate(batches):
+        gradient += x / k
+        if (i + 1) % k == 0:
+            weight -= 0.1 * gradient
+            gradient = 0.0
+    return weight
+
+
+def seconds(moves) -> list[float]:
+    """The seconds that each move takes, from the control's new value to the new PNG."""
+    taken = []
+    for move in moves:
+        start = time.perf_counter()
+        move()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def report(name: str, taken: list[float]) -> None:
+    median = statistics.median(taken)
+    share = median / LIMIT
+    print(f"{name:28} median {median * 1e3:6.1f} ms, slowest {max(taken) * 1e3:6.1f} ms, {share:5.2f} of the limit")
+
+
+def main() -> None:
+    grid = [run(m, a, c) for m in (1, 2, 4, 8, 16, 32) for a in (1, 2, 4, 8, 16) for c in ("off", "every layer")]
+    widget = explorer(grid, budget=150 * 2**20)
+
+    def turn(control, values):
+        return [lambda value=value: setattr(control, "value", value) for value in values]
+
+    batches = [1, 2, 4, 8, 16, 32] * 5
+    print(f"{len(grid)} runs, limit {LIMIT * 1e3:.0f} ms from a control's new value to the new picture")
+    report("micro-batch, fixed batch", seconds(turn(widget.controls["micro_batch"], batches)))
+    widget.mode.value = FIXED_MEMORY
+    report("micro-batch, fixed memory", seconds(turn(widget.controls["micro_batch"], batches)))
+    report("budget", seconds(turn(widget.budget, range(20, 50))))
+    watch = {"weight": lambda v: v["weight"], "gradient": lambda v: v["gradient"], "micro-batch": lambda v: v["i"]}
+    replay = player(record(loop, [1.0, 2.0, 0.5, 1.5] * 2, 4, watch=watch), step=1)
+    report("step of the player", seconds([lambda: replay.buttons["forward"].click()] * 30))
+
+
+if __name__ == "__main__":
+    main()

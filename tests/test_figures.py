@@ -1,0 +1,195 @@
+import io
+import random
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from trainlean import figures
+from trainlean.runs import CATEGORIES, Run
+
+MIB = 2**20
+
+
+def make_run(micro_batch, accumulation_steps=1, *, speed=100.0, size=None, origin="measured", **settings):
+    size = 40 + 10 * micro_batch if size is None else size
+    peak = dict(zip(CATEGORIES, (8 * MIB, 8 * MIB, 16 * MIB, (size - 34) * MIB, 2 * MIB)))
+    samples = micro_batch * accumulation_steps
+    settings = {"micro_batch": micro_batch, "accumulation_steps": accumulation_steps, "model": "small", **settings}
+    seconds = (samples / speed,) if speed else ()
+    name = f"{origin} {micro_batch}x{accumulation_steps}"
+    return Run(name=name, settings=settings, peak=peak, seconds=seconds, samples=samples, origin=origin)
+
+
+def pixels(picture):
+    return np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGB")).astype(int)
+
+
+def has_colour(image, colour, at_least=50, off=6):
+    wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return (abs(image - wanted).max(axis=-1) <= off).sum() >= at_least
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pareto_front_against_brute_force(seed):
+    generator = random.Random(seed)
+    # few different values, so that ties and twins are common
+    points = [(generator.randint(1, 6), generator.randint(1, 6)) for _ in range(generator.randint(0, 25))]
+    expected = {
+        i
+        for i, (speed, size) in enumerate(points)
+        if not any(s >= speed and m <= size and (s, m) != (speed, size) for s, m in points)
+    }
+    front = figures.pareto_front(points)
+    assert set(front) == expected and len(front) == len(expected)
+    assert [points[i][0] for i in front] == sorted(points[i][0] for i in front)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_placed_labels_overlap_nothing(seed):
+    generator = random.Random(seed)
+    points = [(generator.uniform(0, 400), generator.uniform(0, 250)) for _ in range(25)]
+    labels, box = ["16×1 ckpt"] * 25, (0, 0, 400, 250)
+    obstacles = [(0, 100, 400, 102)]
+    places = figures.place_labels(points, labels, box, 8.5, obstacles)
+    areas = [(x, y, x + 0.62 * 8.5 * 9, y + 1.1 * 8.5) for x, y in filter(None, places)]
+    assert len(areas) >= 10
+    for i, (left, bottom, right, top) in enumerate(areas):
+        assert left >= 0 and bottom >= 0 and right <= 400 and top <= 250
+        for other in areas[:i] + obstacles:
+            assert right <= other[0] or other[2] <= left or top <= other[1] or other[3] <= bottom
+        covered = [(x, y) for x, y in points if left < x < right and bottom < y < top]
+        assert not covered
+
+
+def test_spread_keeps_order_distance_and_limits():
+    assert figures.spread([1, 1.2, 5], 1, 0, 10) == [1, 2, 5]
+    assert figures.spread([9.5, 9.8], 1, 0, 10) == [9, 10]
+    assert figures.spread([], 1, 0, 10) == []
+
+
+def test_what_lies_above_the_budget_is_crossed_and_not_on_the_front():
+    runs = [make_run(1, speed=50), make_run(4, speed=80), make_run(16, speed=120), make_run(8, speed=40)]
+    axes = figures.Picture(6, 4, "").subplots()
+    plot = figures.FrontPlot(axes)
+    plot.frame(runs)
+    front = plot.draw(runs, budget=runs[1].peak_bytes)  # exactly the budget still fits
+    assert [run.settings["micro_batch"] for run in front] == [1, 4]
+    assert sorted(plot.crosses.get_xdata()) == [40, 120]
+    assert sorted(plot.points["measured", "fits"].get_xdata()) == [50, 80]
+    assert sorted(plot.points["measured", "out"].get_xdata()) == [40, 120]
+    assert "out of memory" in plot.budget_text.get_text()
+    front = plot.draw(runs)
+    assert [run.settings["micro_batch"] for run in front] == [1, 4, 16]
+    assert len(plot.crosses.get_xdata()) == 0
+
+
+def test_a_prediction_stands_at_the_speed_of_its_likest_timed_twin():
+    half = make_run(4, speed=20, origin="published", precision="fp16")
+    full = make_run(4, speed=9, origin="published", precision="fp32")
+    predicted = make_run(4, speed=None, origin="predicted", precision="fp32")
+    alone = make_run(2, speed=None, origin="predicted")
+    assert [speed for _, speed in figures.placed([half, full, predicted, alone])] == [20, 9, 9, None]
+
+
+def test_labels_fall_back_to_names_where_they_would_be_equal():
+    runs = [make_run(4, 2, checkpointing="every layer"), make_run(4, 1), make_run(4, 1, optimizer="adafactor")]
+    assert figures.FrontPlot.names(runs) == ["4×2 ckpt", "measured 4x1", "measured 4x1"]
+
+
+def timeline():
+    growing = [("forward", {"weights": 8 * MIB, "activations": i * MIB}) for i in range(30)]
+    shrinking = [
+        ("backward", {"weights": 8 * MIB, "gradients": 4 * MIB, "activations": (30 - i) * MIB}) for i in range(30)
+    ]
+    return growing + shrinking + [("optimizer step", {"weights": 8 * MIB, "optimizer state": 16 * MIB})] * 5
+
+
+PICTURES = {
+    "front": lambda: figures.plot_front([make_run(1, speed=60), make_run(4)], 70 * MIB),
+    "memory": lambda: figures.plot_memory([make_run(8), make_run(4, 2)]),
+    "timeline": lambda: figures.plot_timeline(timeline()),
+    "compare": lambda: figures.plot_compare(
+        {"PyTorch": [2.0, 1.0, 0.5], "Trainer": ([1, 3], [2.0, 0.7])}, title="Loss"
+    ),
+    "window": lambda: figures.plot_accumulation_window(4, 10),
+}
+TEXTS = {
+    "front": "memory against speed: 2 runs (2 measured); 1 fit into 70 MiB",
+    "memory": "peak memory by category: 2 runs (2 measured)",
+    "timeline": "memory over time: 65 moments in 3 phases",
+    "compare": "loss by step: PyTorch, Trainer",
+    "window": "accumulation: 10 micro-batches, an update after every 4, 3 updates",
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_picture_shows_something_and_has_a_fixed_text(name):
+    picture = PICTURES[name]()
+    image = pixels(picture)
+    assert (image.min(axis=-1) < 200).mean() > 0.01  # ink
+    assert (image == 255).all(axis=-1).mean() > 0.3  # on white
+    assert (image[:3] == 255).all() and (image[:, -3:] == 255).all()  # nothing is cut off at the edges
+    assert repr(picture) == str(picture) == TEXTS[name]
+    assert len(picture.png()) < 60_000
+    assert picture.png() == PICTURES[name]().png()
+
+
+def test_colours_of_the_categories_are_those_of_the_course():
+    assert tuple(figures.COLOURS) == CATEGORIES
+    for name in ("memory", "timeline"):
+        image = pixels(PICTURES[name]())
+        for category in ("weights", "gradients", "optimizer state", "activations"):
+            assert has_colour(image, figures.COLOURS[category]), (name, category)
+
+
+def test_a_run_that_is_not_divided_into_categories_is_drawn_too():
+    run = Run(name="published", settings={"micro_batch": 4}, peak={"whole device": 900 * MIB}, origin="published")
+    assert has_colour(pixels(figures.plot_memory([run])), figures.UNDIVIDED, at_least=1000)
+
+
+@pytest.mark.parametrize("draw", [figures.plot_memory, figures.plot_front, figures.plot_timeline, figures.plot_compare])
+def test_nothing_to_draw_is_no_error(draw):
+    assert draw({} if draw is figures.plot_compare else []).png()
+
+
+def test_window_refuses_nonsense():
+    with pytest.raises(ValueError, match="at least 1, not 0 and 4"):
+        figures.plot_accumulation_window(0, 4)
+
+
+def test_the_style_is_the_courses_own_and_stays_local():
+    expected = PICTURES["memory"]().png()
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "figure.facecolor": "black"}):
+        before = dict(matplotlib.rcParams)
+        assert PICTURES["memory"]().png() == expected
+        assert dict(matplotlib.rcParams) == before
+
+
+def test_a_notebook_shows_one_picture_and_the_fixed_text(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda bundle, **more: shown.append((bundle, more)))
+    PICTURES["window"]()._ipython_display_()
+    ((bundle, more),) = shown
+    assert bundle["text/plain"] == TEXTS["window"] and set(bundle) == {"image/png", "text/plain"}
+    assert more["raw"] is True
+    from matplotlib import pyplot
+
+    assert pyplot.get_fignums() == []
+
+
+def test_moving_artists_give_the_same_picture_as_drawing_everything():
+    runs = [make_run(1, speed=60), make_run(4)]
+    picture = figures.Picture(6, 4, "")
+    plot = figures.FrontPlot(picture.subplots())
+    plot.frame(runs)
+    for budget in (70 * MIB, 200 * MIB, 30 * MIB):  # what an earlier state has drawn must be gone
+        plot.draw(runs, budget=budget, chosen=runs[0])
+        moved = picture.png(plot.moving, "same")
+    for artist in plot.moving:
+        artist.set_animated(False)
+    difference = abs(np.asarray(Image.open(io.BytesIO(moved)).convert("RGB")).astype(int) - pixels(picture)).max(
+        axis=-1
+    )
+    assert (difference > 24).mean() < 0.002

@@ -1,0 +1,116 @@
+import json
+import sys
+
+import pytest
+import torch
+
+from trainlean.trace import MOST_FRAMES, Trace, record
+
+
+def loop(batches, k):
+    weight = 2.0
+    gradient = 0.0
+    for i, x in enumerate(batches):
+        gradient += x / k
+        if (i + 1) % k == 0:
+            weight -= gradient
+            gradient = 0.0
+    return weight
+
+
+WATCH = {"weight": lambda v: v["weight"], "gradient": lambda v: v["gradient"], "micro-batch": lambda v: v["i"]}
+
+
+def test_every_executed_line_in_order_with_the_values_after_it():
+    trace = record(loop, [1.0, 3.0], 2, watch=WATCH)
+    assert [frame.line for frame in trace.frames] == [2, 3, 4, 5, 6, 4, 5, 6, 7, 8, 4, 9]
+    assert [frame.values["weight"] for frame in trace.frames] == [2.0] * 8 + [0.0] * 4
+    gradients = [frame.values["gradient"] for frame in trace.frames]
+    assert gradients == [None, 0.0, 0.0, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0]
+    assert [frame.values["micro-batch"] for frame in trace.frames] == [None, None, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert trace.result == 0.0
+    assert trace.source.splitlines()[7 - 1].strip() == "weight -= gradient"
+
+
+def test_tensors_are_read_as_numbers_and_callees_are_not_recorded():
+    def inner(x):
+        y = x * 2
+        return y
+
+    def train():
+        weight = torch.tensor(1.5, requires_grad=True)
+        inner(weight).backward()
+        return weight
+
+    trace = record(train, watch={"gradient": lambda v: v["weight"].grad})
+    assert [frame.line for frame in trace.frames] == [2, 3, 4]
+    assert [frame.values["gradient"] for frame in trace.frames] == [None, 2.0, 2.0]
+    assert trace.source.startswith("def train():")  # a nested function is shown without its indentation
+
+
+def test_a_recursive_call_is_not_mixed_into_the_outer_one():
+    def down(n):
+        if n:
+            down(n - 1)
+        return n
+
+    assert [frame.line for frame in record(down, 2, watch={"n": lambda v: v["n"]}).frames] == [2, 3, 4]
+
+
+def test_a_function_from_a_notebook_cell():
+    shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell.instance()
+    try:
+        shell.run_cell(
+            "text = 'a cell of a notebook'\ndef in_cell(n):\n    total = 0\n    total += n\n    return total\n"
+        )
+        trace = record(shell.user_ns["in_cell"], 3, watch={"total": lambda v: v["total"]})
+    finally:
+        shell.clear_instance()
+    assert [(frame.line, frame.values["total"]) for frame in trace.frames] == [(2, 0), (3, 3), (4, 3)]
+    assert trace.source.splitlines()[2].strip() == "total += n"
+
+
+def test_the_tracer_is_gone_after_success_and_after_an_exception():
+    def fails():
+        x = 1
+        raise RuntimeError(f"in the loop, x={x}")
+
+    def before(frame, event, _):
+        return None
+
+    outside = sys.gettrace()
+    sys.settrace(before)
+    try:
+        with pytest.raises(RuntimeError, match="in the loop"):
+            record(fails, watch={"x": lambda v: v["x"]})
+        assert sys.gettrace() is before
+        record(loop, [1.0], 1, watch=WATCH)
+        assert sys.gettrace() is before
+    finally:
+        sys.settrace(outside)
+
+
+def test_a_watch_that_fails_otherwise_is_not_hidden():
+    with pytest.raises(ZeroDivisionError):
+        record(loop, [1.0], 1, watch={"bad": lambda v: 1 / 0})
+    assert sys.gettrace() is None or "record" not in repr(sys.gettrace())
+
+
+def test_clear_sentences():
+    with pytest.raises(ValueError, match="'weight' never gave a number.*KeyError: 'wieght'"):
+        record(loop, [1.0], 1, watch={"weight": lambda v: v["wieght"]})
+    with pytest.raises(ValueError, match="no Python source of <built-in function len>"):
+        record(len, [], watch={})
+    with pytest.raises(ValueError, match="record a run of a few updates"):
+        record(loop, [1.0] * MOST_FRAMES, 1, watch={})
+
+
+def test_json_and_back():
+    trace = record(loop, [1.0, 3.0], 2, watch=WATCH)
+    assert Trace.from_dict(json.loads(json.dumps(trace.to_dict()))) == trace
+
+    def gives_tensors():
+        return {"w": torch.ones(2), "optimizer": sys}
+
+    result = json.loads(json.dumps(record(gives_tensors, watch={}).to_dict()))["result"]
+    assert result["w"] == [1.0, 1.0] and "module 'sys'" in result["optimizer"]

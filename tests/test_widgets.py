@@ -1,0 +1,261 @@
+import base64
+import io
+
+import ipywidgets
+import numpy as np
+import pytest
+from PIL import Image
+from test_figures import MIB, has_colour, make_run
+
+from trainlean import figures
+from trainlean.runs import Run, save_run
+from trainlean.trace import record
+from trainlean.widgets import FIXED_MEMORY, explorer, newest, player
+
+
+def image_of(widget):
+    return np.asarray(Image.open(io.BytesIO(widget.image.value)).convert("RGB")).astype(int)
+
+
+@pytest.fixture
+def runs():
+    same_batch = [make_run(16 // k, k, speed=60 + 10 * (16 // k)) for k in (1, 2, 4, 8, 16)]
+    return same_batch + [make_run(1, 1, speed=50), make_run(4, 1, speed=95)]
+
+
+def test_starts_at_the_batch_that_most_runs_share(runs):
+    widget = explorer(runs, budget=90 * MIB)
+    assert widget.settings == {"micro_batch": 16, "accumulation_steps": 1, "checkpointing": "off"}
+    assert [run.settings["micro_batch"] for run in widget.compared_runs()] == [16, 8, 4, 2, 1]
+    assert repr(widget) == (
+        "Memory against speed: 7 runs (7 measured); chosen: micro-batch 16, accumulation steps 1; "
+        "fixed batch: 3 of 5 fit into 90 MiB"
+    )
+
+
+def test_every_control_changes_the_picture(runs):
+    widget = explorer([*runs, make_run(16, 1, speed=150, size=90, checkpointing="every layer")], budget=90 * MIB)
+    seen = {widget.image.value}
+
+    def changed():
+        new = widget.image.value not in seen
+        seen.add(widget.image.value)
+        return new
+
+    widget.controls["micro_batch"].value = 4
+    assert changed()
+    widget.controls["accumulation_steps"].value = 16
+    assert changed()
+    widget.mode.value = FIXED_MEMORY
+    assert changed()
+    widget.budget.value = 60
+    assert changed()
+    widget.controls["checkpointing"].value = "every layer"
+    assert changed()
+    before = widget.image.value
+    widget.controls["checkpointing"].value = "off"
+    widget.controls["checkpointing"].value = "every layer"
+    assert widget.image.value == before  # the picture depends on the state, not on the way there
+
+
+def test_at_a_fixed_batch_the_accumulation_steps_give_way(runs):
+    widget = explorer(runs)
+    for micro_batch, steps in ((8, 2), (2, 8), (1, 16), (16, 1)):
+        widget.controls["micro_batch"].value = micro_batch
+        assert widget.controls["accumulation_steps"].value == steps
+    widget.mode.value = FIXED_MEMORY
+    widget.controls["micro_batch"].value = 4
+    assert widget.controls["accumulation_steps"].value == 1
+
+
+def test_fixed_memory_names_the_fastest_that_fits_at_any_batch(runs):
+    widget = explorer(runs, budget=90 * MIB)
+    assert "the fastest of them is 4×4 with 100 samples/s" in widget.sentence.get_text()
+    widget.mode.value = FIXED_MEMORY
+    assert len(widget.compared_runs()) == 7
+    widget.budget.value = 50
+    assert "2 of 7 runs fit into 50 MiB; the fastest of them is 1×16 with 70 samples/s" in widget.sentence.get_text()
+
+
+def test_what_does_not_fit_is_marked(runs):
+    widget = explorer(runs, budget=90 * MIB)
+    assert sorted(widget.front.crosses.get_xdata()) == [140, 220]
+    assert has_colour(image_of(widget), figures.ALARM)
+    widget.budget.value = 500
+    assert len(widget.front.crosses.get_xdata()) == 0
+
+
+def test_a_point_without_a_run_says_so_and_shows_the_nearest(runs):
+    widget = explorer(runs)
+    widget.mode.value = FIXED_MEMORY
+    widget.controls["micro_batch"].value = 16
+    widget.controls["accumulation_steps"].value = 2
+    assert widget.chosen_run() is None
+    assert widget.nearest_run().settings["micro_batch"] == 16
+    assert widget.stack_title.get_text() == "16×2 was not run;\nnearest: 16×1, measured"
+    assert "(not run)" in repr(widget)
+
+
+def test_checkpointing_is_offered_once_a_run_has_it(runs):
+    assert explorer(runs).controls["checkpointing"].layout.display == "none"
+    assert "checkpointing" not in repr(explorer(runs))
+    widget = explorer([*runs, make_run(4, 1, checkpointing=True)])  # predictions write True
+    assert widget.controls["checkpointing"].layout.display is None
+    widget.mode.value = FIXED_MEMORY
+    widget.controls["micro_batch"].value = 4
+    widget.controls["checkpointing"].value = "every layer"
+    assert widget.chosen_run().settings["checkpointing"] is True
+
+
+def test_models_are_not_mixed(runs):
+    large = [make_run(4, 1, speed=9, size=14949, origin="published", model="large")]
+    widget = explorer(runs + large)
+    assert widget.model.layout.display is None and len(widget.shown_runs()) == 7
+    widget.model.value = "large"
+    assert widget.shown_runs() == large and widget.chosen_run() == large[0]
+    assert widget.budget.max > 14949
+    assert explorer(runs).model.layout.display == "none"
+
+
+def test_a_measured_run_comes_before_a_published_and_a_predicted_one():
+    trio = [make_run(4, 1, origin=origin) for origin in ("predicted", "published", "measured")]
+    assert explorer(trio).chosen_run().origin == "measured"
+    assert explorer(trio[:2]).chosen_run().origin == "published"
+
+
+def test_the_button_measures_the_chosen_point_and_adds_it(runs):
+    asked = []
+
+    def measure(**settings):
+        asked.append(settings)
+        assert widget.button.disabled and widget.progress.layout.visibility == "visible"
+        return make_run(settings["micro_batch"], settings["accumulation_steps"], speed=300, size=333)
+
+    widget = explorer(runs, measure=measure)
+    widget.mode.value = FIXED_MEMORY
+    widget.controls["micro_batch"].value = 32
+    widget.controls["accumulation_steps"].value = 2
+    before = widget.image.value
+    widget.button.click()
+    assert asked == [{"micro_batch": 32, "accumulation_steps": 2, "checkpointing": "off"}]
+    assert len(widget.runs) == 8 and widget.chosen_run().peak_bytes == 333 * MIB
+    assert widget.settings["micro_batch"] == 32 and widget.image.value != before
+    assert widget.progress.value == 1.0 and not widget.button.disabled
+    assert "32×2 measured" in widget.status.value
+    assert widget.front.axes.get_ylim()[1] > 333
+
+
+def test_the_first_run_can_be_measured_from_an_empty_explorer():
+    widget = explorer([], measure=lambda **settings: Run(name="first", peak={"weights": 5 * MIB}))
+    assert "0 runs" in repr(widget) and widget.image.value
+    widget.button.click()
+    assert widget.chosen_run().name == "first"  # its settings are filled in from the controls
+
+
+@pytest.mark.parametrize(
+    "measure, sentence",
+    [
+        (lambda **settings: 1 / 0, "16×1 could not be measured. ZeroDivisionError: division by zero"),
+        (lambda **settings: None, "16×1 could not be measured. measure() returned NoneType, not a Run."),
+    ],
+)
+def test_what_goes_wrong_becomes_a_sentence(runs, measure, sentence):
+    widget = explorer(runs, measure=measure)
+    widget.button.click()
+    assert sentence in widget.status.value
+    assert len(widget.runs) == 7 and not widget.button.disabled
+
+
+def test_without_a_function_there_is_no_button(runs):
+    def everything(widget):
+        return [widget, *(deeper for child in getattr(widget, "children", ()) for deeper in everything(child))]
+
+    assert not any(isinstance(part, ipywidgets.Button) for part in everything(explorer(runs)))
+    assert any(isinstance(part, ipywidgets.Button) for part in everything(explorer(runs, measure=print)))
+
+
+def test_saved_runs_are_the_default_and_the_latest_counts(tmp_path, monkeypatch, runs):
+    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+    for run in (runs[0], runs[1], make_run(16, 1, speed=1.0)):
+        save_run(run)
+    widget = explorer()
+    assert [round(run.samples_per_second) for run in widget.runs] == [1, 140]
+    assert newest([]) == []
+
+
+def loop(batches, k):
+    weight, gradient = 2.0, None
+    for i, x in enumerate(batches):
+        gradient = (gradient or 0.0) + x / k
+        if (i + 1) % k == 0:
+            weight -= 0.1 * gradient
+            gradient = None
+    return weight
+
+
+@pytest.fixture
+def trace():
+    watch = {"weight": lambda v: v["weight"], "gradient": lambda v: v["gradient"], "micro-batch": lambda v: v["i"]}
+    return record(loop, [1.0, -3.0, 2.0, 5.0], 2, watch=watch)
+
+
+def test_contributions_are_told_apart_by_micro_batch(trace):
+    parts = figures.contributions(trace.frames)
+    assert max(parts, key=len) == [(0, 0.5), (1, -1.5)]
+    assert [(2, 1.0), (3, 2.5)] in parts and parts[-1] == []
+    assert [trace.frames[i].line for i in figures.updates(trace.frames)] == [6, 6]
+
+
+def test_the_player_goes_forward_and_back(trace):
+    widget = player(trace, step=1)
+    last = len(trace.frames)
+    first = widget.image.value
+    widget.buttons["back"].click()
+    assert widget.slider.value == 1
+    for _ in range(5):
+        widget.buttons["forward"].click()
+    assert widget.slider.value == widget.play.value == 6 and widget.image.value != first
+    widget.buttons["last"].click()
+    assert widget.slider.value == last
+    widget.buttons["forward"].click()
+    assert widget.slider.value == last
+    widget.buttons["first"].click()
+    assert widget.slider.value == 1 and widget.image.value == first
+    widget.play.value = 3
+    assert widget.slider.value == 3
+
+
+def test_the_player_shows_line_gradient_and_weight_of_the_step(trace):
+    widget = player(trace)
+    plot, frame = widget.plot, trace.frames[widget.slider.value - 1]
+    assert trace.frames[widget.slider.value].line == 6  # it starts just before the first update
+    assert plot.highlight.get_y() == frame.line - 1
+    assert [bar.get_width() for bar in plot.bars] == [0.5, 1.5]
+    assert [bar.get_x() for bar in plot.bars] == [0.0, -1.5]
+    assert plot.gradient_title.get_text() == "gradient −1"
+    assert plot.weight_title.get_text() == "weight 2.00000, 0 of 2 updates"
+    widget.go(len(trace.frames))
+    assert plot.gradient_title.get_text() == "gradient none"
+    assert plot.weight_title.get_text() == "weight 1.75000, 2 of 2 updates"
+    assert repr(widget) == (
+        "Step-by-step player: 19 steps, 4 micro-batches, 2 updates; at step 19, line 8: return weight"
+    )
+
+
+def test_the_player_needs_a_step_and_no_particular_watch(trace):
+    with pytest.raises(ValueError, match="has no steps"):
+        player(type(trace)("def f(): ...", [], None))
+    other = player(record(loop, [1.0], 1, watch={"double": lambda v: 2 * v["x"]}))
+    assert "double 2" in other.plot.weight_title.get_text() or other.image.value
+
+
+@pytest.mark.parametrize("which", ["explorer", "player"])
+def test_the_saved_form_holds_view_picture_and_text_together(which, runs, trace):
+    widget = explorer(runs) if which == "explorer" else player(trace)
+    bundle = widget._repr_mimebundle_()
+    assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"}
+    assert base64.b64decode(bundle["image/png"]) == widget.image.value
+    assert bundle["text/plain"] == repr(widget)
+    assert 5_000 < len(widget.image.value) < 60_000
+    image = image_of(widget)
+    assert (image.min(axis=-1) < 200).mean() > 0.01 and (image == 255).all(axis=-1).mean() > 0.3

@@ -1,0 +1,450 @@
+"""The memory-against-speed explorer and the step-by-step player: ipywidgets around one matplotlib figure each."""
+
+import base64
+import contextvars
+import html
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import log2
+
+import ipywidgets as widgets
+from traitlets import link
+
+from . import figures
+from .figures import FrontPlot, Picture, StackPlot, TracePlot, count_text, effective_batch, mib, point_label
+from .runs import Run, load_runs
+from .trace import Trace
+
+MIB = figures.MIB
+FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
+
+
+@dataclass(frozen=True)
+class Control:
+    """A setting that the explorer offers: its name in `Run.settings`, its label, the usual value and further values."""
+
+    setting: str
+    label: str
+    usual: int | str
+    values: tuple = ()
+    always: bool = True  # False: only shown once a run has another value than the usual one
+
+    def of(self, run: Run):
+        """The value that a run has for this control."""
+        value = run.settings.get(self.setting, self.usual)
+        if isinstance(self.usual, str):
+            return {None: self.usual, False: self.usual, True: self.values[-1]}.get(value, value)
+        return value
+
+
+# What the explorer offers, in this order. Another setting joins by another line here.
+CONTROLS = (
+    Control("micro_batch", "micro-batch", 1, (1, 2, 4, 8, 16, 32)),
+    Control("accumulation_steps", "accumulation steps", 1, (1, 2, 4, 8, 16)),
+    Control("checkpointing", "checkpointing", "off", ("off", "every layer"), always=False),
+)
+
+
+class _Shown(widgets.VBox):
+    """A widget that is saved as a picture and a fixed text too, so that a page without a kernel still shows it."""
+
+    def _repr_mimebundle_(self, **kwargs) -> dict:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return {**bundle, "image/png": base64.b64encode(self.image.value).decode(), "text/plain": repr(self)}
+
+
+def _image(picture: Picture) -> widgets.Image:
+    """The place of a picture in a widget: as wide as the figure says, whatever its resolution."""
+    layout = widgets.Layout(
+        width=f"{96 * picture.get_figwidth():.0f}px", max_width="100%", height="auto", border="1px solid #D0D4DA"
+    )
+    return widgets.Image(format="png", layout=layout)
+
+
+class Explorer(_Shown):
+    """Memory against speed of many runs; `explorer()` makes one."""
+
+    def __init__(self, runs: Sequence[Run], measure: Callable[..., Run] | None = None, budget: float | None = None):
+        self.runs, self.measure = newest(runs), measure
+        self._quiet = True
+        self._make_controls()
+        self._make_picture()
+        self.image = _image(self.picture)
+        super().__init__([self._controls_box, self.image])
+        self._start()
+        self._quiet = False
+        self._reframe(budget)
+
+    # Building
+
+    def _make_controls(self):
+        # Every widget has a layout of its own, because controls are hidden one by one.
+        labels, wide = {"description_width": "130px"}, lambda: widgets.Layout(width="450px")
+        toggles = {**labels, "button_width": "105px"}
+        self.model = widgets.Dropdown(description="model", style=labels, layout=wide())
+        self.controls = {}
+        for control in CONTROLS:
+            start = {"options": [control.usual], "value": control.usual, "description": control.label}
+            if isinstance(control.usual, str):
+                self.controls[control.setting] = widgets.ToggleButtons(**start, style=toggles, layout=wide())
+            else:
+                self.controls[control.setting] = widgets.SelectionSlider(**start, style=labels, layout=wide())
+        self.mode = widgets.ToggleButtons(
+            options=[FIXED_BATCH, FIXED_MEMORY],
+            description="compare at",
+            tooltips=["Runs with the same effective batch", "The best throughput that fits the budget, at any batch"],
+            style=toggles,
+            layout=wide(),
+        )
+        self.budget = widgets.FloatSlider(
+            description="budget (MiB)", readout_format=",.0f", style=labels, layout=wide()
+        )
+        self.button = widgets.Button(
+            description="measure this point", icon="play", layout=widgets.Layout(width="180px")
+        )
+        self.button.on_click(lambda _: self.measure_point())
+        self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="180px", visibility="hidden"))
+        self.status = widgets.HTML()
+        self._update_options()
+        for setting, widget in self.controls.items():
+            widget.observe(lambda change, setting=setting: self._on_control(setting, change), "value")
+        self.model.observe(lambda _: self._on_model(), "value")
+        self.mode.observe(lambda _: self.redraw(), "value")
+        self.budget.observe(lambda _: self.redraw(), "value")
+        measuring = widgets.HBox([self.button, self.progress] if self.measure else [])
+        column = widgets.Layout(width="470px")
+        self._controls_box = widgets.HBox(
+            [
+                widgets.VBox([self.model, *self.controls.values()], layout=column),
+                widgets.VBox([self.mode, self.budget, measuring, self.status], layout=column),
+            ],
+            layout=widgets.Layout(flex_flow="row wrap", align_items="flex-start"),
+        )
+
+    def _make_picture(self):
+        with figures.course_style():
+            self.picture = Picture(10, 4.7, "")
+            grid = {
+                "width_ratios": (2.35, 1),
+                "left": 0.09,
+                "right": 0.995,
+                "bottom": 0.125,
+                "top": 0.8,
+                "wspace": 0.04,
+            }
+            left, right = self.picture.subplots(1, 2, sharey=True, gridspec_kw=grid)
+            self.front, self.stack = FrontPlot(left), StackPlot(right)
+            self.title = self.picture.text(0.02, 0.955, "Memory against speed", weight="bold", size=12, va="center")
+            self.sentence = self.picture.text(0.02, 0.893, "", size=9.5, va="center", color=figures.SOFT)
+            self.stack_title = right.text(
+                0.04, 1.04, "", transform=right.transAxes, size=9.5, va="bottom", color=figures.LINES[0]
+            )
+
+    def _update_options(self):
+        """Offer every value that a run has, and the usual ones as well where they could be measured."""
+        models = list(dict.fromkeys(run.settings.get("model") for run in self.runs))
+        was = self.model.value
+        self.model.options = [(str(model or "unnamed model"), model) for model in models or [None]]
+        self.model.value = was if was in models or not models else models[0]
+        self.model.layout.display = None if len(models) > 1 else "none"
+        for control in CONTROLS:
+            widget, values = self.controls[control.setting], {control.of(run) for run in self.runs}
+            differs = any(value != control.usual for value in values)
+            more = control.values if self.measure or not values or isinstance(control.usual, str) else ()
+            options = [v for v in control.values if v in more or v in values] + sorted(
+                (values - set(control.values)), key=str
+            )
+            options = sorted(options) if not isinstance(control.usual, str) else options
+            was = widget.value
+            widget.options = options
+            widget.value = was if was in options else options[0]
+            widget.layout.display = None if control.always or differs else "none"
+
+    def _start(self):
+        """Begin at the effective batch that most runs share, with the first of its runs; at fixed memory where none is shared."""
+        runs = self.shown_runs()
+        if runs:
+            batches = Counter(effective_batch(run.settings) for run in runs)
+            common = max(batches, key=lambda batch: (batches[batch], batch or 0))
+            self.mode.value = FIXED_BATCH if batches[common] > 1 or len(runs) == 1 else FIXED_MEMORY
+            self.choose(next(run for run in runs if effective_batch(run.settings) == common))
+
+    # State
+
+    @property
+    def settings(self) -> dict:
+        """The chosen point: a value for each control."""
+        return {setting: widget.value for setting, widget in self.controls.items()}
+
+    def shown_runs(self) -> list[Run]:
+        """The runs of the chosen model; runs of different models are not compared."""
+        return [run for run in self.runs if run.settings.get("model") == self.model.value]
+
+    def compared_runs(self) -> list[Run]:
+        """The runs that are compared: those of the chosen effective batch, or all of them at fixed memory."""
+        batch = effective_batch(self.settings)
+        if self.mode.value == FIXED_MEMORY:
+            return self.shown_runs()
+        return [run for run in self.shown_runs() if effective_batch(run.settings) == batch]
+
+    def chosen_run(self) -> Run | None:
+        """The run of the chosen point, or None: a measured one before a published one before a predicted one."""
+        runs = [run for run in self.shown_runs() if self._distance(run) == 0]
+        order = {"measured": 0, "published": 1, "predicted": 2}
+        return min(runs, key=lambda run: order[run.origin], default=None)
+
+    def nearest_run(self) -> Run | None:
+        """The run nearest to the chosen point, in doublings of each setting."""
+        return min(self.shown_runs(), key=self._distance, default=None)
+
+    def fitting(self, runs: Sequence[Run]) -> list[Run]:
+        """Those of the runs that fit into the budget."""
+        return [run for run in runs if run.peak_bytes <= self.budget.value * MIB]
+
+    def choose(self, run: Run):
+        """Set the controls to the point of a run."""
+        quiet, self._quiet = self._quiet, True
+        for control in CONTROLS:
+            self.controls[control.setting].value = control.of(run)
+        self._quiet = quiet
+        self.redraw()
+
+    def _distance(self, run: Run) -> float:
+        distance = 0.0
+        for control in CONTROLS:
+            wanted, has = self.controls[control.setting].value, control.of(run)
+            numbers = isinstance(wanted, (int, float)) and isinstance(has, (int, float))
+            distance += abs(log2(wanted) - log2(has)) if numbers else 1.5 * (wanted != has)
+        return distance
+
+    def _on_control(self, setting, change):
+        if self._quiet:
+            return
+        if setting == "micro_batch" and self.mode.value == FIXED_BATCH:
+            # At a fixed batch the accumulation steps give way, so that moving the slider walks along one comparison.
+            steps = self.controls["accumulation_steps"]
+            wanted = change["old"] * steps.value / change["new"]
+            self._quiet = True
+            steps.value = min(steps.options, key=lambda value: abs(log2(value) - log2(wanted)))
+            self._quiet = False
+        self.redraw()
+
+    def _on_model(self):
+        if self._quiet:
+            return
+        self._quiet = True
+        self._start()
+        self._quiet = False
+        self._reframe()
+
+    # Drawing
+
+    def _reframe(self, budget: float | None = None):
+        """Fit limits and budget slider to the runs of the model; redraw."""
+        top = max([run.peak_bytes for run in self.shown_runs()], default=100 * MIB) / MIB
+        step = 10.0 ** max(-1, len(str(int(top))) - 3)
+        self._quiet = True
+        self.budget.min, self.budget.max, self.budget.step = 0, max(1.15 * top, (budget or 0) / MIB), step
+        self.budget.value = round(0.75 * top / step) * step if budget is None else budget / MIB
+        self._quiet = False
+        self._limits()
+        self.redraw()
+
+    def _limits(self):
+        with figures.course_style():
+            self.front.frame(self.shown_runs(), None)
+            figures.origin_key(self.front.axes, self.shown_runs())
+
+    def redraw(self):
+        """Draw the picture for the present state of the controls."""
+        if self._quiet:
+            return
+        with figures.course_style():
+            compared, shown = self.compared_runs(), self.shown_runs()
+            run = self.chosen_run()
+            stand_in = run or self.nearest_run()
+            others = [other for other in shown if other not in compared]
+            self.front.draw(compared, budget=self.budget.value * MIB if shown else None, others=others, chosen=stand_in)
+            self.stack.draw(stand_in, faded=run is None)
+            self.sentence.set_text(self._sentence(compared))
+            self.stack_title.set_text(self._chosen_words(run, stand_in))
+            limits = (*self.front.axes.get_xlim(), *self.front.axes.get_ylim(), *{run.origin for run in shown})
+            moving = [*self.front.moving, *self.stack.moving, self.sentence, self.stack_title]
+            self.image.value = self.picture.png(moving, limits)
+
+    def _name(self, run: Run) -> str:
+        """What the picture calls the run."""
+        shown = self.shown_runs()
+        return FrontPlot.names(shown)[shown.index(run)]
+
+    def _sentence(self, compared) -> str:
+        batch = f"effective batch {effective_batch(self.settings)}" if self.mode.value == FIXED_BATCH else "any batch"
+        if not compared:
+            return f"{self.mode.value}, {batch}: no run yet.".capitalize()
+        fit = self.fitting(compared)
+        words = (
+            f"{self.mode.value}, {batch}: {len(fit)} of {len(compared)} runs fit into {mib(self.budget.value * MIB)}"
+        )
+        timed = [run for run in fit if run.samples_per_second]
+        if timed:
+            best = max(timed, key=lambda run: run.samples_per_second)
+            words += f"; the fastest of them is {self._name(best)} with {best.samples_per_second:,.3g} samples/s"
+        return words[0].upper() + words[1:] + "."
+
+    def _chosen_words(self, run, stand_in) -> str:
+        point = point_label(Run(name="", settings=self.settings))
+        if run is not None:
+            return f"{self._name(run)}, {run.origin}"
+        return f"{point} was not run" + (f";\nnearest: {self._name(stand_in)}, {stand_in.origin}" if stand_in else "")
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(
+            f"{c.label} {self.settings[c.setting]}"
+            for c in CONTROLS
+            if self.controls[c.setting].layout.display != "none"
+        )
+        compared, budget = self.compared_runs(), mib(self.budget.value * MIB)
+        state = "" if self.chosen_run() else " (not run)"
+        return (
+            f"Memory against speed: {count_text(self.runs)}; chosen: {chosen}{state}; "
+            f"{self.mode.value}: {len(self.fitting(compared))} of {len(compared)} fit into {budget}"
+        )
+
+    # Measuring
+
+    def measure_point(self):
+        """Measure the chosen point with the given function and add it; what goes wrong becomes a sentence."""
+        settings, point = self.settings, point_label(Run(name="", settings=self.settings))
+        nearest = self.nearest_run()
+        expected = nearest.median_seconds * (len(nearest.seconds) + 2) if nearest and nearest.seconds else 10.0
+        self.button.disabled, self.progress.layout.visibility, self.progress.value = True, "visible", 0.0
+        self.progress.bar_style = "info"
+        self.status.value = f"Measuring {point}."
+        done = threading.Event()
+        # The thread carries this call's context, so that its messages reach the same output.
+        ticker = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._tick, done, expected, point), daemon=True
+        )
+        ticker.start()
+        try:
+            run, problem = self.measure(**settings), None
+            if not isinstance(run, Run):
+                problem = f"measure() returned {type(run).__name__}, not a Run."
+        except (Exception, KeyboardInterrupt) as error:
+            first = (
+                str(error).strip().splitlines()
+                or ["interrupted" if isinstance(error, KeyboardInterrupt) else "no message"]
+            )[0]
+            problem = f"{type(error).__name__}: {first}"
+        finally:
+            done.set()
+            ticker.join()
+            self.button.disabled = False
+        if problem:
+            self.progress.bar_style = "danger"
+            self.status.value = html.escape(f"{point} could not be measured. {problem}")
+            return
+        self.progress.value, self.progress.bar_style = 1.0, "success"
+        self.status.value = f"{point} measured."
+        self.add(replace(run, settings={"model": self.model.value, **settings, **run.settings}))
+
+    def _tick(self, done, expected, point):
+        start = time.monotonic()
+        while not done.wait(0.2):
+            spent = time.monotonic() - start
+            self.progress.value = min(0.95, spent / expected)
+            self.status.value = f"Measuring {point}: {spent:.0f} s of about {max(expected, 1):.0f} s."
+
+    def add(self, run: Run):
+        """Add a run to the picture and choose it."""
+        self.runs = newest([*self.runs, run])
+        self._quiet = True
+        self._update_options()
+        self.model.value = run.settings.get("model")
+        self.budget.max = max(self.budget.max, 1.15 * run.peak_bytes / MIB)
+        self.choose(run)
+        self._quiet = False
+        self._limits()
+        self.redraw()
+
+
+def newest(runs: Sequence[Run]) -> list[Run]:
+    """The runs without those that were made again later: same name, origin and settings."""
+    latest = {(run.name, run.origin, repr(sorted(run.settings.items()))): run for run in runs}
+    return list(latest.values())
+
+
+def explorer(
+    runs: Sequence[Run] | None = None, measure: Callable[..., Run] | None = None, budget: float | None = None
+) -> Explorer:
+    """The memory-against-speed explorer: a point per run, a budget, the Pareto front, memory by category of one point.
+
+    `runs`: measured, predicted and published ones together; without them the saved runs (`load_runs()`).
+    `measure(micro_batch=..., accumulation_steps=..., checkpointing=...)` makes a `Run` for the button; without it
+    there is no button. `budget` in bytes; without it three quarters of the largest peak.
+    """
+    return Explorer(load_runs() if runs is None else runs, measure, budget)
+
+
+class Player(_Shown):
+    """Steps through a recorded trace; `player()` makes one."""
+
+    def __init__(self, trace: Trace, step: int | None = None):
+        self.trace, self.plot = trace, TracePlot(trace)
+        last = len(trace.frames)
+        self.slider = widgets.IntSlider(
+            min=1,
+            max=last,
+            value=step or self._telling_step(),
+            description="step",
+            layout=widgets.Layout(width="420px"),
+        )
+        self.play = widgets.Play(min=1, max=last, value=self.slider.value, interval=700)
+        link((self.play, "value"), (self.slider, "value"))
+        self.buttons = {}
+        moves = {"first": ("fast-backward", lambda at: 1), "back": ("step-backward", lambda at: at - 1),
+                 "forward": ("step-forward", lambda at: at + 1), "last": ("fast-forward", lambda at: last)}  # fmt: skip
+        for name, (icon, move) in moves.items():
+            button = widgets.Button(icon=icon, tooltip=name, layout=widgets.Layout(width="42px"))
+            button.on_click(lambda _, move=move: self.go(move(self.slider.value)))
+            self.buttons[name] = button
+        self.slider.observe(lambda _: self.redraw(), "value")
+        self.image = _image(self.plot.picture)
+        super().__init__([widgets.HBox([*self.buttons.values(), self.play, self.slider]), self.image])
+        self.redraw()
+
+    def _telling_step(self) -> int:
+        """The last step before the first update: the one at which a picture without buttons says most."""
+        return max(1, self.plot.updates[0]) if self.plot.updates else len(self.trace.frames)
+
+    def go(self, step: int):
+        """Go to a step, counted from 1; beyond the ends it stays at the end."""
+        self.slider.value = min(max(step, 1), self.slider.max)
+
+    def redraw(self):
+        """Draw the present step."""
+        with figures.course_style():
+            self.plot.show(self.slider.value - 1)
+            self.image.value = self.plot.picture.png(self.plot.moving)
+
+    def __repr__(self) -> str:
+        frame = self.trace.frames[self.slider.value - 1]
+        line = self.trace.source.splitlines()[frame.line - 1].strip()
+        counts = f"{len(self.plot.batches)} micro-batches, {len(self.plot.updates)} updates"
+        return (
+            f"Step-by-step player: {len(self.trace.frames)} steps, {counts}; "
+            f"at step {self.slider.value}, line {frame.line}: {line}"
+        )
+
+
+def player(trace: Trace, step: int | None = None) -> Player:
+    """The step-by-step player of a recorded trace; it knows the watched names weight, gradient and micro-batch.
+
+    `step` (from 1) is where it starts; without it the last step before the first update. ValueError for an empty trace.
+    """
+    if not trace.frames:
+        raise ValueError("This trace has no steps: record() a function that executes at least one line.")
+    return Player(trace, step)
