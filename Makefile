@@ -1,0 +1,38 @@
+# make lab: open the course. make test: everything the course promises, tested.
+# Another Python: make lab PYTHON=/path/to/python3.12
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo "$$p" && exit; done; echo python3)
+BIN = .venv/bin
+READY = .venv/.ready
+NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-startup-timeout=120 --nbval-sanitize-with=tests/nbval.cfg
+
+.PHONY: lab test build doctor clean
+
+lab: $(READY)
+	@$(BIN)/python -m trainlean.cli lab
+
+test: $(READY)
+	$(BIN)/python -m trainlean.cli build --check
+	$(BIN)/python -m pytest tests exercises_tests
+	$(BIN)/python -m pytest $(NBVAL) solutions
+
+build: $(READY)
+	@$(BIN)/python -m trainlean.cli build
+
+doctor: $(READY)
+	@$(BIN)/python -m trainlean.cli doctor
+
+# The stamp is as old as the last set-up; new pins make a new set-up.
+$(READY): pyproject.toml requirements.lock
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
+		echo "Train Lean needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $$("$(PYTHON)" --version 2>/dev/null || echo not there); install one, or name it: make lab PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "$(PYTHON) lacks its venv module; install it (Debian and Ubuntu: sudo apt install python3-venv), or name another Python: make lab PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(BIN)/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || "$(PYTHON)" -m venv --clear .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock -e ".[test]"
+	@$(BIN)/python -c 'from trainlean.doctor import register_kernel; register_kernel()'
+	@touch $(READY)
+
+clean:
+	rm -rf .venv build trainlean.egg-info

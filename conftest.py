@@ -1,0 +1,48 @@
+"""What all tests share: records go to a temporary folder, and nbval runs each notebook as the build does."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from nbval.plugin import IPyNbFile
+
+from trainlean.building import end_processes, kernel_processes, notebook_environment
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path, monkeypatch) -> Path:
+    """The work folder of this test, so that no test writes among the learner's records."""
+    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path / "work"))
+    return tmp_path / "work"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item):
+    """nbval starts a notebook's kernel in the set-up of its first cell; the kernel inherits the build's environment."""
+    notebook = item.parent
+    if not isinstance(notebook, IPyNbFile) or notebook.kernel is not None:
+        return (yield)
+    scratch = tempfile.TemporaryDirectory(prefix="trainlean-", ignore_cleanup_errors=True)
+    before = dict(os.environ)
+    os.environ.update(notebook_environment(Path(scratch.name)))
+    try:
+        result = yield
+    except BaseException:
+        scratch.cleanup()
+        raise
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    notebook.addfinalizer(lambda: _end(notebook, scratch))
+    return result
+
+
+def _end(notebook: IPyNbFile, scratch: tempfile.TemporaryDirectory) -> None:
+    """Let the kernel stop by itself (nbval would kill it, and its engines would live on), then end what is left."""
+    if notebook.kernel is not None and notebook.kernel.is_alive():
+        processes = kernel_processes(notebook.kernel.km)
+        notebook.kernel.kc.stop_channels()
+        notebook.kernel.km.shutdown_kernel(now=False)
+        end_processes(processes)
+    scratch.cleanup()

@@ -1,0 +1,104 @@
+"""The pins agree with each other and with what is installed; set-up says in one sentence why it cannot go on."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from importlib import metadata
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from trainlean.workspace import COURSE
+
+PROJECT = tomllib.loads((COURSE / "pyproject.toml").read_text())["project"]
+DIRECT = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
+
+
+def pins(lines: list[str]) -> dict[str, str]:
+    """{name: version}, with a failure for anything that is not exactly one `==`."""
+    found = {}
+    for line in lines:
+        requirement = Requirement(line)
+        [specifier] = requirement.specifier
+        assert specifier.operator == "==" and "*" not in specifier.version, f"{line} is no pin"
+        name = canonicalize_name(requirement.name)
+        assert name not in found, f"{line} is there twice"
+        found[name] = specifier.version
+    return found
+
+
+def lock() -> dict[str, str]:
+    lines = (COURSE / "requirements.lock").read_text().splitlines()
+    return pins([line for line in lines if line and not line.startswith("#")])
+
+
+def environment() -> list[str]:
+    """The pip part of environment.yml."""
+    content = yaml.safe_load((COURSE / "environment.yml").read_text())
+    [part] = [part for part in content["dependencies"] if isinstance(part, dict)]
+    return part["pip"]
+
+
+def test_every_direct_dependency_is_pinned_and_the_lock_agrees():
+    locked = lock()
+    assert {name: locked.get(name) for name in pins(DIRECT)} == pins(DIRECT)
+
+
+def test_conda_users_get_the_same_versions():
+    assert pins([line for line in environment() if not line.startswith("--")]) == pins(DIRECT)
+    assert [line for line in environment() if line.startswith("--")] == ["--constraint requirements.lock", "--editable ."]
+    python = next(line for line in yaml.safe_load((COURSE / "environment.yml").read_text())["dependencies"] if str(line).startswith("python"))
+    assert re.fullmatch(r"python=3\.1[123]", python) and PROJECT["requires-python"] == ">=3.11,<3.14"
+
+
+def test_the_lock_holds_everything_that_is_installed_for_the_course():
+    locked, todo, seen = lock(), [Requirement(line) for line in DIRECT], set()
+    wrong = []
+    while todo:
+        requirement = todo.pop()
+        key = canonicalize_name(requirement.name), tuple(sorted(requirement.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        version = metadata.version(requirement.name).split("+")[0]  # torch's build for CPUs is 2.13.0+cpu
+        if locked.get(key[0]) != version:
+            wrong.append(f"{key[0]} {version} is installed, the lock has {locked.get(key[0])}")
+        for line in metadata.requires(requirement.name) or []:
+            needed = Requirement(line)
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras}):
+                todo.append(needed)
+    # what torch brings for GPUs is pinned by torch itself
+    assert [line for line in wrong if not re.match(r"(nvidia|cuda)-", line)] == []
+
+
+def test_ci_calls_make_test():
+    script = COURSE / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert "set -euo pipefail" in script.read_text() and "make test" in script.read_text()
+
+
+@pytest.mark.skipif(not shutil.which("make") or os.name == "nt", reason="no make here")
+@pytest.mark.parametrize(
+    "python, says",
+    [
+        ('case "$*" in *--version*) echo Python 3.9.1;; *) exit 1;; esac', r"needs Python 3.11, 3.12 or 3.13, and .*/python is Python 3.9.1; install one"),
+        (None, r"needs Python 3.11, 3.12 or 3.13, and .*/python is not there; install one"),
+        ('case "$*" in *ensurepip*) exit 1;; esac', r"lacks its venv module; install it \(Debian"),
+    ],
+)
+def test_make_says_what_is_wrong_with_the_python(tmp_path, python, says):
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        shutil.copy(COURSE / name, tmp_path)
+    fake = tmp_path / "python"
+    if python:
+        fake.write_text(f"#!/bin/sh\n{python}\n")
+        fake.chmod(0o755)
+    done = subprocess.run(["make", "lab", f"PYTHON={fake}"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0 and not (tmp_path / ".venv").exists()
+    sentence, *rest = done.stderr.splitlines()
+    assert re.search(says, sentence)
+    assert all(line.startswith("make") for line in rest)  # make's own last line, no traceback
