@@ -1,0 +1,186 @@
+"""The command line: lab, build, check, progress, reset, doctor."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Optional
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+
+from trainlean.workspace import COURSE, CourseError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train Lean: a notebook course on training models that do not fit.",
+)
+FIRST_LESSON = "lessons/0_start/1_where_memory_goes.ipynb"
+
+
+def say(*lines: str, to_stderr: bool = False) -> None:
+    """Print sentences as they are: no markup, no colours, no line broken where a path stands."""
+    console = Console(stderr=to_stderr)
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(error: CourseError) -> None:
+    """Print an error's sentence, after the kernel's traceback when it comes from a cell."""
+    if getattr(error, "traceback", ""):
+        say(error.traceback.rstrip(), to_stderr=True)
+    say(str(error), to_stderr=True)
+
+
+@app.command()
+def lab(
+    notebook: Annotated[Optional[Path], typer.Argument(help="the lesson to open; the first one when left out")] = None,
+    browser: Annotated[bool, typer.Option(help="open a browser; otherwise the address is printed only")] = True,
+) -> None:
+    """Open the course in JupyterLab."""
+    from trainlean.doctor import register_kernel
+
+    lesson = (notebook or COURSE / FIRST_LESSON).resolve()
+    if not lesson.exists():
+        raise CourseError(f"There is no {lesson}; run `trainlean build` for a lesson of the course, or check the path.")
+    register_kernel()
+    command = lab_command(lesson, browser)
+    if os.name == "posix":
+        os.execv(command[0], command)  # Control-C then reaches JupyterLab alone, which asks before it stops
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise typer.Exit(subprocess.call(command))
+
+
+def lab_command(lesson: Path, browser: bool = True) -> list[str]:
+    """The command that opens a lesson; its address is printed where no browser can be opened."""
+    root = COURSE if lesson.is_relative_to(COURSE) else lesson.parent
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
+    command += [f"--LabApp.default_url=/lab/tree/{quote(lesson.relative_to(root).as_posix())}"]
+    if not browser or not _can_browse():
+        command += ["--no-browser"]
+    if getattr(os, "geteuid", lambda: 1)() == 0:
+        command += ["--allow-root"]  # in a container there is often no other user
+    return command
+
+
+def _can_browse() -> bool:
+    import webbrowser
+
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+@app.command()
+def build(
+    notebooks: Annotated[Optional[list[str]], typer.Argument(help="paths or names; the whole course when left out")] = None,
+    check: Annotated[bool, typer.Option("--check", help="build nothing; list what is stale and exit with 1 if anything is")] = False,
+    force: Annotated[bool, typer.Option("--force", help="build what is current, too")] = False,
+) -> None:
+    """Build lessons/ and solutions/ from authoring/, only what is stale."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from trainlean import building
+    from trainlean import notebooks as nb
+
+    places = nb.find_notebooks(notebooks or [], COURSE)
+    stale = building.find_stale(places)
+    if check:
+        orphans = [] if notebooks else building.find_orphans(places, COURSE)
+        say(*(f"{nb.shown(s.path)} {s.why}." for s in stale))
+        say(*(f"{nb.shown(path)} has no authored file; remove it or write one." for path in orphans))
+        if stale or orphans:
+            say(f"Not current: {len(stale) + len(orphans)}. Run `trainlean build`.")
+            raise typer.Exit(1)
+        say(f"All {len(places)} notebooks are current.")
+        return
+    if force:
+        stale = [building.Stale(place, path, "is built again") for place in places for path in (place.solution, place.lesson)]
+    failed = 0
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} cells"), TimeElapsedColumn()
+    for number, item in enumerate(stale, 1):
+        start = time.perf_counter()
+        try:
+            with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+                cells = len(nb.read_authored(item.place).cells)
+                bar = bars.add_task(f"{number} of {len(stale)}: {nb.shown(item.path)}", total=cells)
+                kept = building.build(item, lambda index: bars.update(bar, completed=index))
+        except CourseError as error:  # the other notebooks are built all the same
+            tell(error)
+            failed += 1
+        else:
+            say(f"{nb.shown(item.path)} {item.why}: built in {time.perf_counter() - start:.1f} s.")
+            if kept:
+                say(f"It had been worked in; the old text is in {nb.shown(kept)}.")
+    if failed:
+        raise typer.Exit(2)
+    if not stale:
+        say(f"All {len(places)} notebooks are current; nothing to build.")
+
+
+@app.command()
+def check(
+    notebooks: Annotated[list[Path], typer.Argument(help="the notebooks whose exercises to check")],
+    json: Annotated[bool, typer.Option("--json", help="print a list of {notebook, exercise, outcome, mistake, message, points}")] = False,
+) -> None:
+    """Check the exercises of notebooks from outside; the exit status is 0 only if all are right."""
+    from trainlean.checking import check_notebooks
+
+    raise typer.Exit(check_notebooks(notebooks, json))
+
+
+@app.command()
+def progress() -> None:
+    """Show which exercises are right so far, over the whole course."""
+    from trainlean.progress import show_progress
+
+    show_progress()
+
+
+@app.command()
+def reset(
+    notebook: Annotated[str, typer.Argument(help="the lesson, as a path or by name")],
+    exercise: Annotated[Optional[str], typer.Argument(help="one exercise of it; the whole lesson when left out")] = None,
+) -> None:
+    """Give a lesson or one exercise its stub back; the old text is kept aside."""
+    from trainlean import building
+    from trainlean import notebooks as nb
+
+    [*places] = nb.find_notebooks([notebook], COURSE)
+    if len(places) != 1:
+        raise CourseError(f"{notebook} holds several lessons; reset one of them: {', '.join(p.name for p in places)}.")
+    kept = building.reset_exercise(places[0], exercise) if exercise else building.reset_lesson(places[0])
+    what = f"Exercise {exercise} of {nb.shown(places[0].lesson)}" if exercise else nb.shown(places[0].lesson)
+    say(f"{what} is as new." + (f" The old text is in {nb.shown(kept)}." if kept else ""))
+    say("If the lesson is open in JupyterLab, choose File > Reload Notebook from Disk.")
+
+
+@app.command()
+def doctor() -> None:
+    """Look at the installation and say what to do about each problem."""
+    from trainlean.doctor import examine, show
+
+    findings = examine()
+    show(findings)
+    raise typer.Exit(1 if any(finding.state == "broken" for finding in findings) else 0)
+
+
+def main() -> None:
+    """Run a command; a CourseError becomes its sentence and exit status 2."""
+    try:
+        app()
+    except CourseError as error:
+        tell(error)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
