@@ -1,0 +1,108 @@
+"""Predictions from two and three layers against traces of all layers, published runs and a real run."""
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from trainlean.meter import Meter
+from trainlean.models import bert_large_config
+from trainlean.predict import OPTIMIZERS, predict_peak_full, predict_run
+
+MiB = 2**20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """More threads only wait for each other on models of this size."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def small_config(layers):
+    shape = dict(hidden_size=64, num_attention_heads=4, intermediate_size=128, vocab_size=500, num_hidden_layers=layers)
+    return BertConfig(attn_implementation="eager", **shape)
+
+
+ROWS = [
+    dict(micro_batch=4),
+    dict(micro_batch=1, accumulation_steps=4),
+    dict(micro_batch=1, accumulation_steps=4, checkpointing=True),
+]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("row", ROWS, ids=["4", "1x4", "1x4 checkpointed"])
+def test_two_layers_tell_what_eight_need(row, optimizer):
+    config = small_config(8)
+    few = predict_run(config, sequence_length=32, optimizer=optimizer, **row)
+    full = predict_peak_full(config, sequence_length=32, optimizer=optimizer, **row)
+    assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.005)
+    assert few.peak == pytest.approx(full.peak, rel=0.005, abs=0.005 * full.peak_bytes)
+    assert few.flops == full.flops
+
+
+# Megabytes of full traces by torch's MemTracker, and the V100's, less the 1343 of its CUDA context.
+@pytest.mark.parametrize(("row", "tracked", "published"), [*zip(ROWS, (11968, 7158, 5272), (14949, 8681, 6775))])
+def test_bert_large(row, tracked, published):
+    run = predict_run(bert_large_config(), **row)
+    assert run.peak_bytes / MiB == pytest.approx(tracked, rel=0.005)
+    assert 0.8 < (run.peak_bytes / MiB + 1343) / published < 1
+    assert (run.origin, run.samples, run.optimizer_steps) == ("predicted", 4, 1)
+
+
+def test_bert_large_against_its_full_trace():
+    row = ROWS[1]
+    few, full = predict_run(bert_large_config(), **row), predict_peak_full(bert_large_config(), **row)
+    assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.005)
+    assert few.flops == full.flops
+
+
+@pytest.mark.parametrize("row", ROWS, ids=["4", "1x4", "1x4 checkpointed"])
+def test_a_prediction_is_what_the_run_then_needs(row):
+    config = small_config(6)
+    predicted = predict_run(config, sequence_length=32, **row)
+    torch.manual_seed(0)
+    config.use_cache = False
+    model = BertForSequenceClassification(config)
+    if row.get("checkpointing"):
+        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    steps = row.get("accumulation_steps", 1)
+    with Meter() as meter:
+        for _ in range(2):
+            for _ in range(steps):
+                ids = torch.randint(500, (row["micro_batch"], 32))
+                labels = torch.randint(2, (row["micro_batch"],))
+                (model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss / steps).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert predicted.peak_bytes == pytest.approx(meter.peak_bytes, rel=0.005)
+    assert predicted.flops * 2 == meter.flops
+
+
+def test_nothing_of_the_models_size_is_allocated():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        predict_run(bert_large_config(), micro_batch=4)
+    allocated = [event.nbytes() for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    assert max(allocated, default=0) < MiB
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(micro_batch=0), "micro_batch is a whole number"),
+        (dict(micro_batch=1, accumulation_steps=1.5), "accumulation_steps is a whole number"),
+        (dict(micro_batch=1, optimizer="adam"), "optimizer is one of sgd, momentum, adamw"),
+        (dict(micro_batch=1, layers=(3, 3)), "two numbers of layers"),
+        (dict(micro_batch=1, sequence_length=513), "512 positions"),
+    ],
+)
+def test_a_setting_that_cannot_be_gets_a_sentence(settings, message):
+    with pytest.raises(ValueError, match=message):
+        predict_run(small_config(4), **settings)
+
+
+def test_a_shallow_model_is_traced_whole():
+    assert predict_run(small_config(3), micro_batch=2).peak == predict_peak_full(small_config(3), micro_batch=2).peak
