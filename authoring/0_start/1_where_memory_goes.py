@@ -1,0 +1,322 @@
+# %% [markdown]
+# # Where memory goes
+#
+# **You will be able to** say what fills memory during training, measure it on your own machine, and foretell it for a model that does not fit there.
+#
+# **Minutes**: 30 · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
+
+# %% [markdown]
+# ## A question
+#
+# In January 2022 Hugging Face published a measurement. BERT-large was trained on a graphics card with 16 GB, four sequences at a time.
+# Its weights take about 1.3 GB. The card reported 14,949 MB in use.
+#
+# Where is the rest? By the end of this lesson you can answer that for any model, without the card.
+#
+# Every training spends three things, and the whole course is about trading one for another:
+#
+# - **memory**: bytes that must be there at the same time,
+# - **computation**: floating-point operations (FLOPs),
+# - **communication**: bytes that several devices send each other. On one device it is zero, so it waits until you have two.
+
+# %%
+import torch
+from trainlean import Meter, batches, bert_large_config, check, explorer, format_bytes, guess, load_reviews, load_tokenizer, measure
+from trainlean import hint, plot_memory, plot_timeline, predict_run, published_runs, reveal, small_bert, summary
+
+# %% [markdown]
+# ## The data and the model
+#
+# You train on customer reviews. They were written by a program of this course, so nothing has to be downloaded (`data/README.md` tells how).
+
+# %%
+reviews = load_reviews()
+print(len(reviews), "reviews")
+for review in reviews[:3]:
+    print(f"{review.stars} stars, label {review.label}: {review.text[:100]}")
+
+# %% [markdown]
+# The label is 1 for a positive review and 0 for a negative one. A tokenizer cuts the text into pieces and numbers them.
+# `batches` does that, pads every review to 64 numbers, and groups them.
+
+# %%
+tokenizer = load_tokenizer()
+print(tokenizer.tokenize(reviews[0].text)[:12])
+batch = batches(reviews[:16], 16, seed=0)[0]
+print({name: tuple(tensor.shape) for name, tensor in batch.items()})
+
+# %% [markdown]
+# The model is a small BERT: the same architecture as BERT-large, with 4 layers instead of 24 and a width of 128 instead of 1024.
+# Its weights start from random numbers with a fixed seed, so you see the same figures as this text.
+
+# %%
+model = small_bert(seed=0)
+parameters = sum(parameter.numel() for parameter in model.parameters())
+weights = sum(parameter.nbytes for parameter in model.parameters())
+print(f"{parameters:,} weights, {format_bytes(weights)}")
+
+# %% [markdown]
+# Each weight is a `float32`, and a `float32` takes 4 bytes.
+#
+# ## Predict
+#
+# You train this model for a few steps with AdamW, 16 reviews at a time. How much memory does the training need at its fullest moment, as a multiple of the weights?
+# Write a number, then run the cell. It is kept and shown beside the measurement.
+
+# %%
+# BEGIN SOLUTION
+my_guess = 4
+# END SOLUTION
+guess("peak memory as a multiple of the weights", my_guess, "times")
+
+# %% [markdown]
+# ## Measure
+#
+# `Meter` watches whatever training code runs inside its `with` block. It notes every tensor's birth and death, and sorts the bytes into five categories.
+# Two steps are enough: the first creates the optimizer's state, the second is like all that follow.
+
+# %%
+def train(batch_size, steps=2):
+    model = small_bert(seed=0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
+    for batch in batches(reviews[: batch_size * steps], batch_size, seed=0):
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+with Meter() as meter:
+    train(batch_size=16)
+
+for category, size in meter.peak.items():
+    print(f"{category:16} {format_bytes(size):>10}  {size / weights:5.2f} x the weights")
+
+# %%
+reveal("peak memory as a multiple of the weights", round(meter.peak_bytes / weights, 2), "times")
+
+# %% [markdown]
+# Read the five lines slowly, since the course comes back to them all the time.
+#
+# - **weights**: the model's parameters (and buffers).
+# - **gradients**: `parameter.grad`, one number for every weight.
+# - **optimizer state**: AdamW keeps two running averages for every weight.
+# - **activations**: what the forward pass leaves behind because the backward pass needs it.
+# - **temporary**: what an operation needs for a moment only.
+#
+# The peak is one moment. What is not alive at that moment does not count, which is why gradients can be small in the table above.
+# Look at the whole of it.
+#
+# ## One training step, operation by operation
+
+# %%
+plot_timeline(meter.timeline)
+
+# %% [markdown]
+# Follow the picture from left to right. In each forward pass the activations pile up, layer upon layer. In the backward pass they are used up in reverse order,
+# and gradients grow in their place. The optimizer's step makes its state the first time; from then on the state stays.
+#
+# So there are two peaks to watch. One lies where forward turns into backward: activations are at their largest. The other lies in the optimizer's step: gradients and state are all there.
+# Which one is higher depends on the batch.
+#
+# ## What grows with the batch
+#
+# Train the same model with batches of 1, 4, 8, 16 and 32 reviews. `measure` calls a function that trains from scratch:
+# once under the meter, then again with nothing attached, for the time. So counting cannot slow down what is timed.
+
+# %%
+runs = [
+    measure(lambda: train(size), name=f"batch {size}", repeats=3, model="small BERT", micro_batch=size, accumulation_steps=1, sequence_length=64)
+    for size in (1, 4, 8, 16, 32)
+]
+summary(runs)
+
+# %% [markdown]
+# A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
+# Memory, steps and FLOPs are counts. They are the same on every machine.
+
+# %%
+plot_memory(runs)
+
+# %% [markdown]
+# Weights and optimizer state keep their height. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no activations are left:
+# that is the other one of the two peaks. Numbers make it plain:
+
+# %%
+for run in runs:
+    activations = run.peak["activations"]
+    print(f"{run.name:9} activations {format_bytes(activations):>10}, per review {format_bytes(activations / run.settings['micro_batch']):>10}")
+
+# %% [markdown]
+# That is the whole opportunity. **Memory that grows with the batch can be had in smaller portions** (accumulation, the next unit).
+# **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).
+#
+# ## Exercise: the bytes of a training state
+#
+# *Difficulty* * · *8 minutes* · *Why*: the training state is there at every batch size. If it does not fit, no smaller batch helps.
+#
+# Write `training_state_bytes(model, optimizer_name)`. It returns the bytes of weights, gradients and optimizer state together (an `int`),
+# as they lie in memory between `optimizer.step()` and `zero_grad()`.
+#
+# - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one average per weight) or `"adamw"` (two).
+# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64`.
+# - Leave out the optimizer's step counters; they are a few bytes.
+
+# %% exercise="training_state_bytes" points=2
+def training_state_bytes(model, optimizer_name):
+    """Bytes of weights, gradients and optimizer state of a model that is trained with sgd, momentum or adamw."""
+    # BEGIN SOLUTION
+    averages = {"sgd": 0, "momentum": 1, "adamw": 2}[optimizer_name]
+    total = 0
+    for parameter in model.parameters():
+        copies = 1
+        if parameter.requires_grad:
+            copies += 1 + averages
+        total += copies * parameter.nbytes
+    return total
+    # END SOLUTION
+
+# %% check="training_state_bytes"
+check(training_state_bytes)
+
+# %% [markdown]
+# Stuck? `hint(training_state_bytes)` shows a hint, and each call a little more. A wrong answer is no harm: `check` says what it saw.
+#
+# ## Exercise: the peak at another batch size
+#
+# *Difficulty* * · *5 minutes* · *Why*: one small measurement tells what a large run will need.
+#
+# Write `peak_at_batch(peak, batch, new_batch)`. `peak` is a dictionary from category to bytes, measured with `batch` samples, with the keys
+# `"weights"`, `"gradients"`, `"optimizer state"` and `"activations"`. Return the dictionary for `new_batch` samples.
+
+# %% exercise="peak_at_batch" points=2
+def peak_at_batch(peak, batch, new_batch):
+    """Bytes by category with new_batch samples, from those with batch samples."""
+    # BEGIN SOLUTION
+    return peak | {"activations": peak["activations"] / batch * new_batch}
+    # END SOLUTION
+
+# %% check="peak_at_batch"
+check(peak_at_batch)
+
+# %% [markdown]
+# ## Exercise: the largest batch that fits
+#
+# *Difficulty* ** · *7 minutes* · *Why*: this is the question you ask before every training.
+#
+# Write `largest_batch(peak, batch, budget)`. It returns the largest whole number of samples whose peak is at most `budget` bytes. If nothing fits, that is 0.
+
+# %% exercise="largest_batch" points=2
+def largest_batch(peak, batch, budget):
+    """The largest batch whose peak, foretold from that of `batch` samples, is at most budget bytes."""
+    # BEGIN SOLUTION
+    fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
+    one_sample = peak["activations"] / batch
+    return max(0, int((budget - fixed) // one_sample))
+    # END SOLUTION
+
+# %% check="largest_batch"
+check(largest_batch)
+
+# %% [markdown]
+# ## The same with transformers' `Trainer`
+#
+# Most people do not write the loop; they call `Trainer`. The meter does not care who wrote it.
+
+# %%
+import tempfile
+
+from trainlean import dataset
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+
+def train_with_trainer(batch_size, steps=4):
+    arguments = TrainingArguments(
+        output_dir=tempfile.mkdtemp(), per_device_train_batch_size=batch_size, num_train_epochs=1, learning_rate=5e-4,
+        save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no", use_cpu=True,
+    )
+    data = dataset(reviews[: batch_size * steps])
+    trainer = Trainer(model=small_bert(seed=0), args=arguments, train_dataset=data)
+    trainer.remove_callback(PrinterCallback)  # it would print a line with seconds at the end
+    trainer.train()
+
+
+trainer_run = measure(lambda: train_with_trainer(16), name="Trainer, batch 16", repeats=3, model="small BERT", micro_batch=16, accumulation_steps=1, sequence_length=64, trainer=True)
+summary(trainer_run)
+
+# %% [markdown]
+# Time, samples per second, memory: this summary closes every training in the course.
+# Compare the Trainer's memory with the hand-written loop's:
+
+# %%
+by_hand = next(run for run in runs if run.settings["micro_batch"] == 16)
+for category, size in trainer_run.peak.items():
+    print(f"{category:16} {format_bytes(by_hand.peak[category]):>10} by hand {format_bytes(size):>10} with Trainer")
+
+# %% [markdown]
+# ## Memory against speed
+#
+# Every run is a point: to the right is faster, lower is leaner. The stairs join the runs that no other run beats in both.
+# Move the budget line: what lies above it would be out of memory. Choose a micro-batch that was not measured yet, and press the button to measure it here and now.
+
+# %%
+def measure_point(micro_batch, accumulation_steps=1, checkpointing="off"):
+    if accumulation_steps != 1 or checkpointing != "off":
+        raise ValueError("This lesson's loop takes a step after every batch; accumulation comes in the next unit, checkpointing in the one after it.")
+    return measure(lambda: train(micro_batch), name=f"batch {micro_batch}", model="small BERT", micro_batch=micro_batch, accumulation_steps=1, sequence_length=64)
+
+
+explorer(runs, measure=measure_point)
+
+# %% [markdown]
+# ## BERT-large, without the card
+#
+# Now the question from the start. BERT-large does not fit comfortably on a laptop, but you do not need its bytes to count them.
+# PyTorch has *fake tensors*: they have a shape, a type and no memory. `predict_run` trains a BERT-large of 2 layers and one of 3 layers with fake tensors under the same meter.
+# Every layer adds the same amount, so the two tell what 24 layers need.
+#
+# The published rows are: 4 sequences at once; 1 at a time with accumulation over 4; and that with checkpointing. You meet both techniques soon.
+
+# %%
+config = bert_large_config()
+predicted = [
+    predict_run(config, name="batch 4", micro_batch=4),
+    predict_run(config, name="1 x 4", micro_batch=1, accumulation_steps=4),
+    predict_run(config, name="1 x 4, checkpointed", micro_batch=1, accumulation_steps=4, checkpointing=True),
+]
+plot_memory(predicted)
+
+# %% [markdown]
+# So this is where the rest was: at batch 4 most of it is activations.
+# Put the numbers beside the published ones. Those were read from the driver (`nvidia-smi` shows the same), which also counts the CUDA context: 1,343 MB on that machine before any tensor existed. What the source calls MB are units of 1024 x 1024 bytes, written MiB here.
+
+# %%
+CONTEXT = 1343  # MiB, measured by the authors of the table before any tensor existed
+published = published_runs()[:3]
+for ours, theirs in zip(predicted, published, strict=True):
+    foretold = ours.peak_bytes / 2**20
+    told = theirs.peak_bytes / 2**20
+    print(f"{ours.name:20} predicted {foretold:7,.0f} + context {CONTEXT:,} = {foretold + CONTEXT:7,.0f} MiB   published {told:7,.0f} MiB   difference {foretold + CONTEXT - told:+7,.0f} MiB ({(foretold + CONTEXT) / told - 1:+.1%})")
+
+# %% [markdown]
+# All three predictions are too low, the first one most. What the prediction counts are the bytes of tensors.
+# The card's driver counts what PyTorch's allocator has *reserved*: it takes memory in blocks, rounds sizes up, and keeps freed blocks for later. The more activations come and go, the more lies in its cache.
+# That explanation is an inference from how the allocator works; the published table does not divide its figure.
+#
+# What is certain: the weights, gradients and optimizer state are the same three categories, in the same proportions, as in the small model.
+
+# %%
+one_weight = predicted[1].peak
+for category in ("weights", "gradients", "optimizer state"):
+    print(f"{category:16} {format_bytes(one_weight[category]):>10}  {one_weight[category] / one_weight['weights']:.2f} x the weights")
+
+# %% [markdown]
+# ## What to keep
+#
+# - Training memory is weights, gradients, optimizer state, activations, and a little that is temporary.
+# - With `float32` and AdamW the first three take 16 bytes per weight, at any batch size.
+# - Activations grow with the batch. They are what the techniques of this course make smaller.
+# - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
+# - Counts (bytes, FLOPs, steps) are the same on every machine; seconds are yours alone.
+#
+# Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.

@@ -1,0 +1,690 @@
+# %% [markdown]
+# # Gradient accumulation in PyTorch
+#
+# **You will be able to** train with a batch that does not fit into memory, write the loop without its usual mistakes, and prove that it is the same training.
+#
+# **Minutes**: 40 · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# You want to train with 64 reviews for each update of the weights. Your memory holds 4.
+#
+# Can you feed 4 reviews sixteen times and end with *exactly* the weights that 64 at once would have given?
+# And if so: what does it save, what does it cost, and where does it stop being the same?
+
+# %%
+import torch
+from torch import nn
+from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
+from trainlean import Meter, batches, check, explorer, format_bytes, guess, hint, load_reviews, load_tokenizer, measure, player, plot_memory, record, reveal, small_bert, summary
+from trainlean.figures import plot_accumulation_window
+
+reviews = load_reviews()
+
+# %% [markdown]
+# ## Why a large batch
+#
+# The gradient says in which direction the loss falls for *all* reviews. A batch only estimates it.
+# How good is the estimate? Take 128 reviews as "all", and compare the gradient of each small batch with the gradient of the 128.
+
+# %%
+model = small_bert(seed=0)
+
+
+def gradient(model, batch):
+    """The gradient of the batch's mean loss, as one long vector."""
+    model.zero_grad()
+    model(**batch).loss.backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+full = gradient(model, batches(reviews[:128], 128, max_length=32)[0])
+print(f"{full.numel():,} numbers")
+
+# %% [markdown]
+# The *scatter* is how far a batch's gradient lies from the full one, in lengths of the full one (root mean square over many batches of that size).
+# At 1 the error is as long as the gradient itself. The last column is what the rule "one over the square root of the batch" would give.
+
+# %%
+for size, shuffles in ((1, 1), (4, 4), (16, 4)):
+    drawn = [batch for seed in range(shuffles) for batch in batches(reviews[:128], size, max_length=32, seed=seed)]
+    distances = torch.stack([(gradient(model, batch) - full).norm() for batch in drawn])
+    scatter = distances.square().mean().sqrt() / full.norm()
+    single = scatter if size == 1 else single
+    print(f"batch {size:2}: scatter {scatter:4.1f}, by the rule {single / size**0.5:4.1f}")
+
+# %% [markdown]
+# With four times as many reviews the scatter is about half, roughly as the rule says.
+# Small batches step in scattered directions; averaging more reviews takes the scatter out.
+#
+# More is not always better: every halving of the scatter costs four times the work for one step.
+# But for models whose gradient is noisy, a batch of a few is too few, and that is where memory stands in the way.
+#
+# ## The memory of a large batch
+#
+# Two updates, each made with its whole batch at once. (Two, because AdamW's state is only there from the first step on.)
+
+# %%
+def two_updates(batch_size):
+    model = small_bert(seed=0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
+    for batch in batches(reviews[: 2 * batch_size], batch_size):
+        model(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+with Meter() as meter:
+    two_updates(4)
+for category, size in meter.peak.items():
+    print(f"{category:16} {format_bytes(size):>10}")
+
+# %% [markdown]
+# **Predict.** With 64 reviews in the batch, how much will the activations need?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 150
+# END SOLUTION
+guess("activations at batch 64", my_guess, "MiB")
+
+# %%
+with Meter() as meter:
+    two_updates(64)
+for category, size in meter.peak.items():
+    print(f"{category:16} {format_bytes(size):>10}")
+reveal("activations at batch 64", round(meter.peak["activations"] / 2**20, 1), "MiB")
+
+# %% [markdown]
+# Sixteen times the batch, sixteen times the activations. The rest did not grow. So the plan is clear:
+# never hold the activations of 64 reviews at once, and still step with the gradient of 64.
+#
+# ## Two batches, by hand
+#
+# First on the smallest model there is: one weight $w$, which should learn to double a number. Eight samples, $y = 2x$, and the loss is the mean of $(w x - y)^2$.
+# The data and the result are those of the example in Accelerate's documentation, so you can find them again in the next lesson.
+
+# %%
+x = torch.arange(1.0, 9.0)
+y = 2 * x
+weight = torch.zeros(1, requires_grad=True)
+
+loss = mse_loss(weight * x, y)
+loss.backward()
+print(f"gradient {weight.grad.item():.2f}, after a step with learning rate 0.02: {0 - 0.02 * weight.grad.item():.5f}")
+
+# %% [markdown]
+# Check it on paper. One sample's gradient is $2(wx - y)x$. At $w = 0$ that is $-4x^2$. The mean of $x^2$ over 1 to 8 is 204 / 8 = 25.5, and $-4 \cdot 25.5 = -102$.
+# That is the large batch. Remember its weight: **2.04000**.
+#
+# Now only the first four samples, as two *micro-batches* of two. The first one:
+
+# %%
+weight = torch.zeros(1, requires_grad=True)
+
+first_loss = mse_loss(weight * x[0:2], y[0:2])
+first_loss.backward()
+print(f"after the first micro-batch:  {weight.grad.item():.2f}")
+
+# %% [markdown]
+# On paper: $-4 \cdot (1 + 4) / 2 = -10$. Now the second one. Nothing is reset in between.
+
+# %%
+second_loss = mse_loss(weight * x[2:4], y[2:4])
+second_loss.backward()
+print(f"after the second micro-batch: {weight.grad.item():.2f}")
+
+# %% [markdown]
+# The second one alone has $-4 \cdot (9 + 16) / 2 = -50$. `.grad` shows $-10 - 50 = -60$: **`backward()` does not set the gradient, it adds to it.**
+# That is usually a nuisance, and the reason why every training loop calls `zero_grad()`. Here it is the whole trick: PyTorch does the adding up.
+#
+# And the activations? `backward()` frees them when it is through with them. When the second forward pass begins, those of the first are gone.
+# (Adding up the *losses* and calling `backward()` once gives the same gradient, and keeps all activations until then. It saves nothing.)
+#
+# ## Dividing the loss
+#
+# What would the four samples have given at once?
+
+# %%
+weight = torch.zeros(1, requires_grad=True)
+mse_loss(weight * x[0:4], y[0:4]).backward()
+print(f"large batch of four: {weight.grad.item():.2f}")
+
+# %% [markdown]
+# Half of it. The loss of a large batch is a *mean* over four samples. We added up two means over two. The mean of the two means is wanted, so each loss is divided by 2 before `backward()`:
+
+# %%
+weight = torch.zeros(1, requires_grad=True)
+for inputs, targets in [(x[0:2], y[0:2]), (x[2:4], y[2:4])]:
+    loss = mse_loss(weight * inputs, targets)
+    (loss / 2).backward()
+    print(f"{weight.grad.item():.2f}")
+
+# %% [markdown]
+# In general, with $k$ micro-batches of equal size:
+#
+# $$\nabla L = \frac{1}{k} \left( \nabla L_1 + \dots + \nabla L_k \right) = \nabla \frac{L_1}{k} + \dots + \nabla \frac{L_k}{k}$$
+#
+# **Predict.** All eight samples now: four micro-batches of two, and one step with learning rate 0.02. How many times too long is the step if you *forget* to divide?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 8
+# END SOLUTION
+guess("length of the undivided step", my_guess, "times the right one")
+
+# %% [markdown]
+# ## From two to k
+#
+# A *window* is the group of micro-batches that make one step; $k$ is the number of *accumulation steps*.
+# Count the micro-batches from 1. A window is complete at $k$, $2k$, $3k$ and so on: when the number divided by $k$ leaves nothing, which is what the modulo `%` tells.
+
+# %%
+def train_toy(micro_batches, k, divisor):
+    weight = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.02)
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = mse_loss(weight * inputs, targets)
+        (loss / divisor).backward()
+        if number % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return weight.item()
+
+
+in_twos = list(zip(x.split(2), y.split(2)))
+print(f"with accumulation:    {train_toy(in_twos, k=4, divisor=4):.5f}")
+print(f"without accumulation: {train_toy([(x, y)], k=1, divisor=1):.5f}")
+undivided = train_toy(in_twos, k=4, divisor=1)
+print(f"without dividing:     {undivided:.5f}")
+reveal("length of the undivided step", round(undivided / 2.04, 3), "times the right one")
+
+# %% [markdown]
+# **2.04000** both ways. Undivided, `.grad` holds the sum of four means where one mean is wanted. The number of micro-batches decides, not the number of samples in them.
+#
+# Watch it run. `record` ran the function below line by line over the data *twice* (two windows), and noted weight, gradient and micro-batch after every line.
+# The player replays that recording: step forward and back, and look at the gradient when `zero_grad()` has run.
+
+# %%
+trace = record(
+    train_toy, in_twos * 2, 4, 4,
+    watch={"weight": lambda at: at["weight"], "gradient": lambda at: at["weight"].grad, "micro-batch": lambda at: at["number"]},
+)
+player(trace)
+
+# %% [markdown]
+# The gradient grows in four parts, $-2.5$, then $-12.5$, $-30.5$ and $-56.5$ more: a quarter of each micro-batch's gradient. The weight moves once for four micro-batches.
+# Before the second window the gradient is empty again.
+#
+# ## Exercise: the loop
+#
+# *Difficulty* * · *7 minutes* · *Why*: you will write, read and repair this loop for as long as you train models.
+#
+# Write `train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps)`.
+#
+# - `micro_batches` is a list of `(inputs, targets)`, all of the same size. Their number is a multiple of `accumulation_steps`.
+# - `loss_function(outputs, targets)` returns the mean over the micro-batch.
+# - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
+# - Never hold the activations of more than one micro-batch.
+
+# %% exercise="train_accumulated" points=3
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    """Train on micro_batches, with one optimizer step for every accumulation_steps of them."""
+    # BEGIN SOLUTION
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    # END SOLUTION
+
+# %% check="train_accumulated"
+check(train_accumulated)
+
+# %% [markdown]
+# `check` trains small models, tied and frozen ones too, with your loop and with true large batches. A wrong answer is told what was seen. `hint(train_accumulated)` helps on request.
+# Where a message speaks of a *cosine*: at 1 two gradients point the same way, at 0 they have nothing to do with each other.
+#
+# ## The same training, on BERT
+#
+# One weight is no proof. Here is the loop again for the reviews, in the form that the rest of this lesson measures. BERT computes its own loss, a mean over the micro-batch.
+
+# %%
+def train_bert(micro_batch, accumulation_steps, optimizer_class=torch.optim.AdamW, lr=5e-4, samples=128):
+    model = small_bert(seed=0)
+    optimizer = optimizer_class(model.parameters(), lr=lr)
+    for number, batch in enumerate(batches(reviews[:samples], micro_batch, seed=0), start=1):
+        loss = model(**batch).loss
+        (loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+# %% [markdown]
+# First the gradient of 64 reviews at once, and as 16 micro-batches of 4.
+
+# %%
+model = small_bert(seed=0)
+large = gradient(model, batches(reviews[:64], 64, seed=0)[0])
+
+model.zero_grad()
+for batch in batches(reviews[:64], 4, seed=0):
+    (model(**batch).loss / 16).backward()
+accumulated = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+print(f"largest gradient entry {large.abs().max():.3f}")
+print("largest difference < 1e-6:", bool((large - accumulated).abs().max() < 1e-6))
+
+# %% [markdown]
+# Now the weights, after two updates with plain SGD.
+
+# %%
+def largest_difference(one, other):
+    return max((a - b).abs().max().item() for a, b in zip(one.parameters(), other.parameters()))
+
+
+at_once = train_bert(64, 1, torch.optim.SGD, lr=0.1)
+in_parts = train_bert(4, 16, torch.optim.SGD, lr=0.1)
+print(f"moved by training, at most: {largest_difference(at_once, small_bert(seed=0)):.3f}")
+print("differ < 1e-6:", largest_difference(at_once, in_parts) < 1e-6)
+
+# %% [markdown]
+# The same training. Not to the last bit: sums taken in another order round differently, and that is all the difference there is.
+
+# %% [markdown]
+# ## What it saves, what it costs
+#
+# Six ways through the same 128 reviews. `4 x 16` means: micro-batches of 4, 16 accumulation steps. The first two step after every 4 reviews, the other four after every 64.
+
+# %%
+def measure_bert(micro_batch, accumulation_steps=1, checkpointing="off"):
+    if checkpointing != "off":
+        raise ValueError("This loop does not checkpoint; that comes in the next unit. Switch checkpointing off.")
+    samples = max(128, micro_batch * accumulation_steps)
+    return measure(
+        lambda: train_bert(micro_batch, accumulation_steps, samples=samples),
+        name=f"{micro_batch} x {accumulation_steps}", samples=samples, model="small BERT, accumulated",
+        micro_batch=micro_batch, accumulation_steps=accumulation_steps, sequence_length=64,
+    )
+
+# %% [markdown]
+# **Batch 4 against 1 x 4**, the comparison that Hugging Face published for BERT-large:
+
+# %%
+small_runs = [measure_bert(4, 1), measure_bert(1, 4)]
+summary(small_runs)
+
+# %%
+plot_memory(small_runs)
+
+# %% [markdown]
+# The same optimizer steps, the same FLOPs, a little less memory. In this small model a batch of 4 does not fill the peak with activations, so there is little to save.
+# For BERT-large, with 512 tokens a text, the published figures are 14,949 MB and 8,681 MB.
+#
+# Look at the gradients, too: that is the price. They must now stay through the forward passes of the whole window. Without accumulation `zero_grad()` had freed them before the next forward pass.
+#
+# **Accumulation reduces activations, and only activations.** If weights, gradients and optimizer state alone do not fit, it cannot help.
+#
+# **4 x 16 against 1 x 64**, both with 64 reviews an update, beside the large batch itself:
+
+# %%
+large_runs = [measure_bert(64, 1), measure_bert(16, 4), measure_bert(4, 16), measure_bert(1, 64)]
+summary(large_runs)
+
+# %%
+plot_memory(large_runs)
+
+# %% [markdown]
+# From 64 at once down to 4 x 16, the bar shrinks to a fraction. From 4 x 16 to 1 x 64 little is left to gain: what remains does not depend on the batch
+# (at 1 x 64 the peak has even moved into the optimizer's step, where there are no activations).
+# And a micro-batch of one uses most machines badly; compare the samples per second. On a GPU the difference is larger than on a CPU.
+#
+# So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
+#
+# What about time? The FLOPs are equal to the last one:
+
+# %%
+runs = small_runs + large_runs
+print("the same FLOPs:", len({run.flops for run in runs}) == 1)
+
+# %% [markdown]
+# Accumulation does the same work in smaller pieces. Against the *true* large batch there is nothing to win by it, and small pieces are less efficient.
+# In the published table it cost 14 % (57.82 s at batch 4, 66.03 s at 1 x 4, BERT-large on a V100).
+# On a laptop's CPU even the sign is not stable. Run the cell again and compare the brackets before you believe a difference.
+#
+# You may read that accumulation makes training 20 to 30 % *faster* (for instance in transformers issue #14608). That compares `4 x 1` with `4 x 16`: the same micro-batch, but one optimizer step for sixteen.
+# Fewer steps take less time, and it is another training: sixteen times the batch.
+#
+# Try the points between. Choose one that was not run, and the button measures it here and now, with the loop above.
+
+# %%
+explorer(runs, measure=measure_bert)
+
+# %% [markdown]
+# ## The last, shorter window
+#
+# Data rarely comes in multiples. Ten micro-batches, four to a window:
+
+# %%
+plot_accumulation_window(4, 10)
+
+# %% [markdown]
+# The loop from above never steps on the last two. What happens to them?
+
+# %%
+weight = torch.zeros(1, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.02)
+for number, (inputs, targets) in enumerate(in_twos[:3], start=1):  # three micro-batches, windows of two
+    (mse_loss(weight * inputs, targets) / 2).backward()
+    if number % 2 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+print(f"weight {weight.item():.5f}, left in .grad: {weight.grad.item():.2f}")
+
+# %% [markdown]
+# Their gradient is computed, paid for, and left lying in `.grad`. Either it is lost when the training ends,
+# or it *leaks*: the next epoch's first window starts with it.
+#
+# And if you do step on it, look at the divisor. This window has one micro-batch, not two. The figure above was divided by 2, so it is half of what a large batch of that one micro-batch has:
+
+# %%
+alone = weight.detach().clone().requires_grad_()
+mse_loss(alone * in_twos[2][0], in_twos[2][1]).backward()
+print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
+
+# %% [markdown]
+# This is no beginner's mistake. Accelerate 1.15 always divides by $k$ (the next lesson shows it), and several training frameworks repaired the same in 2026.
+#
+# ## Exercise: to the end
+#
+# *Difficulty* ** · *6 minutes* · *Why*: with a small data set and a large $k$, the last window is a good part of every epoch.
+#
+# Write `train_accumulated_to_the_end(model, optimizer, loss_function, micro_batches, accumulation_steps)`: as before, but the number of micro-batches need not be a multiple of `accumulation_steps`.
+#
+# - What is left makes one window of its own, with its own step, and its gradient is the mean over its own micro-batches.
+# - If nothing is left, there is no extra step.
+
+# %% exercise="train_accumulated_to_the_end" points=3
+def train_accumulated_to_the_end(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    """Train on all micro_batches, with one optimizer step per window; the last window may be shorter."""
+    # BEGIN SOLUTION
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for inputs, targets in window:
+            loss = loss_function(model(inputs), targets)
+            (loss / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    # END SOLUTION
+
+# %% check="train_accumulated_to_the_end"
+check(train_accumulated_to_the_end)
+
+# %% [markdown]
+# ## A published loop, with faults
+#
+# Ratex was Amazon's bridge from PyTorch to a compiler. Its document on gradient accumulation (`docs/grad_accumulation.md`) shows this loop. The names and the loop over epochs are ours:
+
+# %%
+def published_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    optimizer.zero_grad()
+    for epoch in range(epochs):
+        for index, (inputs, targets) in enumerate(micro_batches):
+            outputs = model(inputs)
+            loss = loss_function(outputs) / accumulation_steps
+            loss.backward()
+            if index % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+# %% [markdown]
+# Run it, and one fault shows itself:
+
+# %%
+try:
+    published_loop(nn.Linear(1, 1), torch.optim.SGD([weight], lr=0.02), mse_loss, [(x[:2, None], y[:2, None])], 4, 1)
+except TypeError as error:
+    print("TypeError:", error)
+
+# %% [markdown]
+# The others do not. With eight micro-batches and $k = 4$ this loop makes two steps, which is the right number; the loss falls; nothing is raised.
+# Ask instead *which micro-batches* stand behind each step:
+
+# %%
+behind = []
+for index in range(8):
+    behind.append(index)
+    if index % 4 == 0:
+        print("step on micro-batches", behind)
+        behind = []
+print("left over:           ", behind)
+
+# %% [markdown]
+# ## Exercise: repair it
+#
+# *Difficulty* ** · *5 minutes* · *Why*: you will copy loops from documents, and counting their steps proves nothing.
+#
+# Write `repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs)`. In every epoch each window, the last one too, steps as the large batch would.
+# Nothing is carried from one epoch into the next.
+
+# %% exercise="repaired_loop" points=2
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    """The published loop without its faults."""
+    # BEGIN SOLUTION
+    optimizer.zero_grad()
+    for epoch in range(epochs):
+        for index, (inputs, targets) in enumerate(micro_batches):
+            start = index - index % accumulation_steps
+            size = min(accumulation_steps, len(micro_batches) - start)
+            outputs = model(inputs)
+            loss = loss_function(outputs, targets) / size
+            loss.backward()
+            if index + 1 == start + size:
+                optimizer.step()
+                optimizer.zero_grad()
+    # END SOLUTION
+
+# %% check="repaired_loop"
+check(repaired_loop)
+
+# %% [markdown]
+# ## When micro-batches do not weigh the same
+#
+# The formula above asks for micro-batches *of equal size*. What counts is not the number of texts but the number of terms in the mean.
+# For a review's label that is one term a review. For a language model it is one a token, and texts differ in length.
+#
+# A tiny language model on the reviews: it looks at one token and predicts the next. Position $t$ predicts the label at $t + 1$; a label of $-100$ (padding) is not predicted, `cross_entropy` leaves it out.
+
+# %%
+tokenizer = load_tokenizer()
+language_model = nn.Sequential(nn.Embedding(len(tokenizer), 32), nn.Linear(32, len(tokenizer)))
+generator = torch.Generator().manual_seed(0)
+for parameter in language_model.parameters():
+    nn.init.normal_(parameter, std=0.1, generator=generator)
+
+window = []
+for start in range(0, 8, 2):
+    encoded = tokenizer([review.text for review in reviews[start : start + 2]], padding=True, return_tensors="pt")
+    labels = encoded["input_ids"].masked_fill(encoded["attention_mask"] == 0, -100)
+    window.append({"input_ids": encoded["input_ids"], "labels": labels})
+print("targets in each micro-batch:", [labels["labels"][:, 1:].ne(-100).sum().item() for labels in window])
+
+# %% [markdown]
+# The large batch takes the mean over all these targets. Accumulation as you know it takes a mean in each micro-batch and averages the means.
+
+# %%
+def loss_of(model, micro_batch, reduction):
+    logits, targets = model(micro_batch["input_ids"])[:, :-1], micro_batch["labels"][:, 1:]
+    return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduction)
+
+
+def collected(model):
+    vector = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    model.zero_grad()
+    return vector
+
+
+losses = torch.cat([loss_of(language_model, micro_batch, "none")[micro_batch["labels"][:, 1:].flatten() != -100] for micro_batch in window])
+losses.mean().backward()
+large = collected(language_model)
+
+for micro_batch in window:
+    (loss_of(language_model, micro_batch, "mean") / len(window)).backward()
+mean_of_means = collected(language_model)
+
+print(f"length: {mean_of_means.norm() / large.norm():.3f} of the large batch's")
+print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large.norm()):.3f}")
+
+# %% [markdown]
+# It is another direction. The length alone would tell you little, which is why a test must compare the *direction*, or better all entries.
+# A token in a short micro-batch counted for more than a token in a long one. In October 2024 several large training libraries were found to do just this (Unsloth's blog tells the story).
+#
+# ## Exercise: every token the same weight
+#
+# *Difficulty* *** · *8 minutes* · *Why*: this divisor is where large libraries went wrong, more than once.
+#
+# Write `token_weighted_backward(model, window)`.
+#
+# - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; the length differs from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
+# - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count.
+# - Never hold the activations of more than one micro-batch. There is no optimizer step here.
+
+# %% exercise="token_weighted_backward" points=3
+def token_weighted_backward(model, window):
+    """Leave in .grad the gradient of the mean loss over all prediction targets of the window."""
+    # BEGIN SOLUTION
+    targets_in_window = sum(micro_batch["labels"][:, 1:].ne(-100).sum() for micro_batch in window)
+    for micro_batch in window:
+        logits = model(micro_batch["input_ids"])[:, :-1]
+        targets = micro_batch["labels"][:, 1:]
+        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+        (loss / targets_in_window).backward()
+    # END SOLUTION
+
+# %% check="token_weighted_backward"
+check(token_weighted_backward)
+
+# %% [markdown]
+# The divisor needs the labels of the whole window before its first backward pass. That is why libraries now fetch $k$ micro-batches ahead and count, before they compute anything.
+#
+# The short micro-batch at the end of an epoch (3 reviews instead of 4) is the same matter: weigh it by its samples.
+#
+# ## Where it is not the same
+#
+# Two kinds of layers look beyond the single sample, and no divisor makes up for that.
+#
+# **Batch normalisation** uses the mean and variance of the batch it sees. In micro-batches it sees fewer samples, and its running averages move $k$ times.
+
+# %%
+def layer_gradient(layer, parts):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), layer, nn.ReLU(), nn.Linear(16, 1))
+    inputs, targets = torch.randn(16, 8), torch.randn(16, 1)
+    for some_inputs, some_targets in zip(inputs.chunk(parts), targets.chunk(parts)):
+        (mse_loss(model(some_inputs), some_targets) / parts).backward()
+    return collected(model)
+
+
+for name, make in {"layer norm": nn.LayerNorm, "batch norm": nn.BatchNorm1d}.items():
+    cosine = cosine_similarity(layer_gradient(make(16), 1), layer_gradient(make(16), 4), dim=0)
+    print(f"{name}: cosine of 16 x 1 and 4 x 4 is {cosine:.3f}")
+
+# %%
+for parts in (1, 4):
+    layer = nn.BatchNorm1d(16)
+    layer_gradient(layer, parts)
+    print(f"{16 // parts:2} x {parts}: running averages moved {layer.num_batches_tracked.item()} times")
+
+# %% [markdown]
+# Layer normalisation works inside each sample, so it is the same; that is what BERT uses, and one reason why accumulation suits Transformers.
+#
+# **Dropout** is another case. With the same seed the random numbers are drawn in another order, so each review gets other masks:
+
+# %%
+def dropout_gradient(parts, seed):
+    model = small_bert(seed=0, dropout=0.1)
+    torch.manual_seed(seed)
+    for batch in batches(reviews[:16], 16 // parts):
+        (model(**batch).loss / parts).backward()
+    return collected(model)
+
+
+at_once = dropout_gradient(parts=1, seed=0)
+print("16 x 1 with the same seed again: equal", torch.equal(at_once, dropout_gradient(parts=1, seed=0)))
+for name, other in {"4 x 4 with the same seed": dropout_gradient(4, 0), "16 x 1 with another seed": dropout_gradient(1, 1)}.items():
+    print(f"{name}: cosine above 0.99: {bool(cosine_similarity(at_once, other, dim=0) > 0.99)}")
+
+# %% [markdown]
+# Neither is more right than the other: accumulating changes as much as another seed does. To *test* equality, switch dropout off, as this course does.
+#
+# ## Once per window
+#
+# Whatever the large batch does once, the loop does once per window, when the gradient is complete. Two of these things go wrong often.
+#
+# **Clipping** limits the length of the gradient. Done after every micro-batch it limits parts of a sum:
+
+# %%
+model = nn.Linear(8, 1)
+generator = torch.Generator().manual_seed(1)
+nn.init.normal_(model.weight, generator=generator), nn.init.zeros_(model.bias)
+parts = [(torch.randn(4, 8, generator=generator), torch.randn(4, 1, generator=generator)) for _ in range(4)]
+
+for inputs, targets in parts:
+    (mse_loss(model(inputs), targets) / 4).backward()
+nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+once = collected(model)
+
+for inputs, targets in parts:
+    (mse_loss(model(inputs), targets) / 4).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+every_time = collected(model)
+print(f"lengths {once.norm():.3f} and {every_time.norm():.3f}, cosine {cosine_similarity(once, every_time, dim=0):.3f}")
+
+# %% [markdown]
+# Again the lengths agree and the directions do not.
+#
+# **Logging**: the loss of a step is the mean over its window. The last micro-batch's loss is a noisier number, and `loss / k` a smaller one.
+#
+# ## Exercise: clip and report
+#
+# *Difficulty* ** · *6 minutes* · *Why*: a curve that changes with $k$ cannot be compared with anybody's.
+#
+# Write `train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm)`: the loop over complete windows, where
+#
+# - the gradient of each window is clipped to the length `max_norm` (`torch.nn.utils.clip_grad_norm_`), as the large batch would do it,
+# - a list is returned with one number per optimizer step: the mean loss of its window.
+
+# %% exercise="train_clipped" points=3
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    """Train with clipped gradients; return the mean loss of each window."""
+    # BEGIN SOLUTION
+    reported, window_loss = [], 0.0
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward()
+        window_loss += loss.item()
+        if number % accumulation_steps == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(window_loss)
+            window_loss = 0.0
+    return reported
+    # END SOLUTION
+
+# %% check="train_clipped"
+check(train_clipped)
+
+# %% [markdown]
+# ## What to keep
+#
+# - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.
+# - Divide by the number of micro-batches in the window (by its number of targets, where they differ); step, clip, log and zero once per window; the last window is a window too.
+# - Only activations shrink. FLOPs stay the same, and against the true large batch no time is won.
+# - Micro-batch first, accumulation for the rest: 4 x 16, not 1 x 64.
+# - To test such a loop, ask which micro-batches stand behind a step, and compare directions; counting steps and measuring lengths is not enough.
+#
+# Next: [Gradient accumulation with Accelerate](2_accelerator.ipynb), the same loop converted in three small steps.

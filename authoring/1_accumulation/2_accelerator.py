@@ -1,0 +1,785 @@
+# %% [markdown]
+# # Gradient accumulation with Accelerate
+#
+# **You will be able to** convert a PyTorch loop to `Accelerator` in three small steps, say what each of them does, avoid what the documentation gets wrong, and count what two devices send each other.
+#
+# **Minutes**: 40 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# Your loop divides the loss, counts micro-batches, and steps when a window is complete. Accelerate promises to take all three off your hands, and to run the same lines on one device or on many.
+#
+# Is it then still *the same training*? To the last micro-batch, to the last learning rate, on every device?
+
+# %%
+import difflib
+import inspect
+import math
+import os
+from contextlib import nullcontext
+from html import escape
+
+import pandas as pd
+import torch
+from accelerate import Accelerator
+from accelerate.scheduler import AcceleratedScheduler
+from accelerate.utils import GradientAccumulationPlugin
+from IPython.display import display
+from matplotlib import pyplot as plt
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader, TensorDataset
+from trainlean import check, dataset, guess, hint, load_reviews, reveal, small_bert, start_devices, stop_devices
+
+# %% [markdown]
+# ## The loop, once more
+#
+# This is the loop of the last notebook. Two names are new. The micro-batches come from a `DataLoader`, and `loss_of(model, batch)` returns the mean loss of one micro-batch, so that the same loop trains a toy and BERT.
+
+# %%
+def train_pytorch(model, optimizer, dataloader, loss_of, accumulation_steps):
+    for number, batch in enumerate(dataloader, start=1):
+        loss = loss_of(model, batch)
+        (loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+# %% [markdown]
+# ## A witness
+#
+# How do you find out which micro-batches stand behind an optimizer step, and how much each of them counts? Ask a model that can tell.
+#
+# The *witness* has one weight for each micro-batch. Micro-batch 3 is zero everywhere but in place 3, so its gradient touches weight 3 and no other. What the optimizer finds in `.grad` at a step is then a *receipt*: one number for each micro-batch, its share in this step.
+
+# %%
+def make_witness(micro_batches):
+    model = nn.Linear(micro_batches, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    dataloader = DataLoader(torch.eye(micro_batches), batch_size=1)
+    receipts = []
+    optimizer.register_step_pre_hook(lambda *_: receipts.append(model.weight.grad[0].clone()))
+    return model, optimizer, dataloader, receipts
+
+
+def output(model, batch):
+    return model(batch).mean()
+
+
+def print_receipts(receipts):
+    for step, receipt in enumerate(receipts, start=1):
+        shares = " ".join(f"{share:4.2f}" if share else "   ." for share in receipt.tolist())
+        print(f"step {step}: {shares}   sum {receipt.sum():.2f}")
+
+
+model, optimizer, dataloader, receipts = make_witness(8)
+train_pytorch(model, optimizer, dataloader, output, accumulation_steps=4)
+print_receipts(receipts)
+
+# %% [markdown]
+# Read it line by line. Step 1 holds micro-batches 1 to 4, a quarter each. Step 2 holds 5 to 8. The shares of a window add up to 1, as they must for a mean.
+#
+# Each of the three changes that follow must leave this receipt as it is.
+#
+# ## First change: `prepare`
+
+# %%
+def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for number, batch in enumerate(dataloader, start=1):
+        loss = loss_of(model, batch)
+        (loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def show_diff(before, after):
+    """What changed between two functions: red lines went, green lines came."""
+    sources = [inspect.getsource(train).replace(train.__name__, "train").splitlines() for train in (before, after)]
+    lines = list(difflib.unified_diff(*sources, n=99, lineterm=""))[3:]  # the first three name files
+    colours = {"+": "#d7f5dd", "-": "#ffe1de", " ": "#ffffff"}
+    rows = "".join(f'<div style="background:{colours[line[0]]}">{escape(line)}</div>' for line in lines)
+    style = "font-family:monospace;white-space:pre;color:#1f2937;background:#fff;border:1px solid #d0d4da;padding:6px"
+    html = f'<div style="{style}">{rows}</div>'
+    display({"text/html": html, "text/plain": "\n".join(lines)}, raw=True)
+
+
+show_diff(train_pytorch, train_prepared)
+
+# %% [markdown]
+# Two lines came, none went. `cpu=True` keeps this lesson on the CPU; without it Accelerate takes a GPU where there is one. What does `prepare` give back?
+
+# %%
+accelerator = Accelerator(cpu=True)
+before = make_witness(8)[:3]
+after = accelerator.prepare(*before)
+for name, old, new in zip(("model", "optimizer", "data loader"), before, after):
+    print(f"{name:12} {type(old).__name__:12} -> {type(new).__name__}")
+
+# %% [markdown]
+# - The **data loader** moves each batch to the device, gives every device its own share, and notices its last batch. That will matter.
+# - The **optimizer** will ignore `step` and `zero_grad` whenever the accelerator says that a window is not complete. Until then it does what it always did.
+# - The **model** moves to the device. On one device it stays what it was; on two it becomes a `DistributedDataParallel` (further below).
+#
+# So on one device nothing may change yet:
+
+# %%
+def receipts_of(train, micro_batches=8, accumulation_steps=4):
+    model, optimizer, dataloader, receipts = make_witness(micro_batches)
+    train(model, optimizer, dataloader, output, accumulation_steps)
+    return receipts
+
+
+print_receipts(receipts_of(train_prepared))
+
+# %% [markdown]
+# ## Second change: `backward`
+
+# %%
+def train_backward(model, optimizer, dataloader, loss_of, accumulation_steps):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for number, batch in enumerate(dataloader, start=1):
+        loss = loss_of(model, batch)
+        accelerator.backward(loss)
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+show_diff(train_prepared, train_backward)
+print_receipts(receipts_of(train_backward))
+
+# %% [markdown]
+# The division is gone and the shares are still quarters: `accelerator.backward` divides, because the `Accelerator` now knows the accumulation steps. (With mixed precision it scales the loss as well.)
+#
+# **Keep your own division and you divide twice:**
+
+# %%
+def train_divided_twice(model, optimizer, dataloader, loss_of, accumulation_steps):
+    train_backward(model, optimizer, dataloader, lambda *args: loss_of(*args) / accumulation_steps, accumulation_steps)
+
+
+print_receipts(receipts_of(train_divided_twice))
+
+# %% [markdown]
+# Sixteenths. Nothing is raised, and with AdamW, which hardly minds a constant factor, the loss would still fall.
+#
+# ## Third change: `accumulate`
+
+# %%
+def train_accumulating(model, optimizer, dataloader, loss_of, accumulation_steps):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+show_diff(train_backward, train_accumulating)
+print_receipts(receipts_of(train_accumulating))
+
+# %% [markdown]
+# The counter and the `if` are gone. `step` and `zero_grad` are *called* for every micro-batch and *happen* at the end of a window. One flag decides, and you can read it:
+
+# %%
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+model, optimizer, dataloader, receipts = make_witness(8)
+model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+for number, batch in enumerate(dataloader, start=1):
+    with accelerator.accumulate(model):
+        accelerator.backward(output(model, batch))
+        optimizer.step()
+        optimizer.zero_grad()
+        print(f"micro-batch {number}: sync_gradients {accelerator.sync_gradients!s:5}  steps so far {len(receipts)}")
+
+# %% [markdown]
+# `accumulate` counts how often its block is entered, and sets `sync_gradients` at the beginning of the block. This is why everything that belongs to a micro-batch stands *inside* the block.
+#
+# The toy of the last notebook must give its **2.04000** with all four loops. The example stands in Accelerate's documentation.
+
+# %%
+x = torch.arange(1.0, 9.0)[:, None]
+for train in (train_pytorch, train_prepared, train_backward, train_accumulating):
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    pairs = DataLoader(TensorDataset(x, 2 * x), batch_size=2)
+    squared_error = lambda model, batch: nn.functional.mse_loss(model(batch[0]), batch[1])
+    train(model, torch.optim.SGD(model.parameters(), lr=0.02), pairs, squared_error, 4)
+    print(f"{train.__name__:20} weight {model.weight.item():.5f}")
+
+# %% [markdown]
+# ### Exercise: convert a loop
+#
+# *Difficulty* * · *6 minutes* · *Why*: loops that you convert were written by somebody else, and not in the order you expect.
+#
+# Somebody wrote this. For whole windows it is correct, and `accelerator` was made with the right `gradient_accumulation_steps`:
+# ```python
+# def train(model, optimizer, dataloader, loss_of, accumulation_steps):
+#     for index, batch in enumerate(dataloader):
+#         if index % accumulation_steps == 0:
+#             optimizer.zero_grad()
+#         loss = loss_of(model, batch) / accumulation_steps
+#         loss.backward()
+#         if index % accumulation_steps == accumulation_steps - 1 or index == len(dataloader) - 1:
+#             optimizer.step()
+# ```
+# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of)`, which does the same with `prepare`, `backward` and `accumulate`. Nothing comes prepared: model, optimizer and data loader are plain.
+#
+# Each complete window must step with the gradient of the large batch, and no micro-batch may be left without a step.
+
+# %% exercise="train_with_accelerator" points=3
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of):
+    """Train once through the data loader, accumulating as the accelerator was told to."""
+    # BEGIN SOLUTION
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            optimizer.step()
+            optimizer.zero_grad()
+    # END SOLUTION
+
+# %% check="train_with_accelerator"
+check(train_with_accelerator)
+
+# %% [markdown]
+# Stuck? `hint(train_with_accelerator)` tells a little more each time.
+#
+# ## One forward and one backward in a block
+#
+# The accelerator counts blocks, not backward passes. What if a block holds two micro-batches?
+
+# %%
+def train_two_a_block(model, optimizer, dataloader, loss_of, accumulation_steps):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    batches = list(dataloader)
+    for first, second in zip(batches[::2], batches[1::2]):
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, first))
+            accelerator.backward(loss_of(model, second))
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+print_receipts(receipts_of(train_two_a_block))
+
+# %% [markdown]
+# Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
+#
+# Splitting a batch into pieces inside the block is the same mistake (accelerate issue #1847). Give the data loader the size of a micro-batch instead.
+#
+# ## One Accelerator at a time
+#
+# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. Its settings are not: all Accelerators of a process share them.</div>
+
+# %%
+first = Accelerator(cpu=True, gradient_accumulation_steps=4)
+print("first, when made:                ", first.gradient_accumulation_steps)
+second = Accelerator(cpu=True)
+print("first, after a second was made:  ", first.gradient_accumulation_steps)
+
+# %% [markdown]
+# The second one, which was told nothing, set the first one back to 1. In a notebook this happens when a cell higher up is run again. Make the `Accelerator` right before the loop that uses it, as every function here does.
+#
+# ## The last window
+#
+# Now ten micro-batches, and windows of four. The data loader was prepared, so the accelerator knows when the last micro-batch has come. Which shares will the last two have?
+#
+# **Predict.** How large will the gradient of the last step be, compared with the right one (the mean of the last two micro-batches)?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 1
+# END SOLUTION
+guess("last gradient with Accelerate", my_guess, "times the right one")
+
+# %%
+as_it_is = receipts_of(train_accumulating, micro_batches=10)
+print_receipts(as_it_is)
+reveal("last gradient with Accelerate", as_it_is[-1].sum().item(), "times the right one")
+
+# %% [markdown]
+# There is a third step, so nothing is left over. But the last two micro-batches have a quarter each, where the mean of two has a half. Two lines in Accelerate 1.15 say why. When to step:
+
+# %%
+print(inspect.getsource(Accelerator._do_sync))
+
+# %% [markdown]
+# At the end of the data loader the window is closed, however many micro-batches it holds. And by what is divided:
+
+# %%
+print("\n".join(line for line in inspect.getsource(Accelerator.backward).splitlines() if "loss / " in line))
+
+# %% [markdown]
+# Always by `gradient_accumulation_steps`. When the first micro-batch of a window comes, nobody knows yet that it will be a short one.
+#
+# The first line above also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
+
+# %%
+def steps_in_two_epochs(**settings):
+    plugin = GradientAccumulationPlugin(num_steps=4, **settings)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
+    model, optimizer, dataloader, receipts = make_witness(10)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for _ in range(2):
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(output(model, batch))
+                optimizer.step()
+                optimizer.zero_grad()
+    return receipts
+
+
+for value in (True, False):
+    print(f"sync_with_dataloader={value}")
+    print_receipts(steps_in_two_epochs(sync_with_dataloader=value))
+
+# %% [markdown]
+# With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short, until the training ends: then the last window never gets its step. It is not a cure, only another fault. (An unprepared data loader does the same, without being asked.)
+#
+# The cure is to undo the wrong division: where the window holds 2 micro-batches and not 4, the loss must be multiplied by 4/2 first. You will write it. Here is what should come out:
+
+# %%
+right = [receipt * (1 / receipt.sum()) for receipt in as_it_is]
+figure, panels = plt.subplots(1, 2, figsize=(9, 2.4), sharey=True)
+for panel, shown, title in zip(panels, (as_it_is, right), ("Accelerate 1.15 as it is", "cured")):
+    panel.imshow(torch.stack(shown), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for step, receipt in enumerate(shown):
+        for place, share in enumerate(receipt.tolist()):
+            if share:
+                panel.text(place, step, f"{share:.2f}", ha="center", va="center", fontsize=9, color="#1f2937")
+        panel.text(9.7, step, f"sum {receipt.sum():.2f}", va="center", fontsize=9, color="#b3261e" if receipt.sum() < 0.99 else "#1f2937")
+    panel.set(title=title, xlabel="micro-batch", xticks=range(10), xticklabels=range(1, 11), yticks=range(3), yticklabels=["step 1", "step 2", "step 3"])
+    panel.spines[:].set_visible(False)
+    panel.tick_params(length=0)
+figure.tight_layout(w_pad=5)
+plt.show()
+
+# %% [markdown]
+# How much does it matter? Not much with a thousand windows an epoch, very much with three. The same fault was found and mended in several training frameworks in 2026 (ms-swift #10084, LlamaFactory #10705, NeMo-Automodel #2257), and is open in Lightning (#19987).
+#
+# ### Exercise: every window its mean
+#
+# *Difficulty* *** · *8 minutes* · *Why*: short windows come with small data sets, and those are the ones for which people accumulate.
+#
+# Write `train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs)`, everything from the `Accelerator` on. All micro-batches hold equally many samples.
+#
+# - Every window of every epoch, the last one included, steps with the gradient of its large batch.
+# - No window holds micro-batches of two epochs.
+# - `accumulation_steps` may be 1, or more than the micro-batches that are left, as above.
+
+# %% exercise="train_to_the_last_batch" points=3
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    """Train with an Accelerator so that the last window of each epoch is the mean over its own micro-batches."""
+    # BEGIN SOLUTION
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    in_whole_windows = len(dataloader) // accumulation_steps * accumulation_steps
+    for _ in range(epochs):
+        for index, batch in enumerate(dataloader):
+            window = accumulation_steps if index < in_whole_windows else len(dataloader) - in_whole_windows
+            with accelerator.accumulate(model):
+                loss = loss_of(model, batch)
+                accelerator.backward(loss * accumulation_steps / window)
+                optimizer.step()
+                optimizer.zero_grad()
+    # END SOLUTION
+
+# %% check="train_to_the_last_batch"
+check(train_to_the_last_batch)
+
+# %% [markdown]
+# ## How long is a learning rate schedule?
+#
+# Most trainings let the learning rate fall in a straight line to zero. The scheduler must know after how many steps: its *length*. What is a step now, a micro-batch or a window? Accelerate's own text says:
+
+# %%
+text = " ".join(AcceleratedScheduler.__doc__.split())
+print(text[text.index("When performing") : text.index(" Args:")])
+
+# %% [markdown]
+# "Should not be changed": so 10 micro-batches, length 10. Let us follow the learning rate through one epoch. `scheduler.step()` stands where it should, in the block after `optimizer.step()`.
+
+# %%
+def learning_rates(length, prepare_scheduler=True, **settings):
+    plugin = GradientAccumulationPlugin(num_steps=4, **settings)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
+    model, optimizer, dataloader, _ = make_witness(10)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    scheduler = LambdaLR(optimizer, lambda step: max(0.0, 1 - step / length))
+    if prepare_scheduler:
+        scheduler = accelerator.prepare(scheduler)
+    rates = []
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(output(model, batch))
+            if accelerator.sync_gradients:
+                rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+    return [*rates, optimizer.param_groups[0]["lr"]]
+
+# %% [markdown]
+# **Predict.** The rate starts at 1. What is it at the end, with length 10?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 0
+# END SOLUTION
+guess("learning rate at the end, length 10", my_guess, "of the first")
+
+# %%
+rates = learning_rates(10)
+print([round(rate, 2) for rate in rates])
+reveal("learning rate at the end, length 10", round(rates[-1], 4), "of the first")
+
+# %% [markdown]
+# Three steps were taken, so the line moved by three tenths and stayed there. The prepared scheduler moves **once per optimizer step**: it does the opposite of what the sentence says.
+#
+# The plugin has a setting for this, `adjust_scheduler`, which is on by default. Let us turn it on and off and look:
+
+# %%
+for value in (True, False):
+    given = GradientAccumulationPlugin(num_steps=4, adjust_scheduler=value)
+    at_the_end = learning_rates(10, adjust_scheduler=value)[-1]
+    print(f"adjust_scheduler={value!s:5}: at the end {at_the_end:.2f}; handed on: {given.to_kwargs()}")
+
+# %% [markdown]
+# No difference. The plugin hands on only what was changed from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`. This is a bug in Accelerate 1.15 (pull request #4262, open in September 2026).
+# The repair would not help a schedule like ours either: the setting only moves an internal counter that a `LambdaLR` does not use.
+#
+# Here are the ways side by side. The last column should be 0.
+
+# %%
+ways = {
+    "length in micro-batches (10)": learning_rates(10),
+    "length 3, scheduler not prepared": learning_rates(3, prepare_scheduler=False),
+    "length 3, prepared": learning_rates(math.ceil(10 / 4)),
+}
+rounded = [[f"{rate:.2f}" for rate in rates] for rates in ways.values()]
+pd.DataFrame(rounded, index=ways, columns=["step 1", "step 2", "step 3", "afterwards"])
+
+# %% [markdown]
+# A scheduler that was not prepared moves with every micro-batch; here it had reached zero before the first optimizer step came, and the training would have learned nothing.
+#
+# So the length is the number of optimizer steps, rounded up in each epoch, because each epoch closes its last window. One factor is still missing: with several devices, the prepared scheduler moves several times in one step. Its source:
+
+# %%
+lines = inspect.getsource(AcceleratedScheduler.step).splitlines()
+start = next(number for number, line in enumerate(lines) if "num_processes = " in line)
+print("\n".join(lines[start - 2 : start + 2]))
+
+# %% [markdown]
+# Put together, with the *prepared* data loader (on two devices it is half as long):
+#
+# ```python
+# steps_an_epoch = math.ceil(len(dataloader) / accumulation_steps)
+# num_training_steps = steps_an_epoch * epochs * accelerator.num_processes
+# ```
+#
+# We will see it on two devices in a moment.
+#
+# ### Exercise: a line that ends at zero
+#
+# *Difficulty* ** · *5 minutes* · *Why*: a learning rate that never comes down raises no error.
+#
+# Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch.
+#
+# `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `check` also asks as the first of two devices.
+
+# %% exercise="linear_decay" points=2
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    """A prepared scheduler that takes the learning rate in a straight line to 0 at the end of the training."""
+    # BEGIN SOLUTION
+    steps_an_epoch = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
+    num_training_steps = steps_an_epoch * epochs * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / num_training_steps)))
+    # END SOLUTION
+
+# %% check="linear_decay"
+check(linear_decay)
+
+# %% [markdown]
+# ## Two devices
+#
+# Until now one process trained. With two devices, two processes train *copies* of the model, each on its own share of the data. Each process is called a *rank*: rank 0 and rank 1. So that the copies stay equal, they must step with the same gradient: the mean over both ranks.
+#
+# `DistributedDataParallel` (DDP) does that. During the backward pass it starts an **all-reduce**: every rank gives its gradients, every rank gets the mean. On a cluster this traffic is what many trainings wait for.
+#
+# The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here.
+
+# %%
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the witnesses below live on the CPU, on machines with several GPUs too
+devices = start_devices(2)
+
+# %%
+# %%px
+from contextlib import nullcontext
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+from trainlean import Meter
+
+print(f"rank {rank} of {world_size}")
+
+# %% [markdown]
+# What does `prepare` do here that it did not do on one device?
+
+# %%
+# %%px
+accelerator = Accelerator(cpu=True)
+model, dataloader = nn.Linear(8, 1, bias=False), DataLoader(torch.eye(8), batch_size=1)
+model, prepared = accelerator.prepare(model, dataloader)
+print(type(model).__name__, "| length", len(dataloader), "->", len(prepared), "| my micro-batches:", [batch.argmax().item() + 1 for batch in prepared])
+
+# %% [markdown]
+# The model became a DDP model, and each rank sees every second micro-batch.
+#
+# ### When are gradients synchronised?
+#
+# Let each rank accumulate 4 micro-batches. The result is needed once, at the end. But plain DDP does not know that you accumulate. It synchronises in every backward pass:
+
+# %%
+# %%px
+def plain_ddp(witness, micro_batches):
+    model = DistributedDataParallel(witness)
+    for micro_batch in micro_batches:
+        loss = model(micro_batch).mean() / 4
+        loss.backward()
+        yield
+
+# %% [markdown]
+# (The `yield` lets us look at the counter after every micro-batch.) DDP has a context manager that keeps the gradients at home: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
+
+# %%
+# %%px
+def no_sync_around_backward(witness, micro_batches):
+    model = DistributedDataParallel(witness)
+    for number, micro_batch in enumerate(micro_batches, start=1):
+        loss = model(micro_batch).mean() / 4
+        with nullcontext() if number == 4 else model.no_sync():
+            loss.backward()
+        yield
+
+# %% [markdown]
+# **Predict.** How many all-reduces does this make for the four micro-batches?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 1
+# END SOLUTION
+guess("all-reduces with no_sync around backward", my_guess, "all-reduces")
+
+# %% [markdown]
+# Three more ways: around forward *and* backward; around everything, the last micro-batch too; and Accelerate's `accumulate`.
+
+# %%
+# %%px
+def no_sync_around_both(witness, micro_batches):
+    model = DistributedDataParallel(witness)
+    for number, micro_batch in enumerate(micro_batches, start=1):
+        with nullcontext() if number == 4 else model.no_sync():
+            loss = model(micro_batch).mean() / 4
+            loss.backward()
+        yield
+
+
+def no_sync_always(witness, micro_batches):
+    model = DistributedDataParallel(witness)
+    for micro_batch in micro_batches:
+        with model.no_sync():
+            loss = model(micro_batch).mean() / 4
+            loss.backward()
+        yield
+
+
+def accumulate(witness, micro_batches):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model = accelerator.prepare(witness)
+    for micro_batch in micro_batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(micro_batch).mean())
+        yield
+
+# %% [markdown]
+# Each way gets a witness with eight weights. Micro-batches 1 to 4 go to rank 0, and 5 to 8 to rank 1. So the receipt also tells *whose* micro-batches are in a gradient. `Meter` counts the all-reduces.
+
+# %%
+# %%px
+def try_out(way):
+    witness = nn.Linear(8, 1, bias=False)
+    nn.init.zeros_(witness.weight)
+    mine = torch.eye(8)[4 * rank : 4 * rank + 4].split(1)
+    with Meter() as meter:
+        counts = [meter.all_reduces for _ in way(witness, mine)]
+    gradient = witness.weight.grad[0].clone()
+    torch.optim.SGD(witness.parameters(), lr=1.0).step()
+    return {"all-reduces": counts, "gradient": gradient.tolist(), "weights": witness.weight[0].tolist()}
+
+
+ways = [plain_ddp, no_sync_around_backward, no_sync_around_both, no_sync_always, accumulate]
+results = {way.__name__: try_out(way) for way in ways}
+for name, result in results.items():
+    print(f"{name:24} all-reduces so far: {result['all-reduces']}")
+
+# %% [markdown]
+# Bring the results here. The reference is the large batch over both ranks, in which all eight micro-batches count one eighth. *Off by* is the largest difference between rank 0's gradient and the reference, *apart by* the largest difference between the two ranks' weights after one step.
+
+# %%
+on_rank_0, on_rank_1 = devices.pull("results")
+rows = {}
+for name, result in on_rank_0.items():
+    gradient, weights = torch.tensor(result["gradient"]), torch.tensor(result["weights"])
+    other_weights = torch.tensor(on_rank_1[name]["weights"])
+    rows[name] = {
+        "all-reduces": result["all-reduces"][-1],
+        "gradient off by": f"{(gradient - 1 / 8).abs().max():.3f}",
+        "ranks apart by": f"{(weights - other_weights).abs().max():.3f}",
+    }
+reveal("all-reduces with no_sync around backward", rows["no_sync_around_backward"]["all-reduces"], "all-reduces")
+pd.DataFrame(rows).T
+
+# %% [markdown]
+# The same as a picture. On the left, each box is a micro-batch and each red line an all-reduce. On the right, the gradient with which each rank steps.
+
+# %%
+figure, panels = plt.subplots(5, 2, figsize=(9.5, 6.2), width_ratios=[1, 1.5])
+for (name, result), (left, right) in zip(on_rank_0.items(), panels):
+    both = [result, on_rank_1[name]]
+    for number, (count, before) in enumerate(zip(result["all-reduces"], [0, *result["all-reduces"]])):
+        for lane in (0, 1):
+            left.add_patch(plt.Rectangle((number, lane + 0.15), 0.7, 0.7, color=("#0072B2", "#E69F00")[lane]))
+            left.text(number + 0.35, lane + 0.5, number + 1 + 4 * lane, ha="center", va="center", color="white")
+        if count > before:
+            left.plot([number + 0.84] * 2, [0.1, 1.9], color="#b3261e", linewidth=3)
+    left.set(xlim=(-0.05, 4), ylim=(2, 0), xticks=[], yticks=[0.5, 1.5], yticklabels=["rank 0", "rank 1"])
+    left.set_title(f"{name}: {result['all-reduces'][-1]} all-reduces", loc="left", fontsize=10)
+    right.imshow([one["gradient"] for one in both], cmap="Greens", vmin=0, vmax=0.5, aspect="auto")
+    for lane, one in enumerate(both):
+        for place, share in enumerate(one["gradient"]):
+            right.text(place, lane, f"{share:.3f}" if share else "", ha="center", va="center", fontsize=9, color="#1f2937")
+    right.set(xticks=[], yticks=[])
+    for panel in (left, right):
+        panel.spines[:].set_visible(False)
+        panel.tick_params(length=0)
+panels[0, 1].set_title("share of each micro-batch in the rank's gradient", loc="left", fontsize=10)
+panels[-1, 1].set(xticks=range(8), xticklabels=range(1, 9), xlabel="micro-batch")
+figure.tight_layout()
+plt.show()
+
+# %% [markdown]
+# - **Plain DDP** is right, and pays for every micro-batch.
+# - **Around backward only** is right, and saves *nothing*: DDP decides in the *forward* pass whether the coming backward pass will synchronise.
+# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block.
+# - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
+#
+# What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
+#
+# Where the model itself is spread over the devices (FSDP), `no_sync` costs memory. The plugin's `sync_each_batch=True` then gives up the saving; this is what its documentation says, and not measured here.
+#
+# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. Some ways of launching quietly start processes that know nothing of each other. So print `accelerator.num_processes` first.
+#
+# ### The schedule on two devices
+#
+# As promised: 14 micro-batches, 7 for each rank, windows of 4. Each rank takes 2 steps. Once with length 2, once with length 2 × 2:
+
+# %%
+# %%px
+for length in (2, 2 * world_size):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model = nn.Linear(14, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = LambdaLR(optimizer, lambda step: max(0.0, 1 - step / length))
+    model, optimizer, dataloader, scheduler = accelerator.prepare(model, optimizer, DataLoader(torch.eye(14), batch_size=1), scheduler)
+    rates = []
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch).mean())
+            if accelerator.sync_gradients:
+                rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step(), scheduler.step(), optimizer.zero_grad()
+    print(f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards {optimizer.param_groups[0]['lr']}")
+
+# %% [markdown]
+# With length 2 the second step had a learning rate of zero. The factor `num_processes` belongs there.
+#
+# The devices are no longer needed.
+
+# %%
+stop_devices()
+
+# %% [markdown]
+# ### Exercise: synchronise once
+#
+# *Difficulty* ** · *6 minutes* · *Why*: without Accelerate this is in your hands, and nobody tells you that you pay four times.
+#
+# Write `train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps)` in plain PyTorch.
+#
+# - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list.
+# - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and makes **one** all-reduce.
+# - The last window may be shorter. It must have its all-reduce and its step, too; what you divide it by is not looked at here.
+
+# %% exercise="train_synchronised_once" points=3
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    """Train a DDP model on this rank's micro-batches, with one all-reduce for each window."""
+    # BEGIN SOLUTION
+    for number, batch in enumerate(micro_batches, start=1):
+        last = number % accumulation_steps == 0 or number == len(micro_batches)
+        with nullcontext() if last else model.no_sync():
+            loss = loss_of(model, batch)
+            (loss / accumulation_steps).backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    # END SOLUTION
+
+# %% check="train_synchronised_once"
+check(train_synchronised_once)
+
+# %% [markdown]
+# ## The same weights
+#
+# The witness agrees. Now the small BERT: the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch, so 4 optimizer steps. Once with the PyTorch loop, once with Accelerate. Sum, length (norm) and distance moved are a fingerprint of all weights together. The next notebook trains the same with the `Trainer`, and must arrive at the same fingerprint.
+
+# %%
+def train_reviews(train):
+    model = small_bert(seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    dataloader = DataLoader(dataset(load_reviews()[:64], max_length=64), batch_size=4)
+    train(model, optimizer, dataloader, lambda model, batch: model(**batch).loss, 4)
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+start = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()])
+weights = {train.__name__: train_reviews(train) for train in (train_pytorch, train_accumulating)}
+for name, vector in {"before training": start, **weights}.items():
+    moved = (vector - start).double().norm()
+    print(f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by {moved:.4f}")
+difference = (weights["train_pytorch"] - weights["train_accumulating"]).abs().max()
+print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
+
+# %% [markdown]
+# Every weight agrees. On one device, with whole windows, Accelerate's loop *is* the PyTorch loop.
+#
+# ## What to keep
+#
+# - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; in `accumulate`, one forward and one backward for each block.
+# - `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
+# - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices. Trust neither the docstring nor `adjust_scheduler`.
+# - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that.
+# - One `Accelerator` in a process: the newest one sets the rules for all.
+#
+# Next: [Gradient accumulation with the Trainer](3_trainer.ipynb), where the loop disappears altogether, and brings a factor of $k$ with it.

@@ -1,0 +1,637 @@
+# %% [markdown]
+# # Gradient accumulation with the Trainer
+#
+# **You will be able to** write the arguments of an accumulated training, see what the `Trainer` does between two updates, and find and cure the places where its gradients are not the large batch's.
+#
+# **Minutes**: 40 · **Before this**: [Gradient accumulation with Accelerate](2_accelerator.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# You wrote the loop yourself, and you wrote it with Accelerate. The `Trainer` of transformers has no loop to write. It has an argument: `gradient_accumulation_steps=4`.
+#
+# Is that the same training?
+#
+# You have three ways to find out: what it costs, what its log says, and which weights come out at the end. This lesson takes all three. It runs transformers 5.23; where an older version behaves differently, the text says so.
+
+# %%
+import inspect
+import tempfile
+
+import pandas as pd
+import torch
+from accelerate import Accelerator
+from torch.nn.functional import cosine_similarity, cross_entropy
+from torch.utils.data import DataLoader
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+from trainlean import check, dataset, guess, hint, load_reviews, load_tokenizer, measure, plot_memory, reveal, small_bert, summary
+from trainlean.figures import plot_compare
+
+folder = tempfile.TemporaryDirectory()  # the Trainer wants a place for checkpoints
+reviews = load_reviews()
+data = dataset(reviews[:64], max_length=64)
+
+# %% [markdown]
+# ## The arguments
+#
+# Everything that your loop did in code, the Trainer takes as an argument. Three of them make the effective batch:
+#
+# > effective batch = `per_device_train_batch_size` × `gradient_accumulation_steps` × devices
+#
+# The first is the micro-batch: what goes through the model at once, so what has to fit into memory. The second counts micro-batches, not samples.
+#
+# The rest is the recipe of the last two lessons: plain SGD, a constant learning rate, no clipping, the reviews in their order. Each of these must be *said*, because the default is something else.
+
+# %%
+def arguments(micro_batch, accumulation_steps, **changes):
+    """The recipe of this unit as TrainingArguments; `changes` are arguments by name."""
+    recipe = {
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": accumulation_steps,
+        "num_train_epochs": 1,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "constant",
+        "optim": "sgd",
+        "max_grad_norm": 0,  # 0 is: do not clip
+        "train_sampling_strategy": "sequential",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+    return TrainingArguments(folder.name, **recipe | changes)
+
+
+names = ["per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "learning_rate", "lr_scheduler_type"]
+names += ["optim", "max_grad_norm", "train_sampling_strategy", "logging_steps", "save_strategy"]
+default, here = TrainingArguments(folder.name).to_dict(), arguments(4, 4).to_dict()
+pd.DataFrame({"default": {name: str(default[name]) for name in names}, "here": {name: str(here[name]) for name in names}})
+
+# %% [markdown]
+# Read the middle column once with care. A learning rate that falls to zero, clipping at 1.0 and shuffled data all happen to those who say nothing.
+#
+# ### Names that no longer work
+#
+# Most tutorials were written for older versions. transformers 5 has taken these names away:
+
+# %%
+for name, value in {"evaluation_strategy": "steps", "no_cuda": True, "overwrite_output_dir": True, "warmup_ratio": 0.1, "group_by_length": True}.items():
+    try:
+        TrainingArguments(folder.name, **{name: value})
+    except TypeError as error:
+        print(error)
+
+# %% [markdown]
+# | old name | today |
+# |---|---|
+# | `evaluation_strategy` | `eval_strategy`; the Trainer then also wants an `eval_dataset` |
+# | `no_cuda` | `use_cpu` |
+# | `overwrite_output_dir` | gone |
+# | `warmup_ratio=0.1` | `warmup_steps=0.1`: below 1 it is a share of all steps, from 1 on a number of optimizer steps |
+# | `group_by_length=True` | `train_sampling_strategy="group_by_length"` |
+# | `Trainer(tokenizer=...)` | `Trainer(processing_class=...)` |
+#
+# The `default_args` of the well-known guide to training on one GPU begin with `evaluation_strategy="steps"`. They no longer run.
+
+# %% [markdown]
+# ### Exercise: write the arguments
+#
+# *Difficulty* ** · *8 minutes* · *Why*: nobody warns you when a number stands in the wrong argument; the training just becomes another one.
+#
+# Write `accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate)`. It returns `TrainingArguments` for one device such that
+#
+# - at most `micro_batch` samples go through the model at once,
+# - every optimizer step stands on `effective_batch` samples (a multiple of `micro_batch`), the last one of an epoch on what is left,
+# - training takes `epochs` epochs over a data set of `samples` samples, in the order of the data set,
+# - the optimizer is plain SGD, without clipping,
+# - the learning rate rises linearly from 0 during the first epoch, reaches `learning_rate` with the first step of the second epoch, and stays there. (The schedule has a name: `constant_with_warmup`.)
+#
+# Run on the CPU, with `folder` as the output folder.
+
+# %% exercise="accumulation_arguments" points=3
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    """The arguments of an accumulated training with a warm-up of one epoch."""
+    # BEGIN SOLUTION
+    steps_per_epoch = -(-samples // effective_batch)  # rounded up: the last, shorter window makes a step too
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=steps_per_epoch,
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
+    # END SOLUTION
+
+# %% check="accumulation_arguments"
+check(accumulation_arguments)
+
+# %% [markdown]
+# `check` trains with your arguments on two small data sets and looks at batches, steps, learning rates and gradients. `hint(accumulation_arguments)` helps on request.
+#
+# Note the unit of `warmup_steps` and `max_steps`: *optimizer steps*. The Trainer moves the learning rate once per update. With Accelerate you had to work that out yourself.
+#
+# ## Batch 4 against 1x4
+#
+# First the cost. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log, with times that differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
+
+# %%
+def train(model, args, data, *callbacks, **more):
+    """Train silently; returns the Trainer."""
+    trainer = Trainer(model=model, args=args, train_dataset=data, callbacks=list(callbacks), **more)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return trainer
+
+# %% [markdown]
+# **Predict.** Batch 4 at once, or micro-batches of 1 accumulated over 4. The activations of one review are a quarter of those of four.
+# How large is the peak of memory of 1x4, in percent of the peak of batch 4?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 40
+# END SOLUTION
+guess("peak memory of 1x4, batch 4 being 100", my_guess, "%")
+
+# %%
+few = dataset(reviews[:32])
+runs = [
+    measure(
+        lambda: train(small_bert(seed=0), arguments(micro_batch, steps), few),
+        name=f"Trainer, {micro_batch}x{steps}",
+        model="small-bert",
+        optimizer="sgd",
+        sequence_length=64,
+        micro_batch=micro_batch,
+        accumulation_steps=steps,
+    )
+    for micro_batch, steps in [(4, 1), (1, 4)]
+]
+reveal("peak memory of 1x4, batch 4 being 100", round(100 * runs[1].peak_bytes / runs[0].peak_bytes), "%")
+summary(runs)
+
+# %%
+plot_memory(runs)
+
+# %% [markdown]
+# The same number of optimizer steps and the same computation. The activations have shrunk by as much as the micro-batch has. But the *gradients* have grown: with batch 4 none are left when the next forward pass begins, with 1x4 their sum waits in memory for the last micro-batch.
+#
+# So accumulation pays where activations outweigh the weights. Here 64 tokens of a small model give few of them; on BERT-large with 512 tokens the published measurement fell from 14949 to 8681 MB ([where memory goes](../0_start/1_where_memory_goes.ipynb) has the whole table).
+# Look at the times too: four small passes are rarely faster than one of four times the size.
+#
+# The argument does to the *cost* what your loop did. Next: what happens inside.
+#
+# ## Inside one step
+#
+# A callback is an object whose methods the Trainer calls at fixed moments. This one keeps a diary: which moment, and how long the gradient is just then.
+
+# %%
+class Diary(TrainerCallback):
+    """Notes each event, and the length of the gradient at that moment."""
+
+    def __init__(self):
+        self.events = []
+
+    def note(self, event, state, model):
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        length = f"{torch.cat([g.flatten() for g in gradients]).norm():.3f}" if gradients else "none"
+        self.events.append((state.global_step, event, length))
+
+    def on_step_begin(self, args, state, control, model, **kwargs):
+        self.note("on_step_begin", state, model)
+
+    def on_substep_end(self, args, state, control, model, **kwargs):
+        self.note("on_substep_end", state, model)
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        self.note("on_pre_optimizer_step", state, model)
+
+    def on_optimizer_step(self, args, state, control, model, **kwargs):
+        self.note("on_optimizer_step", state, model)
+
+    def on_step_end(self, args, state, control, model, **kwargs):
+        self.note("on_step_end", state, model)
+
+# %% [markdown]
+# 24 reviews are 6 micro-batches of 4. With windows of 4, one window is whole and one is short.
+
+# %%
+diary = Diary()
+train(small_bert(seed=0), arguments(4, 4), dataset(reviews[:24]), diary)
+pd.DataFrame(diary.events, columns=["steps done", "event", "length of the gradient"])
+
+# %% [markdown]
+# You can read your own loop in this table.
+#
+# - `on_step_begin`: a new window, no gradients.
+# - `on_substep_end`: after each backward pass *but the last of the window*. The gradient accumulates.
+# - `on_pre_optimizer_step`: after the last backward pass, and after clipping.
+# - `on_optimizer_step`: the weights have moved. The gradients are still there.
+# - `on_step_end`: the gradients are gone, and the step is counted. A callback that reads gradients here finds none.
+#
+# With names shortened, the Trainer's loop says:
+#
+# ```python
+# for each window of k micro-batches:                  # fetched in advance, all k of them
+#     num_items_in_batch = labels in the whole window  # counted before the first forward pass
+#     for batch in window:
+#         loss = compute_loss(batch, num_items_in_batch)
+#         if not already_divided:
+#             loss = loss / len(window)
+#         loss.backward()                              # then on_substep_end, but after the last one:
+#     clip; on_pre_optimizer_step; optimizer.step(); on_optimizer_step
+#     scheduler.step(); model.zero_grad(); on_step_end
+# ```
+#
+# The last window of the epoch is short, and `len(window)` is right for it: the Trainer has cured the halved last window that Accelerate's loop has.
+#
+# One line of it holds a decision: `if not already_divided`. Who divides by $k$, and how does the Trainer know?
+#
+# ## The factor
+#
+# Now the log. The same 64 reviews, once in batches of 16, once as 4x4. Both make 4 optimizer steps with 16 reviews each.
+#
+# **Predict.** If accumulation is exact, the first gradients of the two are equal. How many times the large batch's gradient is the accumulated one?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 1
+# END SOLUTION
+guess("first gradient of 4x4, in large batch's gradients", my_guess, "times")
+
+# %%
+def steps_of(trainer):
+    """The log entries of the optimizer steps."""
+    return [entry for entry in trainer.state.log_history if "grad_norm" in entry]
+
+
+large = steps_of(train(small_bert(seed=0), arguments(16, 1), data))
+accumulated = steps_of(train(small_bert(seed=0), arguments(4, 4), data))
+reveal("first gradient of 4x4, in large batch's gradients", round(accumulated[0]["grad_norm"] / large[0]["grad_norm"], 2), "times")
+rows = [(one["step"], one["loss"], other["loss"], other["loss"] / one["loss"], one["grad_norm"], other["grad_norm"]) for one, other in zip(large, accumulated)]
+pd.DataFrame(rows, columns=["step", "loss 16x1", "loss 4x4", "ratio", "grad_norm 16x1", "grad_norm 4x4"]).round(2)
+
+# %% [markdown]
+# Four times the loss, four times the gradient. (From the second step on the two trainings have different weights, so their gradients can no longer be compared, and their losses only roughly.)
+#
+# A loss of the small BERT with two labels should begin near $\ln 2$, about 0.69. The accumulated log begins at four times that.
+#
+# Is it really the same gradient, only longer? A second callback keeps the gradient itself. And is it always 4? Learning rate 0 keeps the weights where they are, so that nothing else differs.
+
+# %%
+class Gradients(TrainerCallback):
+    """Keeps the gradient at each optimizer step, as one vector."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        self.seen.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+
+
+def gradients(model, args, data, **more):
+    """The gradient at each step of a training."""
+    watch = Gradients()
+    train(model, args, data, watch, **more)
+    return watch.seen
+
+
+def compare(found, reference):
+    """Length and direction of a gradient beside another, as text."""
+    found, reference = found.double(), reference.double()
+    return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine_similarity(found, reference, dim=0):.4f}"
+
+
+reference = gradients(small_bert(seed=0), arguments(16, 1, learning_rate=0.0), data)[0]
+for k in (1, 2, 4, 8):
+    first = gradients(small_bert(seed=0), arguments(16 // k, k, learning_rate=0.0, max_steps=1), data)[0]
+    print(f"{16 // k:2}x{k}: {compare(first, reference)}")
+
+# %% [markdown]
+# The direction is right, the length is $k$ times too large. This is not your model, nor your data. It is open issue [#47688](https://github.com/huggingface/transformers/issues/47688) of transformers, and nothing warns you.
+#
+# ## The proof
+#
+# Why $k$? In your own loop that was the loss that nobody had divided. So let us look for the division. These are the lines of the Trainer's `training_step` that have to do with it:
+
+# %%
+for line in inspect.getsource(Trainer.training_step).splitlines():
+    if any(word in line for word in ("loss_is_scaled_for_ga", "accepts_loss_kwargs", "current_gradient_accumulation_steps")):
+        print(line[12:])
+
+# %% [markdown]
+# The Trainer leaves the division out when the *model* accepts loss arguments, for then the model is expected to divide its summed loss by `num_items_in_batch`. How does it know what the model accepts? From these lines, which run once, in `Trainer.__init__`:
+
+# %%
+lines = inspect.getsource(Trainer.__init__).splitlines()
+start = next(number for number, line in enumerate(lines) if "accepts_loss_kwargs" in line)
+print("\n".join(line[8:] for line in lines[start : start + 7]))
+
+# %% [markdown]
+# So it looks at the signature of `forward`. Is there a `**kwargs`, then the model is taken for one that divides. Two facts, asked of the live objects:
+
+# %%
+trainer = Trainer(model=small_bert(seed=0), args=arguments(4, 4), train_dataset=data)
+last = list(inspect.signature(trainer.model.forward).parameters.values())[-1]
+print("last parameter of forward:", last.name, "of kind", last.kind.name)
+print("trainer.model_accepts_loss_kwargs:", trainer.model_accepts_loss_kwargs)
+
+# %% [markdown]
+# And does the model divide? Tell it that the window holds 16 items, or a million:
+
+# %%
+model, batch = small_bert(seed=0), next(iter(DataLoader(data, batch_size=4)))
+for items in (None, 16, 1_000_000):
+    given = {} if items is None else {"num_items_in_batch": items}
+    print(f"num_items_in_batch={items!s:8} loss {model(**batch, **given).loss.item():.3f}")
+
+# %% [markdown]
+# It does not. BERT's `forward` takes `**kwargs` for other reasons, hands them on to its layers, and computes its classification loss as a plain mean. The Trainer relies on the model, the model knows of nothing, and $k$ means add up.
+#
+# Every sequence classifier of transformers 5.23 that was tried for this course has this factor: BERT, DistilBERT, RoBERTa, ELECTRA, ModernBERT, GPT-2, Llama. `ViTForImageClassification` and `LlamaForCausalLM` have not: they use `num_items_in_batch`.
+
+# %% [markdown]
+# ### Exercise: cure the factor
+#
+# *Difficulty* ** · *6 minutes* · *Why*: you will meet it in every classifier that you accumulate with the Trainer.
+#
+# Write `exact_trainer(model, args, train_dataset)`. It returns a `Trainer` that has not been trained yet. When it is trained,
+#
+# - the gradient at *every* optimizer step is the large batch's, in the last, shorter window too,
+# - no more than a micro-batch goes through the model at once,
+# - steps, optimizer and learning rate are those of `args`.
+#
+# `model` is a classifier like BERT, whose loss is a mean and whose `forward` takes `**kwargs`. All micro-batches have the same size. The lines printed above tell what to do.
+
+# %% exercise="exact_trainer" points=3
+def exact_trainer(model, args, train_dataset):
+    """A Trainer whose accumulated gradients are the large batch's."""
+    # BEGIN SOLUTION
+    model.accepts_loss_kwargs = False  # before the Trainer looks
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+    # END SOLUTION
+
+# %% check="exact_trainer"
+check(exact_trainer)
+
+# %% [markdown]
+# ## The cure
+#
+# One attribute of the model says what the signature cannot: `accepts_loss_kwargs = False`. It must be set *before* the Trainer is built, because the Trainer looks once.
+
+# %%
+def cured_bert():
+    """The small BERT, saying of itself that it does not divide its loss."""
+    model = small_bert(seed=0)
+    model.accepts_loss_kwargs = False
+    return model
+
+
+cured = steps_of(train(cured_bert(), arguments(4, 4), data))
+pd.DataFrame(
+    [(one["step"], one["loss"], other["loss"], one["grad_norm"], other["grad_norm"]) for one, other in zip(large, cured)],
+    columns=["step", "loss 16x1", "loss 4x4 cured", "grad_norm 16x1", "grad_norm 4x4 cured"],
+).round(3)
+
+# %%
+plot_compare(
+    {name: [entry["grad_norm"] for entry in log] for name, log in {"16x1": large, "4x4": accumulated, "4x4 cured": cured}.items()},
+    y="grad_norm",
+    title="The gradient at each step: cured, it lies on the large batch's",
+)
+
+# %% [markdown]
+# ## Why so few have noticed
+#
+# Most people train with AdamW. It divides the gradient by its own running size, so a factor in the gradient cancels. SGD does not, and clipping does not either.
+#
+# Each row below trains twice, as it comes and cured. *Moved* is the distance of the weights at the end from those at the start. *Apart* is the distance of the two ends from each other, in percent of how far the cured one has moved. *Steps cut* counts the steps, out of 4, at which clipping cut the gradient.
+
+# %%
+def vector(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+start = vector(small_bert(seed=0))
+
+
+def as_it_comes_and_cured(**changes):
+    trainers = [train(model, arguments(4, 4, **changes), data) for model in (small_bert(seed=0), cured_bert())]
+    ends = [vector(trainer.model) for trainer in trainers]
+    moved = [(end - start).norm().item() for end in ends]
+    apart = (ends[0] - ends[1]).norm().item() / moved[1]
+    limit = changes["max_grad_norm"] or float("inf")
+    cut = [sum(entry["grad_norm"] > limit for entry in steps_of(trainer)) for trainer in trainers]  # logged before clipping
+    return *(round(way, 2) for way in moved), f"{100 * apart:.0f} %", *cut
+
+
+table = []
+for optimizer, learning_rate in (("sgd", 0.05), ("adamw_torch", 5e-4)):
+    for limit in (0, 1.0):
+        row = as_it_comes_and_cured(optim=optimizer, learning_rate=learning_rate, max_grad_norm=limit)
+        table.append((optimizer, limit or "none", *row))
+pd.DataFrame(table, columns=["optimizer", "clipped at", "moved", "moved, cured", "apart", "steps cut", "steps cut, cured"])
+
+# %% [markdown]
+# - SGD takes the factor as it is: a learning rate that is $k$ times too large.
+# - AdamW moves as far with it as without. The learning curve looks healthy; only the logged loss is $k$ times too large.
+# - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor. The cut differs from step to step, so the steps weigh differently, and with AdamW too it becomes another training.
+#
+# Dividing the learning rate by $k$ is therefore no cure: wrong for AdamW, useless against clipping, and wrong in the last, shorter window, where the factor is not $k$.
+
+# %% [markdown]
+# ## Losses over tokens
+#
+# Why does the Trainer count items at all? Because of losses over tokens, where the division by $k$ is *wrong*. In the [first lesson of this unit](1_pytorch.ipynb) a mean of means gave a short text's tokens more weight than a long one's. The right divisor is the number of targets in the whole window.
+#
+# `num_items_in_batch` is that number. For a language model the target of position $i$ is token $i + 1$, so the first token of a text is nobody's target: a text of $L$ tokens has $L - 1$.
+#
+# A tiny Llama learns to continue our reviews. Padding gets the label -100, which means: no target.
+
+# %%
+tokenizer = load_tokenizer()
+
+
+def tiny_llama():
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes))
+
+
+texts = [item | {"labels": torch.where(item["attention_mask"] == 1, item["input_ids"], -100)} for item in dataset(reviews[:16], max_length=64)]
+labels = torch.stack([text["labels"] for text in texts])
+print("targets in each micro-batch of 4 texts:", (labels[:, 1:] != -100).sum(1).view(4, 4).sum(1).tolist())
+
+# %% [markdown]
+# The large batch first, then three ways to accumulate: as it comes; with the cure for classifiers; and with a loss of our own, `compute_loss_func`, that ignores the count.
+
+# %%
+def mean_loss(outputs, labels, num_items_in_batch=None):
+    """The mean over the micro-batch's own targets, whatever the window holds."""
+    return cross_entropy(outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+flagged = tiny_llama()
+flagged.accepts_loss_kwargs = False
+text_reference = gradients(tiny_llama(), arguments(16, 1), texts)[0]
+for name, model, more in [
+    ("as it comes", tiny_llama(), {}),
+    ("accepts_loss_kwargs = False", flagged, {}),
+    ("own mean, count ignored", tiny_llama(), {"compute_loss_func": mean_loss}),
+]:
+    print(f"{name:28} {compare(gradients(model, arguments(4, 4), texts, **more)[0], text_reference)}")
+
+# %% [markdown]
+# - As it comes, Llama is exact. It uses the count.
+# - The flag that cures a classifier *harms* here. It brings the mean of means back: nearly the right length, another direction. So the flag is not something to set always.
+# - A loss of our own that ignores the count is about $k$ times too long, *and* a mean of means. A `compute_loss_func` is trusted to divide.
+#
+# Overriding `Trainer.compute_loss` has the same trap. There the class attribute `loss_is_scaled_for_ga = False` (transformers 5.19 and later) tells the Trainer to divide by the window's micro-batches, which is right for means over samples.
+
+# %% [markdown]
+# ### Exercise: `num_items_in_batch`
+#
+# *Difficulty* ** · *8 minutes* · *Why*: label smoothing, class weights, distillation: sooner or later you will write a loss of your own.
+#
+# Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
+#
+# - `outputs.logits` [batch, length, vocabulary]: those at position i predict token i + 1,
+# - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict,
+# - `num_items_in_batch`: a tensor without dimensions, the number of targets in the whole window.
+#
+# It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets.
+
+# %% exercise="window_token_loss" points=3
+def window_token_loss(outputs, labels, num_items_in_batch):
+    """This micro-batch's part of the mean cross entropy over the window's targets."""
+    # BEGIN SOLUTION
+    logits = outputs.logits[:, :-1].flatten(0, 1)
+    targets = labels[:, 1:].flatten()
+    return cross_entropy(logits, targets, ignore_index=-100, reduction="sum") / num_items_in_batch
+    # END SOLUTION
+
+# %% check="window_token_loss"
+check(window_token_loss)
+
+# %% [markdown]
+# Your loss is only as good as the count. The Trainer leaves out the first token of each text if it recognises, by the name of the model's class, a loss that shifts the labels. Ask it for its count, over 16 texts of 8 tokens:
+
+# %%
+sizes = {"vocab_size": 50, "bos_token_id": None, "eos_token_id": None}
+models = [LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, **sizes))]
+models += [GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, **sizes))]
+rows = [{"input_ids": row, "labels": row} for row in torch.randint(50, (16, 8))]
+for model in models:
+    trainer = Trainer(model=model, args=arguments(4, 4), train_dataset=rows)
+    _, items = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 4, "cpu")
+    print(f"{type(model).__name__:18} loss_type {model.loss_type!s:12} counts {int(items)} targets")
+
+# %% [markdown]
+# A text of 8 tokens has 7 targets. For `GPT2LMHeadModel` the name is not recognised, all 8 are counted, and every gradient is 7/8 of the right one. It is a small error, but it is one more reason to hold the first gradient against the large batch.
+
+# %% [markdown]
+# ## The last, shorter window
+#
+# Once more with learning rate 0, so that all gradients are taken at the same weights. 40 reviews are two whole windows and a last one of two micro-batches. 38 reviews are the same, but the very last micro-batch holds 2 reviews instead of 4.
+#
+# The third column trains with a loss of its own, that sums and divides by `num_items_in_batch`: for a classifier, the number of reviews in the window.
+
+# %%
+def window_loss(outputs, labels, num_items_in_batch=None):
+    return cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
+
+
+still = {"learning_rate": 0.0}
+for count in (40, 38):
+    some = dataset(reviews[:count])
+    truth = gradients(small_bert(seed=0), arguments(16, 1, **still), some)
+    ways = {
+        "as it comes": gradients(small_bert(seed=0), arguments(4, 4, **still), some),
+        "cured": gradients(cured_bert(), arguments(4, 4, **still), some),
+        "window_loss": gradients(small_bert(seed=0), arguments(4, 4, **still), some, compute_loss_func=window_loss),
+    }
+    print(f"{count} reviews, {len(truth)} windows; the last one:")
+    for name, found in ways.items():
+        print(f"  {name:12} {compare(found[-1], truth[-1])}")
+
+# %% [markdown]
+# - As it comes, the factor in the last window is 2: the number of its micro-batches.
+# - The cure divides by that number, and is exact as long as all micro-batches are equally large.
+# - With a short last micro-batch it is a mean of means: each of the two lonely reviews counts double. Positive and negative reviews pull an untrained classifier in opposite directions, so how they are weighed can change the gradient a lot. `window_loss` is exact there too. (The simpler cure is a data set whose size is a multiple of the micro-batch.)
+#
+# ## Three versions, one training
+#
+# Here are all three once more, on the recipe of this unit: the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch.
+
+# %%
+def with_pytorch(make_optimizer, **_):
+    model = small_bert(seed=0)
+    optimizer = make_optimizer(model.parameters())
+    for number, batch in enumerate(DataLoader(data, batch_size=4), start=1):
+        (model(**batch).loss / 4).backward()
+        if number % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+
+def with_accelerator(make_optimizer, **_):
+    accelerator = Accelerator(gradient_accumulation_steps=4, cpu=True)
+    model = small_bert(seed=0)
+    model, optimizer, loader = accelerator.prepare(model, make_optimizer(model.parameters()), DataLoader(data, batch_size=4))
+    for batch in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    return accelerator.unwrap_model(model)
+
+
+def with_trainer(make_optimizer, **arguments_of_it):
+    return train(cured_bert(), arguments(4, 4, **arguments_of_it), data).model
+
+
+def with_trainer_as_it_comes(make_optimizer, **arguments_of_it):
+    return train(small_bert(seed=0), arguments(4, 4, **arguments_of_it), data).model
+
+# %% [markdown]
+# The optimizer must be the same to the last setting. `torch.optim.AdamW` has a weight decay of 0.01 by default, the Trainer has none.
+
+# %%
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.0)
+
+
+table = []
+for make_optimizer, settings in [(sgd, {"optim": "sgd", "learning_rate": 0.05}), (adamw, {"optim": "adamw_torch", "learning_rate": 5e-4})]:
+    first = None
+    for version in (with_pytorch, with_accelerator, with_trainer, with_trainer_as_it_comes):
+        end = vector(version(make_optimizer, **settings)).double()
+        first = end if first is None else first
+        same = bool((end - first).abs().max() < 1e-6)
+        table.append((make_optimizer.__name__, version.__name__, f"{end.sum():.2f}", f"{end.norm():.4f}", f"{(end - start).norm():.4f}", same))
+pd.DataFrame(table, columns=["optimizer", "version", "sum", "norm", "moved by", "same to 1e-6"])
+
+# %% [markdown]
+# Three versions, the same weights, all of them. The sum, norm and distance of the SGD rows are the fingerprint of the [lesson on Accelerate](2_accelerator.ipynb).
+# The fourth row of each optimizer shows that the comparison can fail: there is the Trainer without its cure.
+#
+# ## What to keep
+#
+# - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
+# - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
+# - Classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built. Otherwise gradients and logged loss are $k$ times too large.
+# - Losses over tokens: a sum, divided by `num_items_in_batch`.
+# - A falling loss proves nothing. Compare the first gradient with the large batch's.
+#
+# Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, gradient checkpointing, takes those.
