@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 BIN = .venv/bin
 READY = .venv/.ready
+WORKERS ?= 2
 NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-startup-timeout=120 --nbval-sanitize-with=tests/nbval.cfg
 
 .PHONY: lab test build doctor clean
@@ -14,8 +15,9 @@ lab: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m trainlean.cli build --check
-	$(BIN)/python -m pytest tests exercises_tests
-	$(BIN)/python -m pytest $(NBVAL) solutions
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) exercises_tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(NBVAL) solutions
 
 build: $(READY)
 	@$(BIN)/python -m trainlean.cli build

@@ -12,7 +12,7 @@ _ROOMS = {
     "devices": ["start_devices", "stop_devices"],
     "guesses": ["guess", "reveal"],
     "feedback": ["check", "hint"],
-    "figures": ["plot_timeline", "plot_memory", "plot_front"],
+    "figures": ["plot_timeline", "plot_memory", "plot_front", "plot_compare", "plot_accumulation_window"],
     "widgets": ["explorer", "player"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
