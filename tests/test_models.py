@@ -1,0 +1,61 @@
+import json
+
+import pytest
+import torch
+
+from trainlean.models import bert_large, bert_large_config, small_bert, small_bert_config
+from trainlean.reviews import load_tokenizer
+from trainlean.workspace import COURSE
+
+
+def test_bert_large_has_the_published_number_of_parameters():
+    with torch.device("meta"):
+        model = bert_large()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 335_143_938
+    assert model.config.num_labels == 2 and model.config._attn_implementation == "eager"
+
+
+def test_small_bert_has_the_shape_that_the_course_names():
+    config = small_bert().config
+    shape = (config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.intermediate_size, config.max_position_embeddings)
+    assert shape == (128, 4, 4, 512, 128)
+    assert config._attn_implementation == "eager"
+    assert config.vocab_size == len(load_tokenizer()) and config.pad_token_id == load_tokenizer().pad_token_id
+
+
+def test_the_seed_alone_decides_the_weights():
+    torch.manual_seed(7)
+    first = small_bert(seed=1).state_dict()
+    torch.manual_seed(8)
+    again, other = small_bert(seed=1).state_dict(), small_bert(seed=2).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
+
+
+def test_the_global_random_state_is_left_as_it_was():
+    before = torch.get_rng_state()
+    small_bert(seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_changes_reach_the_configuration():
+    model = small_bert(dropout=0.1, num_labels=3, num_hidden_layers=2, attn_implementation="sdpa")
+    assert model.config.num_hidden_layers == 2 and model.classifier.out_features == 3
+    assert model.config._attn_implementation == "sdpa"
+    assert model.dropout.p == 0.1 and small_bert().dropout.p == 0.0
+    assert bert_large_config(num_hidden_layers=2).hidden_size == 1024
+
+
+def test_a_misspelt_value_is_named():
+    with pytest.raises(ValueError, match="no 'hiden_size'.*hidden_size"):
+        small_bert_config(hiden_size=64)
+
+
+def test_the_published_runs_hold_the_whole_table():
+    table = json.loads((COURSE / "data" / "measurements" / "bert_large_v100.json").read_text(encoding="utf-8"))
+    runs = table["runs"]
+    assert len(runs) == 10 and len({run["name"] for run in runs}) == 10
+    assert [run["memory_mb"] for run in runs[:3]] == [14949, 8681, 6775]
+    for run in runs:
+        if run["seconds"]:  # the table's two columns must agree: 512 samples in that time
+            assert run["samples_per_second"] == pytest.approx(512 / run["seconds"], abs=0.012)
