@@ -15,7 +15,7 @@ lab: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m trainlean.cli build --check
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) exercises_tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(NBVAL) solutions
 

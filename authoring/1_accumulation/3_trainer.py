@@ -35,7 +35,7 @@ data = dataset(reviews[:64], max_length=64)
 # %% [markdown]
 # ## The arguments
 #
-# Everything that your loop did in code, the Trainer takes as an argument. Three of them make the effective batch:
+# Everything that your loop did in code, the Trainer takes as an argument. Two of them, and the number of devices, make the effective batch:
 #
 # > effective batch = `per_device_train_batch_size` × `gradient_accumulation_steps` × devices
 #
@@ -69,7 +69,7 @@ default, here = TrainingArguments(folder.name).to_dict(), arguments(4, 4).to_dic
 pd.DataFrame({"default": {name: str(default[name]) for name in names}, "here": {name: str(here[name]) for name in names}})
 
 # %% [markdown]
-# Read the middle column once with care. A learning rate that falls to zero, clipping at 1.0 and shuffled data all happen to those who say nothing.
+# Read the column of defaults once with care. A learning rate that falls to zero, clipping at 1.0 and shuffled data all happen to those who say nothing.
 #
 # ### Names that no longer work
 #
@@ -230,7 +230,7 @@ pd.DataFrame(diary.events, columns=["steps done", "event", "length of the gradie
 # You can read your own loop in this table.
 #
 # - `on_step_begin`: a new window, no gradients.
-# - `on_substep_end`: after each backward pass *but the last of the window*. The gradient accumulates.
+# - `on_substep_end`: after each backward pass *but the last of the window*. The gradient accumulates (which can also make it shorter, when a micro-batch points another way).
 # - `on_pre_optimizer_step`: after the last backward pass, and after clipping.
 # - `on_optimizer_step`: the weights have moved. The gradients are still there.
 # - `on_step_end`: the gradients are gone, and the step is counted. A callback that reads gradients here finds none.
@@ -540,7 +540,7 @@ for model in models:
 #
 # Once more with learning rate 0, so that all gradients are taken at the same weights. 40 reviews are two whole windows and a last one of two micro-batches. 38 reviews are the same, but the very last micro-batch holds 2 reviews instead of 4.
 #
-# The third column trains with a loss of its own, that sums and divides by `num_items_in_batch`: for a classifier, the number of reviews in the window.
+# The third row of each block trains with a loss of its own, which sums and divides by `num_items_in_batch`: for a classifier, the number of reviews in the window.
 
 # %%
 def window_loss(outputs, labels, num_items_in_batch=None):
