@@ -20,6 +20,7 @@ from trainlean.notebooks import read_notebook
 from trainlean.progress import record_verdict
 from trainlean.workspace import COURSE, CourseError
 
+START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
 SECONDS = 6  # for one exercise's questions
 SECONDS_WITH_DEVICES = 20  # its processes have to start first
 HEAVY = {"accelerate": "accelerate", "transformers": "transformers.trainer"}  # imports that take seconds
@@ -183,6 +184,7 @@ def ask_in_process(path: Path, name: str, seed: int, seconds: float) -> Seen | s
     process.start()
     sender.close()
     try:
+        receiver.poll(START_SECONDS) and receiver.recv_bytes()  # the process is up; only now its time counts
         if not receiver.poll(seconds):
             return f"{name} gave no answer within {seconds} s: does a loop in it never end?"
         return unpack(receiver.recv_bytes())
@@ -212,6 +214,7 @@ def _answer_questions(path: str, name: str, seed: int, sender) -> None:
 
     torch.set_num_threads(1)
     exercise = all_exercises()[name]
+    sender.send_bytes(b"ready")
     try:
         answer = answer_from(Path(path), name)
     except Exception as error:
