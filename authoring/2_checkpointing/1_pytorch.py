@@ -1,0 +1,863 @@
+# %% [markdown]
+# # Checkpointing in PyTorch
+#
+# **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
+#
+# **Minutes**: 40 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# Accumulation made the micro-batch small. One sample is the smallest there is. What if the activations of one sample do not fit?
+#
+# A forward pass keeps what the backward pass will need. But all of it was computed from the input, and could be computed again.
+# Can you throw it away, and how much extra work is that?
+#
+# This is called *gradient checkpointing* or *activation checkpointing*: the same thing by two names.
+
+# %%
+import weakref
+from functools import partial
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint_sequential, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint as torch_checkpoint  # the name `checkpoint` is left free: you will write your own
+from trainlean import Meter, batches, bert_large_config, check, explorer, format_bytes, guess, hint, load_reviews, measure, plot_timeline, predict_run, published_runs, reveal, small_bert, summary
+from trainlean.figures import COLOURS, INK, Picture, course_style
+
+reviews = load_reviews()
+
+# %% [markdown]
+# ## A + B = C
+#
+# Three tensors: $A = \tanh(x)$, $B = \mathrm{sigmoid}(x)$, and their sum $C$. What does autograd keep?
+# `saved_tensors_hooks` shows every tensor that an operation puts aside for the backward pass.
+
+# %%
+x = torch.linspace(-1, 1, 250_000, requires_grad=True)
+kept = []
+with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+    a = torch.tanh(x)
+    b = torch.sigmoid(x)
+    c = a + b
+
+for tensor in kept:
+    name = "A" if torch.equal(tensor, a) else "B" if torch.equal(tensor, b) else "another"
+    print(f"kept: {name}, {format_bytes(tensor.nbytes)}")
+
+# %% [markdown]
+# The slope of tanh can be told from its result, $1 - A^2$, and that of sigmoid too, $B(1 - B)$. So both results are kept. The sum keeps nothing: its slope is 1.
+#
+# A and B stay in memory until `backward()`, although all you wanted was C. Now put the three lines into a function and let PyTorch *checkpoint* it.
+# To see what is left between forward and backward, the meter watches the forward pass only, and you read the last entry of its timeline.
+
+# %%
+def add(x):
+    a = torch.tanh(x)
+    b = torch.sigmoid(x)
+    return a + b
+
+
+def kept_after(forward):
+    """Bytes that are alive when the forward pass has ended."""
+    with Meter() as meter:
+        loss = forward(torch.linspace(-1, 1, 250_000).requires_grad_()).sum()
+    loss.backward()
+    return sum(meter.timeline[-1][1].values())
+
+
+print("plain:       ", format_bytes(kept_after(add)))
+print("checkpointed:", format_bytes(kept_after(lambda x: torch_checkpoint(add, x, use_reentrant=False))))
+
+# %% [markdown]
+# Plain: x, A, B and C. Checkpointed: x and C. Three words for what happens, which you need all through this lesson:
+#
+# - **kept**: x, the input of the function, and the function itself;
+# - **discarded**: A and B, at the end of the forward pass;
+# - **recomputed**: A and B, from x, when the backward pass arrives at the function.
+#
+# `use_reentrant=False` chooses the newer of two implementations. Always write it. In PyTorch 2.13, leaving it out gives a warning and the old one, whose trap you will see below.
+#
+# ## A chain of operations
+#
+# A network is a long chain. The next cell runs twelve layers and records, for each layer's output, when it was computed and when it disappeared from memory.
+# First plainly, then cut into three *segments* of four layers. The first two segments are checkpointed. The third one runs plainly, because its backward pass comes next anyway.
+
+# %%
+class Layer(nn.Module):
+    """A linear layer and tanh. The input of the next layer is all that it keeps."""
+
+    def __init__(self, width=64):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+
+def record_lives(segments, number=12):
+    """When outputs were computed and when they were gone: a list of (event, layer, number of that output)."""
+    events, runs = [], [0] * number
+
+    def computed(layer, _, output):
+        key = layer.index, runs[layer.index]
+        runs[layer.index] += 1
+        events.append(("computed", *key))
+        weakref.finalize(output.untyped_storage(), events.append, ("gone", *key))
+
+    torch.manual_seed(0)
+    layers = nn.Sequential(*[Layer() for _ in range(number)])
+    for index, layer in enumerate(layers):
+        layer.index = index
+        layer.register_forward_hook(computed)
+    result = checkpoint_sequential(layers, segments, torch.randn(8, 64), use_reentrant=False).sum()
+    events.append(("turn", None, None))
+    result.backward()
+    return events
+
+
+lives = {"plain": record_lives(1), "three segments": record_lives(3)}
+for name, events in lives.items():
+    print(f"{name:15} outputs computed: {sum(event == 'computed' for event, _, _ in events)}")
+
+# %%
+def plot_lives(lives, until=None, number=12):
+    """The lives of the outputs, and how many are alive together; `until`: only the first so many events."""
+    with course_style():
+        picture = Picture(9.6, 5.2, f"lives of the outputs of {number} layers: {', '.join(lives)}")
+        picture.set_layout_engine("constrained")
+        axes = picture.subplots(2, len(lives), sharex="col", sharey="row", height_ratios=(2.2, 1))
+        for column, (name, events) in enumerate(lives.items()):
+            top, bottom = axes[:, column]
+            ends = {(index, run): time for time, (event, index, run) in enumerate(events) if event == "gone"}
+            now, alive = min(until or len(events), len(events)), [0]
+            for time, (event, index, run) in enumerate(events[:now]):
+                alive.append(alive[-1] + {"computed": 1, "gone": -1, "turn": 0}[event])
+                if event == "computed":
+                    recomputed = dict(color="white", edgecolor=COLOURS["activations"], hatch="////")
+                    end = min(ends[index, run], now)
+                    top.barh(index + 1, end - time, left=time, height=0.72, **(recomputed if run else dict(color=COLOURS["activations"])))
+            bottom.fill_between(range(len(alive) - 1), alive[1:], step="post", color=COLOURS["activations"])
+            bottom.axhline(max(alive), color=INK, lw=0.8, ls=":")
+            bottom.text(len(events), max(alive) + 0.3, f"most: {max(alive)}", ha="right", size=9, weight="bold")
+            for axis in (top, bottom):
+                axis.axvline(events.index(("turn", None, None)), color=INK, lw=0.8)
+            top.set(title=name, xlim=(0, len(events)), ylim=(0.3, number + 0.7), yticks=range(1, number + 1))
+            bottom.set(xlabel="events in their order; the line is the turn to backward", ylim=(0, number + 2.5))
+        axes[0, 0].set_ylabel("output of layer")
+        axes[1, 0].set_ylabel("alive together")
+    return picture
+
+
+plot_lives(lives)
+
+# %% [markdown]
+# A bar is the life of one output. Filled: from the forward pass. Hatched: recomputed.
+#
+# On the left every output lives from the forward pass until its turn in the backward pass. On the right the inner outputs of the first two segments are gone at once, and only the *boundaries*, where segments meet, stay.
+# When the backward pass arrives at a segment, its outputs come back (hatched), are used, and go. Memory goes up and down like the teeth of a saw.
+# (The last output of a segment is not hatched: the second run is stopped when it has what it needs, before the recording hears of it. More on that in a moment.)
+#
+# Step through it with the slider: where is the first output discarded, where does the first one come back?
+
+# %%
+from ipywidgets import Image, IntSlider, VBox
+
+steps = len(lives["three segments"])
+slider = IntSlider(value=20, min=1, max=steps, description="event")
+image = Image(value=plot_lives(lives, slider.value).png(), width=900)
+slider.observe(lambda change: setattr(image, "value", plot_lives(lives, change["new"]).png()), "value")
+VBox([slider, image])
+
+# %% [markdown]
+# ## What it costs: forward units
+#
+# Nearly all FLOPs of a network are matrix products (the meter counts no others). A backward pass costs about two forward passes: one product for the gradient of the weights, one for that of the input. So plain training is 3 *forward units*.
+# A second forward pass would make 4, and 4/3 of the FLOPs is the bound: **at most a third more**.
+#
+# **Predict.** Eight blocks, each `Linear`, `tanh`, `Linear`, each checkpointed. How many forward units does PyTorch really spend?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 4
+# END SOLUTION
+guess("forward units with checkpoints", my_guess, "units")
+
+# %%
+def forward_units(apply, blocks=8, width=32, rows=64):
+    torch.manual_seed(0)
+    net = [nn.Sequential(nn.Linear(width, 4 * width), nn.Tanh(), nn.Linear(4 * width, width)) for _ in range(blocks)]
+    with Meter() as meter:
+        x = torch.randn(rows, width, requires_grad=True)
+        for block in net:
+            x = apply(block, x)
+        x.sum().backward()
+    return meter.flops / (blocks * 2 * rows * 8 * width * width)
+
+
+print(f"plain:                        {forward_units(lambda block, x: block(x)):.2f}")
+print(f"checkpointed:                 {forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}")
+print(f"checkpointed, not stopped:    {forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}")
+print(f"checkpointed, reentrant:      {forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}")
+reveal("forward units with checkpoints", round(forward_units(partial(torch_checkpoint, use_reentrant=False)), 2), "units")
+
+# %% [markdown]
+# Half a unit is saved. The recomputation is for tensors that the backward pass needs. When the last of them is there, PyTorch stops (`early_stop`): the second product of each block has a result that nobody asks for.
+#
+# Remember this when you count recomputations in your own code: the block is left in the middle, so a hook *after* the module's forward pass does not fire the second time. A hook before it does.
+
+# %%
+for moment in ("before", "after"):
+    block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    calls = []
+    register = block.register_forward_pre_hook if moment == "before" else block.register_forward_hook
+    register(lambda *_: calls.append(1))
+    torch_checkpoint(block, torch.randn(4, 8), use_reentrant=False).sum().backward()
+    print(f"a hook {moment} the block fired {len(calls)} times")
+
+# %% [markdown]
+# ## On BERT
+#
+# A Transformer consists of equal layers, so each layer is made one segment. Nothing of the model must be rewritten: its layers get another `forward`.
+
+# %%
+def checkpoint_layers(model, **more):
+    for layer in model.bert.encoder.layer:
+        layer.forward = partial(torch_checkpoint, layer.forward, use_reentrant=False, **more)
+
+
+def one_step(prepare, batch_size=16):
+    model = small_bert(seed=0)
+    prepare(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
+    for batch in batches(reviews[: 2 * batch_size], batch_size, seed=0):  # in the second step the optimizer state is there
+        model(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def most_activations(meter):
+    """The most bytes of activations at one time, wherever the peak of everything lies."""
+    return max(sizes["activations"] for _, sizes in meter.timeline)
+
+
+with Meter() as plain:
+    one_step(lambda model: None)
+plot_timeline(plain)
+
+# %%
+with Meter() as checkpointed:
+    one_step(checkpoint_layers)
+plot_timeline(checkpointed)
+
+# %% [markdown]
+# Compare the orange. Each forward pass now leaves only a low slope of boundaries. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
+
+# %%
+for category in plain.peak:
+    print(f"{category:16} {format_bytes(plain.peak[category]):>10} plain {format_bytes(checkpointed.peak[category]):>10} checkpointed")
+print(f"{'most activations':16} {format_bytes(most_activations(plain)):>10} plain {format_bytes(most_activations(checkpointed)):>10} checkpointed")
+print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
+
+# %% [markdown]
+# Weights and optimizer state are what they were; checkpointing never saves those. (The gradients' line is a matter of *when* the peak is: it may lie at another moment now.)
+#
+# The FLOPs are all but 4/3. A BERT layer ends in a layer normalisation, which needs the result of the last product, so stopping early saves almost nothing here.
+#
+# Is it the same training?
+
+# %%
+def bert_gradient(prepare, dropout=0.0):
+    model = small_bert(seed=0, dropout=dropout)
+    prepare(model)
+    torch.manual_seed(1)  # for dropout
+    model(**batches(reviews[:8], 8, seed=0)[0]).loss.backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+for dropout in (0.0, 0.1):
+    difference = (bert_gradient(lambda model: None, dropout) - bert_gradient(checkpoint_layers, dropout)).abs().max()
+    print(f"dropout {dropout}: gradients differ by less than 1e-6: {bool(difference < 1e-6)}")
+
+# %% [markdown]
+# The same, with dropout too. Checkpointing is no approximation.
+#
+# ## And the time?
+#
+# FLOPs are a count. Time is something else: what a device waits for differs from one to the next. Here are both for your machine.
+# A published measurement stands beside it: BERT-large on a V100, 512 sequences, without and with checkpointing, both with accumulation 1 x 4 (Hugging Face's performance guide).
+
+# %%
+without, with_it = published_runs()[1:3]
+print(f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: {with_it.median_seconds:.2f} s    {with_it.median_seconds / without.median_seconds - 1:+.0%}")
+
+# %% [markdown]
+# The text around that table says that checkpointing slows training down by *about 20 %*. The table itself says what the line above says. The bound in FLOPs is +33 %. Believe a measurement over a sentence, also in this course.
+
+# %%
+PREPARE = {"off": lambda model: None, "every layer": checkpoint_layers}
+
+
+def train_bert(micro_batch, accumulation_steps, checkpointing, samples=64):
+    model = small_bert(seed=0)
+    PREPARE[checkpointing](model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
+    for number, batch in enumerate(batches(reviews[:samples], micro_batch, seed=0), start=1):
+        (model(**batch).loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def measure_bert(micro_batch, accumulation_steps=1, checkpointing="off"):
+    samples = max(64, micro_batch * accumulation_steps)
+    return measure(
+        lambda: train_bert(micro_batch, accumulation_steps, checkpointing, samples),
+        name=f"{micro_batch} x {accumulation_steps}, {checkpointing}", samples=samples, model="small BERT, checkpointed",
+        micro_batch=micro_batch, accumulation_steps=accumulation_steps, checkpointing=checkpointing, sequence_length=64,
+    )
+
+
+runs = [measure_bert(32, 1, "off"), measure_bert(32, 1, "every layer")]
+summary(runs)
+
+# %% [markdown]
+# The last column counts, and does not change from machine to machine. The first does, and the course does not grade it.
+#
+# ## Write your own
+#
+# A checkpoint needs three things from autograd: that a function runs without recording, that something is remembered, and that you say how the backward pass goes.
+# `torch.autograd.Function` is made for that. For a function of one tensor without weights it is short:
+
+# %%
+class RecomputeOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, function, x):  # autograd records nothing in here
+        ctx.function = function
+        ctx.save_for_backward(x)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, gradient):  # the gradient of what forward returned
+        (x,) = ctx.saved_tensors
+        x = x.detach().requires_grad_()  # a new beginning: the graph is built from here on
+        with torch.enable_grad():  # in here recording is off, too, unless switched on
+            output = ctx.function(x)
+        (gradient_of_x,) = torch.autograd.grad(output, x, gradient)
+        return None, gradient_of_x  # one for each argument of forward: a function has no gradient
+
+
+x = torch.linspace(-1, 1, 5, requires_grad=True)
+(by_hand,) = torch.autograd.grad(RecomputeOne.apply(add, x).sum(), x)
+(plainly,) = torch.autograd.grad(add(x).sum(), x)
+print("the same gradient:", torch.equal(by_hand, plainly), "  kept:", format_bytes(kept_after(lambda x: RecomputeOne.apply(add, x))))
+
+# %% [markdown]
+# For a block of a network two things are missing. Both fail silently, and both can be seen with PyTorch's own checkpoint when it is told to do without them.
+#
+# **First: weights.** The old implementation, `use_reentrant=True`, hands only the block's *inputs* to such a function. The input of a first block is data and requires no gradient. So autograd believes that there is nothing to do:
+
+# %%
+def first_block_gradient(reentrant):
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+    hidden = torch_checkpoint(first, torch.randn(8, 4), use_reentrant=reentrant)
+    second(hidden).sum().backward()
+    return [None if layer.weight.grad is None else "there" for layer in (first, second)]
+
+
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it does warn; in a long log nobody reads it
+    print("reentrant:    ", first_block_gradient(True))
+print("non-reentrant:", first_block_gradient(False))
+
+# %% [markdown]
+# The first block is never trained, and the loss still falls, because the second one is. The same happens with frozen embeddings in front. Many projects have been there.
+# In a function of your own there is a cure: hand the weights to `apply` as well.
+#
+# **Second: random numbers.** Dropout draws a mask. A second forward pass draws *another* mask, unless the random state is set back to what it was:
+
+# %%
+def dropout_gradient(apply):
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Dropout(0.5), nn.Linear(64, 1))
+    apply(block, torch.randn(32, 16)).sum().backward()
+    return block[0].weight.grad.flatten()
+
+
+right = dropout_gradient(lambda block, x: block(x))
+for preserve in (True, False):
+    found = dropout_gradient(partial(torch_checkpoint, use_reentrant=False, preserve_rng_state=preserve))
+    print(f"preserve_rng_state={preserve!s:5}: the right gradient: {torch.allclose(found, right, atol=1e-5)}")
+
+# %% [markdown]
+# No error, no warning: the loss belongs to one mask and its gradient to another.
+#
+# ## Exercise: checkpoint
+#
+# *Difficulty* *** · *12 minutes* · *Why*: you will know what your training does twice, and what breaks if that is not the same twice.
+#
+# Write `checkpoint(block, *inputs)` with an autograd function of your own, without calling PyTorch's.
+#
+# - `block` is an `nn.Module` that returns one tensor; `inputs` are tensors. `checkpoint` returns `block(*inputs)`.
+# - Between forward and backward only the inputs are kept (and the block, whose weights are there anyway). The block runs twice.
+# - Inputs *and* weights get the gradients of plain training, with dropout too. Some inputs and weights require none (data, whole numbers, frozen layers), and the backward pass must not stumble over them.
+# - After the backward pass the random state is as if nothing had been recomputed.
+#
+# `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng()` (which puts the state back at the end of its `with`) are useful.
+# `torch.autograd.grad(..., allow_unused=True)` returns None for what was not used.
+
+# %% exercise="checkpoint" points=4
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        """Run the block; the first `count` tensors are its inputs, the others its weights."""
+        # BEGIN SOLUTION
+        ctx.block, ctx.random_state = block, torch.get_rng_state()
+        ctx.save_for_backward(*tensors[:count])
+        return block(*tensors[:count])
+        # END SOLUTION
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """Run the block again, recorded; a gradient (or None) for every argument of forward."""
+        # BEGIN SOLUTION
+        inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.set_rng_state(ctx.random_state)
+            output = ctx.block(*inputs)
+        tensors = [*inputs, *ctx.block.parameters()]
+        wanted = [tensor for tensor in tensors if tensor.requires_grad]
+        found = iter(torch.autograd.grad(output, wanted, gradient, allow_unused=True))
+        return None, None, *(next(found) if tensor.requires_grad else None for tensor in tensors)
+        # END SOLUTION
+
+
+def checkpoint(block, *inputs):
+    """block(*inputs), of which only the inputs are kept; the rest is computed again in the backward pass."""
+    # BEGIN SOLUTION
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+    # END SOLUTION
+
+# %% check="checkpoint"
+check(checkpoint)
+
+# %% [markdown]
+# `hint(checkpoint)` helps, a little more with each call.
+#
+# ## How many segments
+#
+# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is what a segment keeps of its input; the *interior* is what one layer keeps when it runs plainly.
+# At the fullest moment there are
+#
+# $$\text{work} + (k - 1) \cdot \text{boundary} + \left\lceil \frac{n}{k} \right\rceil \cdot \text{interior}$$
+#
+# bytes of activations: the boundaries, all of one segment (the longest), and what the running operation works with. More segments mean more of the second term and less of the third.
+#
+# `Layer` is cheap in this sense: its interior is as large as its boundary. `Wide` is four times as wide inside, so it keeps five times what it gives on.
+
+# %%
+class Wide(nn.Module):
+    """Two linear layers, four times as wide between them."""
+
+    def __init__(self, width=64):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return torch.tanh(self.down(torch.tanh(self.up(x))))
+
+
+def chain(kind, run, number=16):
+    torch.manual_seed(0)
+    layers = nn.Sequential(*[kind() for _ in range(number)])
+    with Meter() as meter:
+        run(layers, torch.randn(240, 64)).sum().backward()
+    return meter
+
+
+BOUNDARY = 240 * 64 * 4
+INTERIOR, WORK = {Layer: BOUNDARY, Wide: 5 * BOUNDARY}, {Layer: 2 * BOUNDARY, Wide: 4 * BOUNDARY}
+SEGMENTS = (1, 2, 4, 8, 16)
+
+curves = {}
+for kind in (Layer, Wide):
+    for segments in SEGMENTS:
+        meter = chain(kind, lambda layers, x: checkpoint_sequential(layers, segments, x, use_reentrant=False))
+        formula = WORK[kind] + (segments - 1) * BOUNDARY + 16 // segments * INTERIOR[kind]
+        curves[kind, segments] = most_activations(meter), formula, meter.flops
+        print(f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP")
+
+# %% [markdown]
+# Measured and formula agree to the byte. As curves, with the FLOPs below:
+
+# %%
+with course_style():
+    figure, axes = plt.subplots(2, 2, figsize=(9, 5), sharex=True, height_ratios=(1.7, 1), constrained_layout=True)
+    for column, kind in enumerate((Layer, Wide)):
+        top, bottom = axes[:, column]
+        fine = [k / 10 for k in range(10, 161)]
+        top.plot(fine, [(WORK[kind] + (k - 1) * BOUNDARY + 16 / k * INTERIOR[kind]) / 1024 for k in fine], color=INK, lw=1, label="formula")
+        top.plot(SEGMENTS, [curves[kind, k][0] / 1024 for k in SEGMENTS], "o", color=COLOURS["activations"], label="measured")
+        top.axvline((16 * INTERIOR[kind] / BOUNDARY) ** 0.5, color=INK, lw=0.8, ls=":")
+        top.set(title=f"{kind.__name__}: interior = {INTERIOR[kind] // BOUNDARY} x boundary", ylabel="activations (KiB)", ylim=(0, None))
+        top.legend(frameon=False)
+        bottom.plot(SEGMENTS, [curves[kind, k][2] / 1e6 for k in SEGMENTS], "o-", color=INK, lw=1)
+        bottom.set(xlabel="segments", ylabel="MFLOP", ylim=(0, 1.2 * curves[kind, 16][2] / 1e6), xticks=SEGMENTS)
+plt.show()
+
+# %% [markdown]
+# Three things to see.
+#
+# - **Both extremes are useless for cheap layers.** One segment checkpoints nothing: `checkpoint_sequential` runs the last segment plainly, and here that is all. Sixteen keep sixteen boundaries, which is what the layers would have kept, and compute nearly everything twice.
+# - **Between lies the square root.** The sum is smallest near $k = \sqrt{n \cdot \text{interior} / \text{boundary}}$ (the dotted line). When a boundary costs as much as an interior, that is $\sqrt{n}$, here 4.
+# - **The larger the interior, the more segments.** When the dotted line lies beyond $n$, every layer should be a segment of its own.
+#
+# One checkpoint around the whole network, by the way, is no better than none, and even computes everything twice:
+
+# %%
+meter = chain(Layer, lambda layers, x: torch_checkpoint(layers, x, use_reentrant=False))
+print(f"one checkpoint around everything: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP")
+
+# %% [markdown]
+# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers.
+# A boundary is one number for each sample, position and unit of the width.
+
+# %%
+def kept_by(layers):
+    with Meter() as meter:
+        loss = small_bert(seed=0, num_hidden_layers=layers)(**batches(reviews[:16], 16)[0]).loss
+    loss.backward()
+    return meter.timeline[-1][1]["activations"]
+
+
+predicted = predict_run(bert_large_config(), micro_batch=4)
+for name, layers, interior, boundary in (
+    ("small BERT", 4, kept_by(4) - kept_by(3), 16 * 64 * 128 * 4),
+    ("BERT-large", 24, predicted.peak["activations"] / 24, 4 * 512 * 1024 * 4),
+):
+    ratio = interior / boundary
+    print(f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: {(layers * ratio) ** 0.5:4.1f} segments")
+
+# %% [markdown]
+# For both the rule asks for more segments than there are layers. That is why Transformers are checkpointed layer by layer, and why $\sqrt n$, which everybody quotes, is not what they use.
+#
+# **Recursion** goes lower still. Cut the chain in half, checkpoint the first half, and treat each half the same way when it is computed:
+
+# %%
+def bisected(layers, x):
+    if len(layers) == 1:
+        return layers[0](x)
+    half = len(layers) // 2
+    x = torch_checkpoint(bisected, layers[:half], x, use_reentrant=False)
+    return bisected(layers[half:], x)
+
+
+meter = chain(Layer, bisected)
+print(f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP, {meter.flops / curves[Layer, 1][2]:.2f} times plain")
+
+# %% [markdown]
+# The memory grows with the logarithm of the depth now (Chen and others, 2016, arXiv:1604.06174, who also gave the square root). But a layer may be recomputed once per level, so the 4/3 no longer hold.
+#
+# `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment: of 16 layers in 6 segments the last one gets 6.
+# And where a layer occurs twice in an `nn.Sequential` (shared weights), it is left out the second time:
+
+# %%
+shared = Layer(4)
+twice = nn.Sequential(shared, shared)
+x = torch.randn(2, 4)
+print("as an nn.Sequential:", torch.equal(checkpoint_sequential(twice, 1, x, use_reentrant=False), twice(x)))
+print("as a list:          ", torch.equal(checkpoint_sequential(list(twice), 1, x, use_reentrant=False), twice(x)))
+
+# %% [markdown]
+# ## Exercise: run in segments
+#
+# *Difficulty* ** · *8 minutes* · *Why*: the ready function divides badly and can leave layers out; yours will not.
+#
+# Write `run_in_segments(layers, x, segments)`. `layers` is a list of modules, each taking the output of the one before; return what the last one gives.
+#
+# - Segment $i$, from 0, holds the layers from `len(layers) * i // segments` up to, not including, `len(layers) * (i + 1) // segments`.
+# - All segments but the last are checkpointed; the last runs plainly.
+# - Use `torch_checkpoint`, or your own. All gradients are those of plain training, with dropout too, also where `x` requires none.
+
+# %% exercise="run_in_segments" points=3
+def run_in_segments(layers, x, segments):
+    """The output of the layers, run one after the other; all segments but the last are checkpointed."""
+    # BEGIN SOLUTION
+    cuts = [len(layers) * i // segments for i in range(segments + 1)]
+    for start, end in zip(cuts[:-2], cuts[1:-1]):
+        x = torch_checkpoint(nn.Sequential(*layers[start:end]), x, use_reentrant=False)
+    return nn.Sequential(*layers[cuts[-2] :])(x)
+    # END SOLUTION
+
+# %% check="run_in_segments"
+check(run_in_segments)
+
+# %% [markdown]
+# ## Exercise: segments for a budget
+#
+# *Difficulty* ** · *7 minutes* · *Why*: memory is there to be used. What fits anyway should not be computed twice.
+#
+# Write `choose_segments(layers, boundary, interior, work, budget)`: the number of segments, from 1 to `layers` (the number of layers), for which the activations are at most `budget` bytes *and* the FLOPs are the fewest. None if no number fits.
+#
+# - The bytes follow the formula above. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice.
+# - The check trains with your number of segments and measures: bytes over the budget, and FLOPs.
+
+# %% exercise="choose_segments" points=3
+def choose_segments(layers, boundary, interior, work, budget):
+    """The number of segments with the fewest FLOPs whose activations fit into budget bytes, or None."""
+    # BEGIN SOLUTION
+    for segments in range(1, layers + 1):  # fewer segments recompute fewer layers
+        longest = -(-layers // segments)
+        if work + (segments - 1) * boundary + longest * interior <= budget:
+            return segments
+    return None
+    # END SOLUTION
+
+# %% check="choose_segments"
+check(choose_segments)
+
+# %% [markdown]
+# ## Keep B, because it is expensive
+#
+# So far a segment forgot everything. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved.
+
+# %%
+def expensive_and_cheap(x, weight):
+    a = torch.tanh(x)
+    b = x @ weight  # a product: many FLOPs for its bytes
+    return torch.tanh(a + b)
+
+
+def keep_products(ctx, op, *args, **kwargs):
+    return CheckpointPolicy.MUST_SAVE if op is torch.ops.aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def cost(**more):
+    torch.manual_seed(0)
+    with Meter() as meter:
+        x, weight = torch.randn(256, 256, requires_grad=True), torch.randn(256, 256, requires_grad=True)
+        torch_checkpoint(expensive_and_cheap, x, weight, use_reentrant=False, **more).sum().backward()
+    return meter.flops / (2 * 256**3)
+
+
+selective = {"context_fn": partial(create_selective_checkpoint_contexts, keep_products)}
+print(f"products computed: {cost():.0f} with everything recomputed, {cost(**selective):.0f} with B kept")
+
+# %% [markdown]
+# Two products are the backward pass, one is the forward pass; the one that is saved is the recomputation of B.
+#
+# The policy does not see your Python lines but PyTorch's basic operations (`torch.ops.aten`). Which ones go through a layer of BERT?
+
+# %%
+seen = {}
+
+
+def spy(ctx, op, *args, **kwargs):
+    seen[str(op)] = seen.get(str(op), 0) + (not ctx.is_recompute)
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+model = small_bert(seed=0, num_hidden_layers=1)
+checkpoint_layers(model, context_fn=partial(create_selective_checkpoint_contexts, spy))
+model(**batches(reviews[:4], 4)[0]).loss.backward()
+print({name: count for name, count in sorted(seen.items()) if any(word in name for word in ("mm", "softmax", "gelu", "norm"))})
+
+# %% [markdown]
+# `addmm` is a linear layer with a bias (`mm` would be one without). `bmm` are the two products in attention, which multiply activations with each other. Which of them is worth keeping? Measure policies on BERT.
+
+# %%
+aten = torch.ops.aten
+
+
+def saving(*ops):
+    def policy(ctx, op, *args, **kwargs):
+        return CheckpointPolicy.MUST_SAVE if op in ops else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return partial(checkpoint_layers, context_fn=partial(create_selective_checkpoint_contexts, policy))
+
+
+policies = {
+    "no checkpoint": lambda model: None,
+    "save nothing": checkpoint_layers,
+    "save bmm": saving(aten.bmm.default),
+    "save addmm": saving(aten.addmm.default),
+    "save addmm and bmm": saving(aten.addmm.default, aten.bmm.default),
+    "save everything": partial(checkpoint_layers, context_fn=partial(create_selective_checkpoint_contexts, lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE)),
+}
+measured = {}
+for name, prepare in policies.items():
+    with Meter() as meter:
+        one_step(prepare)
+    measured[name] = most_activations(meter), meter.flops
+    print(f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs {meter.flops / plain.flops:.3f} times plain")
+
+# %% [markdown]
+# - *Save nothing* is the checkpointing from above: leanest, and most FLOPs.
+# - *Save addmm* has nearly the FLOPs of plain training. What it recomputes is cheap: norms, gelu, softmax, and attention's two products, which at this length are few FLOPs.
+# - *Save bmm* pays memory for scores and gets hardly any FLOPs back. For long texts that is worse: the scores grow with the square of the length. (Korthikanti and others, 2022, arXiv:2205.05198, recompute just these in large models.)
+# - *Save everything* is no way back to plain training. It keeps results that plain training discards, and needs more than it.
+#
+# So "selective" names a whole family. Look at bytes *and* FLOPs: a policy that recognises no operation is just full checkpointing, and nothing tells you.
+#
+# ## Exercise: a selective policy
+#
+# *Difficulty* ** · *6 minutes* · *Why*: nearly all the FLOPs saved for a part of the memory is often the best trade.
+#
+# Write the policy `save_linear(ctx, op, *args, **kwargs)`. It returns a `CheckpointPolicy`: save the results of linear layers, with and without a bias, and recompute everything else, attention's products included.
+# The check runs a small Transformer layer with it, and measures FLOPs and the bytes kept.
+
+# %% exercise="save_linear" points=2
+def save_linear(ctx, op, *args, **kwargs):
+    """Save what linear layers compute; recompute the rest."""
+    # BEGIN SOLUTION
+    if op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
+    # END SOLUTION
+
+# %% check="save_linear"
+check(save_linear)
+
+# %% [markdown]
+# ## Memory against speed
+#
+# Is checkpointing slower? At the *same batch* it computes more. At the *same memory* it allows a larger micro-batch, and that may be faster or not: it depends on whether your device is busier with more samples.
+# Switch the explorer between "fixed batch" and "fixed memory" and move the budget. All runs step after 32 reviews; "selective" saves the linear layers, which in BERT are all `addmm`.
+
+# %%
+PREPARE["selective"] = policies["save addmm"]
+runs += [measure_bert(32, 1, "selective")] + [measure_bert(8, 4, checkpointing) for checkpointing in ("off", "every layer", "selective")]
+summary(runs)
+
+# %%
+explorer(runs, measure=measure_bert)
+
+# %% [markdown]
+# ## A ready curve
+#
+# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much of the plain memory it may use: 1 is all of it, 0 only the inputs. It then saves what spares most work within that budget.
+#
+# The knob, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. Use it to learn, and look before you build on it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
+
+# %%
+def saved_and_recomputed(net, budget):
+    """Bytes that the compiled forward pass keeps (weights left out), and FLOPs of its backward pass."""
+    from torch._functorch import config
+
+    weights, saved = {weight.untyped_storage().data_ptr() for weight in net.parameters()}, {}
+
+    def pack(tensor):
+        if tensor.untyped_storage().data_ptr() not in weights:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    torch._dynamo.reset()
+    with config.patch(activation_memory_budget=budget):
+        compiled = torch.compile(net.forward, backend="aot_eager_decomp_partition")
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = compiled(torch.randn(240, 64, requires_grad=True)).sum()
+        with Meter() as meter:
+            loss.backward()
+    return sum(saved.values()), meter.flops
+
+
+class Block(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.LayerNorm(width)
+
+    def forward(self, x):
+        return self.norm(x + self.down(torch.nn.functional.gelu(self.up(x))))
+
+
+def budget_curve(budgets=(1, 0.75, 0.5, 0.25, 0)):
+    torch.manual_seed(0)
+    net = nn.Sequential(*[Block() for _ in range(4)])
+    return {budget: saved_and_recomputed(net, budget) for budget in budgets}
+
+
+try:
+    from torch._functorch import config
+
+    config.activation_memory_budget
+    curve = budget_curve()
+except (ImportError, AttributeError):
+    curve = {}
+    print("This version of PyTorch does not have the memory budget; nothing later depends on it.")
+
+for budget, (size, flops) in curve.items():
+    print(f"budget {budget:4}: keeps {format_bytes(size):>9}, backward {flops / 1e6:5.1f} MFLOP")
+
+# %%
+if curve:
+    with course_style():
+        figure, axis = plt.subplots(figsize=(6, 3.4), constrained_layout=True)
+        axis.plot([size / 2**20 for size, _ in curve.values()], [flops / 1e6 for _, flops in curve.values()], "o-", color=INK, lw=1)
+        for budget, (size, flops) in curve.items():
+            axis.annotate(f"{budget}", (size / 2**20, flops / 1e6), (5, -13 if budget == 0.75 else 5), textcoords="offset points")
+        axis.set(xlabel="kept between forward and backward (MiB)", ylabel="backward (MFLOP)", title="What the compiler keeps, by budget", ylim=(0, 1.2 * max(flops for _, flops in curve.values()) / 1e6))
+    plt.show()
+
+# %% [markdown]
+# Read it from the right. The first large saving costs no FLOPs: plain training keeps many things that no product is needed for. Each further piece costs more. The last point is full checkpointing.
+#
+# ## What must be the same twice
+#
+# Checkpointing runs your code a second time. Whatever that code *changes* happens twice, and whatever it *looks at* may have changed.
+
+# %%
+block = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+torch_checkpoint(block, torch.randn(16, 4), use_reentrant=False).sum().backward()
+print("batch norm counted batches:", block[1].num_batches_tracked.item(), "for one batch")
+
+
+class Fading(nn.Module):
+    """Weaker with each call: its forward pass depends on how often it has run."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(4, 4), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.tanh(self.linear(x) / self.calls)
+
+
+def fading_gradient(apply):
+    torch.manual_seed(0)
+    block = Fading()
+    apply(block, torch.randn(16, 4)).sum().backward()
+    return block.linear.weight.grad
+
+
+found = fading_gradient(partial(torch_checkpoint, use_reentrant=False))
+print("a block that counts its calls has the right gradient:", torch.allclose(found, fading_gradient(lambda block, x: block(x))))
+
+# %% [markdown]
+# Neither raised anything. PyTorch compares the recomputed tensors' shapes and types, not their values.
+#
+# And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
+
+# %%
+torch.manual_seed(0)
+first, last = Layer(4), Layer(4)
+with torch.no_grad():
+    hidden = first(torch.randn(8, 4))
+last(hidden).sum().backward()
+print("gradient of the first layer:", first.linear.weight.grad)
+
+# %% [markdown]
+# ## What to keep
+#
+# - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients, and at most a third more FLOPs where each segment is computed twice.
+# - Only activations shrink. The peak is the boundaries plus one segment.
+# - Cheap layers: about $\sqrt n$ segments. Transformers, whose interior is large: every layer. One segment, or one around everything, is useless.
+# - Selective: keep what is expensive to compute and small to store. Look at bytes and FLOPs, since a policy that matches nothing is silent.
+# - What runs twice must be the same twice: random state (kept for you), counters and batch norm (not). Write `use_reentrant=False`.
+#
+# Next: [Checkpointing with Accelerate](2_accelerator.ipynb), one line in the accumulation loop.

@@ -1,0 +1,455 @@
+# %% [markdown]
+# # Gradient checkpointing with Accelerate
+#
+# **You will be able to** add checkpointing to an accumulation loop, build it into a Transformer of your own, and find the weights that silently stopped to train.
+#
+# **Minutes**: 35 · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# Accumulation left one micro-batch's activations in memory. Checkpointing takes most of those, too. In the loop that you know this is *one line*.
+#
+# Which line, and where does it go? And what do you do with a model that has no such line: one that you wrote yourself?
+
+# %%
+import warnings
+
+import pandas as pd
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
+from trainlean import Meter, check, dataset, format_bytes, guess, hint, load_reviews, measure, plot_memory, reveal, small_bert, small_bert_config, start_devices, stop_devices, summary
+
+# %% [markdown]
+# ## The line
+#
+# Models of transformers carry a switch. Since version 5.23 it is called `activation_checkpointing_enable`; before, it was `gradient_checkpointing_enable`. Both mean the same, and the older name goes with version 6. The course runs with both:
+
+# %%
+def switch_on(model, settings=None, **more):
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable(settings, **more)
+
+# %% [markdown]
+# Here is the loop of the accumulation unit. The line is the one with the comment.
+
+# %%
+def train(model, optimizer, dataloader, accumulation_steps, checkpointing):
+    if checkpointing:
+        switch_on(model)  # before prepare
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+# %% [markdown]
+# Three runs, in the order of the published table: the whole batch at once, accumulated, accumulated and checkpointed. All take 2 steps with 16 reviews each, with SGD as in the accumulation unit.
+#
+# (`use_cache=False`: BERT's configuration asks for a cache that only text generation needs. Checkpointing would turn it off, with a warning.)
+
+# %%
+reviews = dataset(load_reviews()[:64], max_length=64)
+
+
+def train_bert(micro_batch, checkpointing=False):
+    model = small_bert(seed=0, use_cache=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    train(model, optimizer, DataLoader(torch.utils.data.Subset(reviews, range(32)), batch_size=micro_batch), 16 // micro_batch, checkpointing)
+
+
+common = {"model": "small BERT", "sequence_length": 64}
+vanilla = measure(lambda: train_bert(16), name="16 x 1", micro_batch=16, accumulation_steps=1, **common)
+accumulated = measure(lambda: train_bert(4), name="4 x 4", micro_batch=4, accumulation_steps=4, **common)
+print("activations at the peak:", format_bytes(vanilla.peak["activations"]), "and", format_bytes(accumulated.peak["activations"]))
+
+# %% [markdown]
+# **Predict.** The model has 4 layers, and a checkpointed layer keeps only what goes into it. How many MiB of activations will be left at the peak with the line switched on?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 2.5
+# END SOLUTION
+guess("activations, accumulated and checkpointed", my_guess, "MiB")
+
+# %%
+checkpointed = measure(lambda: train_bert(4, checkpointing=True), name="4 x 4, checkpointed", micro_batch=4, accumulation_steps=4, checkpointing="every layer", **common)
+reveal("activations, accumulated and checkpointed", round(checkpointed.peak["activations"] / 2**20, 1), "MiB")
+plot_memory([vanilla, accumulated, checkpointed])
+
+# %% [markdown]
+# What is left is one layer that is being run again, and the inputs of the others.
+#
+# Look at the other colours, too. Between the last two rows weights and gradients have not changed by a byte. (SGD keeps no state; AdamW's would be the same in both.) Checkpointing saves activations and nothing else. The price stands in the last column:
+
+# %%
+summary([vanilla, accumulated, checkpointed])
+
+# %%
+print(f"FLOPs with checkpointing: {checkpointed.flops / accumulated.flops:.3f} times as many")
+
+# %% [markdown]
+# Each layer runs forward twice and backward once. Backward costs about two forwards, so three parts become at most four: never more than 4/3, not "twice as slow". PyTorch stops a recomputation as soon as it has what it needs, but in BERT that saves nothing: a layer ends with a LayerNorm, which needs the last product. The blocks further below end with a product, and save it.
+#
+# ## Is it on?
+#
+# No error tells you that checkpointing is off. So look. A *forward pre-hook* is called whenever a module is entered. Put one on a module inside each layer, and count how often it is entered for one forward and one backward pass.
+
+# %%
+batch = next(iter(DataLoader(reviews, batch_size=4)))
+
+
+def times_run(model):
+    counts = [0] * len(model.bert.encoder.layer)
+
+    def count(number):
+        counts[number] += 1
+
+    for number, layer in enumerate(model.bert.encoder.layer):
+        layer.attention.register_forward_pre_hook(lambda *_, number=number: count(number))
+    model(**batch).loss.backward()
+    return counts
+
+
+model = small_bert(seed=0, use_cache=False)
+print("plain:                  ", times_run(model))
+model = small_bert(seed=0, use_cache=False)
+switch_on(model)
+print("switched on:            ", times_run(model))
+model = small_bert(seed=0, use_cache=False)
+switch_on(model)
+model.eval()
+print("switched on, then eval: ", times_run(model))
+
+# %% [markdown]
+# Twice means: run again in the backward pass. The last line is a trap. In transformers a layer checkpoints only while it is in training mode. Who calls `model.eval()` for an evaluation and forgets `model.train()` afterwards has neither dropout nor checkpointing, and the memory of a plain run.
+#
+# Two traps in the counting: count *pre*-hooks, because a recomputation that stops early never leaves the layer's last modules. And count *inside* the layer: transformers 5.23 checkpoints a layer's `forward`, so a hook on the layer itself stays outside and sees one call.
+#
+# ### Exercise: add it to the loop
+#
+# *Difficulty* * · *6 minutes* · *Why*: two techniques in one loop, each in its place.
+#
+# Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
+#
+# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`. It comes in training mode and has dropout. Nothing is prepared yet. Gradients and weights must be those of the plain accumulation loop.
+
+# %% exercise="train_checkpointed" points=2
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    """Train once through the data loader with accumulation and checkpointing."""
+    # BEGIN SOLUTION
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    # END SOLUTION
+
+# %% check="train_checkpointed"
+check(train_checkpointed)
+
+# %% [markdown]
+# Stuck? `hint(train_checkpointed)` tells a little more each time.
+#
+# ## A model without a switch
+#
+# Now a Transformer that nobody prepared for you. A block adds attention and a small network to its input; a classifier is an embedding, some blocks and a head. How the blocks are run is left open: `run_blocks` is handed in.
+
+# %%
+class Block(nn.Module):
+    def __init__(self, width, heads=4):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.network = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, hidden, padding):
+        normed = self.norms[0](hidden)
+        hidden = hidden + self.attention(normed, normed, normed, key_padding_mask=padding, need_weights=False)[0]
+        return hidden + self.network(self.norms[1](hidden))
+
+
+class Classifier(nn.Module):
+    def __init__(self, run_blocks, width=64, blocks=4):
+        super().__init__()
+        self.run_blocks = run_blocks
+        self.embedding = nn.Embedding(small_bert_config().vocab_size, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, input_ids, attention_mask, labels):
+        hidden = self.run_blocks(self.blocks, self.embedding(input_ids), attention_mask == 0)
+        return nn.functional.cross_entropy(self.head(hidden[:, 0]), labels)
+
+# %% [markdown]
+# Three ways to run the blocks. The second is what you want: each block in a checkpoint of its own. The third looks thrifty, too.
+
+# %%
+def run_plain(blocks, hidden, padding):
+    for block in blocks:
+        hidden = block(hidden, padding)
+    return hidden
+
+
+def run_each(blocks, hidden, padding):
+    for block in blocks:
+        hidden = checkpoint(block, hidden, padding, use_reentrant=False)
+    return hidden
+
+
+def run_all_in_one(blocks, hidden, padding):
+    return checkpoint(run_plain, blocks, hidden, padding, use_reentrant=False)
+
+
+def backward_once(run_blocks, prepare=lambda model: None):
+    torch.manual_seed(0)
+    model = Classifier(run_blocks)
+    prepare(model)
+    with Meter(model) as meter:
+        model(**batch).backward()
+    return model, meter
+
+
+for run_blocks in (run_plain, run_each, run_all_in_one):
+    meter = backward_once(run_blocks)[1]
+    print(f"{run_blocks.__name__:15} activations {format_bytes(meter.peak['activations']):>10}   {meter.flops / 1e6:6.1f} MFLOP")
+
+# %% [markdown]
+# One checkpoint around everything pays for the recomputation and saves almost nothing: when the backward pass begins, it computes *all* blocks again, and all their activations are there at once. The unit of checkpointing is the block.
+#
+# ### One line that is wrong
+#
+# `checkpoint` hands arguments on, so no lambda is needed. With a lambda in a loop there is a trap that raises no error:
+
+# %%
+def run_with_lambda(blocks, hidden, padding):
+    for block in blocks:
+        hidden = checkpoint(lambda value: block(value, padding), hidden, use_reentrant=False)
+    return hidden
+
+
+def gradient_of(model, part):
+    return torch.cat([parameter.grad.flatten() for parameter in part(model).parameters()])
+
+
+right, wrong = backward_once(run_plain)[0], backward_once(run_with_lambda)[0]
+for number in range(4):
+    one, other = gradient_of(right, lambda model: model.blocks[number]), gradient_of(wrong, lambda model: model.blocks[number])
+    print(f"block {number + 1}: same gradient {torch.allclose(one, other, atol=1e-6)!s:5}  cosine {torch.cosine_similarity(one, other, dim=0):.2f}")
+
+# %% [markdown]
+# The lambda looks up `block` *when it is called*. The second call comes in the backward pass. By then the loop has ended, and `block` is the last block, for all of them. Only the last block is right.
+#
+# ### Exercise: checkpoint blocks of your own
+#
+# *Difficulty* ** · *8 minutes* · *Why*: the models that need it most are the ones without a switch.
+#
+# Write `run_checkpointed(blocks, hidden, padding)`. It sends `hidden` (a float tensor `[batch, length, width]`) through all `blocks` in order, each with a checkpoint of its own, and returns the result. A block is called as `block(hidden, padding)`.
+#
+# Output and gradients must be those of the plain loop: with dropout in the blocks, when a block stands twice in the list, and when `hidden` comes from frozen embeddings and needs no gradient itself.
+
+# %% exercise="run_checkpointed" points=3
+def run_checkpointed(blocks, hidden, padding):
+    """The blocks one after the other, each in a checkpoint of its own."""
+    # BEGIN SOLUTION
+    for block in blocks:
+        hidden = checkpoint(block, hidden, padding, use_reentrant=False)
+    return hidden
+    # END SOLUTION
+
+# %% check="run_checkpointed"
+check(run_checkpointed)
+
+# %% [markdown]
+# ## Frozen embeddings and integer inputs
+#
+# Who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The last notebook showed the trap on one layer; here is the whole model.
+
+# %%
+def run_reentrant(blocks, hidden, padding):
+    for block in blocks:
+        hidden = checkpoint(block, hidden, padding, use_reentrant=True)
+    return hidden
+
+
+def freeze(model):
+    model.embedding.requires_grad_(False)
+
+
+def blocks_with_gradients(model):
+    found = [str(number) for number, block in enumerate(model.blocks, 1) if all(p.grad is not None for p in block.parameters())]
+    return ", ".join(found) or "none"
+
+
+rows = []
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the reentrant variant warns here; in a training log the line is easily missed
+    for run_blocks in (run_plain, run_each, run_reentrant):
+        for name, prepare in (("trains", lambda model: None), ("frozen", freeze)):
+            rows.append((run_blocks.__name__, name, blocks_with_gradients(backward_once(run_blocks, prepare)[0])))
+pd.DataFrame(rows, columns=["run by", "embedding", "blocks with gradients"])
+
+# %% [markdown]
+# Read the last row. With frozen embeddings and the reentrant variant **no block gets a gradient**, and nothing is raised. The head still trains, so the loss may still fall.
+#
+# The reentrant variant runs the block without recording and afterwards asks: did one of the *inputs* need a gradient? That the block's own weights do is not seen. Integers never need one. So the same happens to an embedding inside a checkpoint:
+
+# %%
+for reentrant in (False, True):
+    embedding = nn.Embedding(10, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hidden = checkpoint(embedding, torch.tensor([1, 2, 3]), use_reentrant=reentrant)
+    print(f"use_reentrant={reentrant!s:5}  the embedding's output can be trained through: {hidden.requires_grad}")
+
+# %% [markdown]
+# The models of transformers are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The default there is `use_reentrant=False` anyway.
+
+# %%
+model = small_bert(seed=0, use_cache=False)
+model.bert.embeddings.requires_grad_(False)
+switch_on(model, {"use_reentrant": True})
+model(**batch).loss.backward()
+with_gradient = [number for number, layer in enumerate(model.bert.encoder.layer, 1) if all(p.grad is not None for p in layer.parameters())]
+print("frozen embeddings, reentrant, in transformers: layers with gradients", with_gradient)
+
+# %% [markdown]
+# In your own model there is no such protection. So write `use_reentrant=False`, always: torch 2.13 takes the reentrant variant when you write nothing.
+#
+# ### Exercise: who does not train?
+#
+# *Difficulty* * · *4 minutes* · *Why*: this one-liner after the first backward pass would have found every case above.
+#
+# Write `untrained_parameters(model)`. It is called after a backward pass, and returns the list of names (as `named_parameters` gives them) of the parameters that should train but got no gradient. A gradient of zeros is a gradient.
+
+# %% exercise="untrained_parameters" points=1
+def untrained_parameters(model):
+    """Names of the parameters that require a gradient and have none."""
+    # BEGIN SOLUTION
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]
+    # END SOLUTION
+
+# %% check="untrained_parameters"
+check(untrained_parameters)
+
+# %% [markdown]
+# ## Two devices
+#
+# On two devices `prepare` wraps the model in `DistributedDataParallel`. The wrapper has no switch, which is why the line stands *before* `prepare`.
+#
+# Two questions: does checkpointing change what the devices send each other? And which combination of settings fails?
+
+# %%
+devices = start_devices(2)
+devices.push(Classifier=Classifier, run_plain=run_plain, run_each=run_each, run_reentrant=run_reentrant, switch_on=switch_on, train=train)
+
+# %%
+# %%px
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from trainlean import Meter, dataset, format_bytes, load_reviews, small_bert
+
+data = dataset(load_reviews()[:32], max_length=64)
+
+
+def train_here(checkpointing):
+    model = small_bert(seed=0, num_hidden_layers=2, use_cache=False)
+    with Meter() as meter:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(data, batch_size=4), 2, checkpointing)
+    return meter, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+plain, plain_weights = train_here(False)
+lean, lean_weights = train_here(True)
+for name, meter in (("plain", plain), ("checkpointed", lean)):
+    print(f"{name:12}  {meter.optimizer_steps} steps  {meter.all_reduces} all-reduces  {format_bytes(meter.bytes_sent)} sent")
+print("peak memory is lower:", lean.peak_bytes < plain.peak_bytes)
+print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() < 1e-6))
+
+# %% [markdown]
+# Less memory, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP groups gradients into buckets, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
+#
+# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; who has such parameters needs it. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block's recomputation is a backward pass *within* the backward pass.
+
+# %%
+# %%px
+import warnings
+
+from torch import nn
+
+warnings.simplefilter("ignore")
+mine = next(iter(DataLoader(data, batch_size=4)))
+
+
+def attempt(run_blocks, **settings):
+    torch.manual_seed(0)
+    model = Classifier(run_blocks)
+    if settings:
+        model.spare = nn.Linear(2, 2)  # takes no part
+    model = DistributedDataParallel(model, **settings)
+    try:
+        model(**mine).backward()
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {str(error)[:52]}..."
+    return "runs"
+
+
+for settings in ({}, {"find_unused_parameters": True}, {"find_unused_parameters": True, "static_graph": True}):
+    for run_blocks in (run_each, run_reentrant):
+        print(f"{run_blocks.__name__:13} {settings}: {attempt(run_blocks, **settings)}")
+
+# %% [markdown]
+# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (The Trainer sets `find_unused_parameters` to false for you when its checkpointing is on.)
+
+# %%
+stop_devices()
+
+# %% [markdown]
+# ## The same weights
+#
+# The recipe of the accumulation unit: the small BERT, SGD with learning rate 0.05, the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch. Plain PyTorch, Accelerate, Accelerate with the line; and your own kind of model with and without checkpoints.
+
+# %%
+def pytorch_loop(model, optimizer, dataloader, accumulation_steps, checkpointing=False):
+    for number, batch in enumerate(dataloader, start=1):
+        (model(**batch).loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def end_weights(loop, checkpointing):
+    model = small_bert(seed=0, use_cache=False)
+    loop(model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(reviews, batch_size=4), 4, checkpointing)
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double()
+
+
+start = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]).double()
+reference = end_weights(pytorch_loop, False)
+for name, vector in {"PyTorch": reference, "Accelerate": end_weights(train, False), "Accelerate, checkpointed": end_weights(train, True)}.items():
+    same = bool((vector - reference).abs().max() < 1e-6)
+    print(f"{name:25} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start).norm():.4f}  same to 1e-6: {same}")
+
+one, other = (gradient_of(backward_once(way)[0], lambda model: model) for way in (run_plain, run_each))
+print(f"your own blocks: same gradient to 1e-6: {bool((one - other).abs().max() < 1e-6)}")
+
+# %% [markdown]
+# The fingerprint is the one from the accumulation unit. Checkpointing changes *when* something is computed, not *what*.
+#
+# ## What to keep
+#
+# - `model.activation_checkpointing_enable()` before `prepare`; the loop stays as it is. Look whether it is on: an inner pre-hook counts two.
+# - It saves activations only, for at most a third more FLOPs. `model.eval()` turns it off.
+# - Own models: `checkpoint(block, hidden, padding, use_reentrant=False)` for each block. No lambda over the loop's variable, no single checkpoint around everything.
+# - The reentrant variant loses the gradients behind frozen or integer inputs in silence, and fails with DDP's `find_unused_parameters=True`.
+# - After the first backward pass: which parameters have no gradient?
+#
+# Next: [Gradient checkpointing with the Trainer](3_trainer.ipynb), and the question whether all this makes training slower or faster.

@@ -1,0 +1,472 @@
+# %% [markdown]
+# # Gradient checkpointing with the Trainer
+#
+# **You will be able to** switch checkpointing on in the `Trainer`, choose how many layers take part, foretell the memory of BERT-large for every choice, and say when checkpointing makes training slower and when faster.
+#
+# **Minutes**: 35 · **Before this**: [Gradient checkpointing with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# The published table has three rows that you know by now. BERT-large on a card with 16 GB took 14,949 MB with 4 sequences at once, 8,681 MB with 1 at a time accumulated over 4, and 6,775 MB with checkpointing on top. It also became slower with each row.
+#
+# Must it? People say that checkpointing makes training slower, and others say that it made theirs faster. Both have measured. Who is right?
+
+# %%
+import dataclasses
+import inspect
+import math
+import tempfile
+from functools import partial
+
+import pandas as pd
+import torch
+from accelerate import Accelerator
+from matplotlib import pyplot as plt
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Subset
+from transformers import PrinterCallback, Trainer, TrainingArguments
+from trainlean import Meter, bert_large_config, check, dataset, explorer, format_bytes, guess, hint, load_reviews, measure, plot_memory, predict_run, published_runs, reveal, small_bert, summary
+
+torch.set_num_threads(1)  # for a model this small, threads mostly wait for each other
+folder = tempfile.TemporaryDirectory()
+reviews = dataset(load_reviews()[:64], max_length=64)
+
+# %% [markdown]
+# ## The argument
+#
+# In transformers 5.23 it is `activation_checkpointing=True`, with a dictionary `activation_checkpointing_kwargs` for the details. Until 5.22 the names were `gradient_checkpointing` and `gradient_checkpointing_kwargs`. The older ones still work with a warning and go with version 6. This helper asks which names there are, so that the course runs with both:
+
+# %%
+NAME = "activation_checkpointing" if "activation_checkpointing" in inspect.signature(TrainingArguments).parameters else "gradient_checkpointing"
+
+
+def checkpointing_arguments(**details):
+    return {NAME: True, f"{NAME}_kwargs": details or None}
+
+
+print(checkpointing_arguments(every_n_layers=2))
+
+# %% [markdown]
+# The rest is what you wrote in the accumulation unit: the recipe as arguments, the classifier's cure, and a Trainer that prints nothing.
+
+# %%
+def arguments(micro_batch, accumulation_steps, **changes):
+    recipe = {
+        "per_device_train_batch_size": micro_batch, "gradient_accumulation_steps": accumulation_steps, "num_train_epochs": 1,
+        "learning_rate": 0.05, "lr_scheduler_type": "constant", "optim": "sgd", "max_grad_norm": 0, "train_sampling_strategy": "sequential",
+        "logging_strategy": "no", "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
+    }
+    return TrainingArguments(folder.name, **recipe | changes)
+
+
+def bert():
+    model = small_bert(seed=0, use_cache=False)
+    model.accepts_loss_kwargs = False  # else accumulated gradients come out k times too large
+    return model
+
+
+def train(args, model=None, data=reviews):
+    trainer = Trainer(model=model or bert(), args=args, train_dataset=data)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return trainer.model
+
+# %% [markdown]
+# ## Three rows
+#
+# Vanilla, accumulation, accumulation with checkpointing, in the order of the published table. Here with AdamW, as there.
+
+# %%
+ROWS = [("vanilla, 16 x 1", 16, 1, {}), ("accumulation, 4 x 4", 4, 4, {}), ("accumulation + checkpointing, 4 x 4", 4, 4, checkpointing_arguments())]
+adamw = {"optim": "adamw_torch", "learning_rate": 5e-4}
+half = Subset(reviews, range(32))
+
+runs = [
+    measure(
+        lambda: train(arguments(micro_batch, steps, **adamw, **more), data=half), name=name, micro_batch=micro_batch, accumulation_steps=steps,
+        checkpointing="every layer" if more else "off", model="small BERT, Trainer", sequence_length=64,
+    )
+    for name, micro_batch, steps, more in ROWS
+]
+summary(runs)
+
+# %%
+plot_memory(runs)
+
+# %% [markdown]
+# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no activations are left at all. From there on, no further saving of activations would help.
+# The times say little here: most of each is the Trainer's start-up. Speed gets its own section below.
+#
+# The FLOPs rise in the third row only: accumulation computes nothing twice, checkpointing does.
+#
+# Beside them, BERT-large: predicted with fake tensors as in the first lesson, and published. The 1,343 MB of the CUDA context that the authors measured are added to the prediction.
+
+# %%
+config = bert_large_config()
+vanilla, plain, every_layer = predicted = [
+    predict_run(config, name="vanilla", micro_batch=4),
+    predict_run(config, name="accumulation", micro_batch=1, accumulation_steps=4),
+    predict_run(config, name="accumulation + checkpointing", micro_batch=1, accumulation_steps=4, checkpointing=True),
+]
+MiB, CONTEXT = 2**20, 1343
+published = published_runs()[:3]
+pd.DataFrame(
+    {
+        "small BERT, measured MiB": [round(run.peak_bytes / MiB, 1) for run in runs],
+        "BERT-large, predicted MiB": [round(run.peak_bytes / MiB) + CONTEXT for run in predicted],
+        "published MB": [round(run.peak_bytes / MiB) for run in published],
+        "published samples/s": [round(run.samples / run.seconds[0], 2) for run in published],
+    },
+    index=[run.name for run in predicted],
+)
+
+# %% [markdown]
+# The last two rows come out within a few percent of the published figures. The first is too low: a card's driver also counts blocks that PyTorch's allocator keeps in reserve, as the first lesson discussed.
+#
+# The authors' checkpointed row lost about a quarter of its speed against the row above it. Their text says "about 20 %"; their table says:
+
+# %%
+slower = published[2].seconds[0] / published[1].seconds[0]
+more_flops = every_layer.flops / plain.flops
+print(f"published time {slower:.2f} times as long, predicted FLOPs {more_flops:.2f} times as many")
+
+# %% [markdown]
+# ## Not all layers
+#
+# Checkpointing every layer frees the most. If that is more than you need, the memory lies idle and the recomputation was for nothing. `every_n_layers` is the setting in between (since transformers 5.16). What does it do? Ask the layers:
+
+# %%
+def checkpointed_layers(model):
+    return "".join("c" if layer.gradient_checkpointing else "-" for layer in model.bert.encoder.layer)
+
+
+few = Subset(reviews, range(4))
+for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_layers": 8}):
+    model = small_bert(num_hidden_layers=8, use_cache=False)
+    print(f"{checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments(**details)), model, few))}   {details}")
+
+# %% [markdown]
+# One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. A larger $n$ means *more* memory and less recomputation.
+#
+# One more thing to know: the Trainer calls the model's switch itself when training begins. A setting that you made by hand is overwritten.
+
+# %%
+model = small_bert(num_hidden_layers=8, use_cache=False)
+enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+enable(every_n_layers=4)
+print(checkpointed_layers(model), "  set by hand")
+print(checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments()), model, few)), "  after trainer.train()")
+
+# %% [markdown]
+# And the reverse mistake: the dictionary without the switch. Nothing is raised, nothing is checkpointed.
+
+# %%
+model = small_bert(num_hidden_layers=8, use_cache=False)
+print(checkpointed_layers(train(arguments(4, 1, **{f"{NAME}_kwargs": {"every_n_layers": 2}}), model, few)))
+
+# %% [markdown]
+# ## How much does each choice keep?
+#
+# Call what a plain layer keeps its *interior*, and what a checkpointed layer keeps, its input, a *boundary*. Walk through the model:
+#
+# - At the end of the forward pass there are an interior for each plain layer and a boundary for each checkpointed one.
+# - The backward pass begins at the last layer. If that one is checkpointed, its interior is computed again and comes on top. This is the peak.
+# - If the last layer is plain, its interior has been freed by the time a checkpointed layer is run again. So nothing comes on top.
+#
+# ### Exercise: the peak of activations
+#
+# *Difficulty* ** · *8 minutes* · *Why*: two numbers of one layer tell what every setting will need.
+#
+# Write `peak_activations(layers, every_n_layers, interior, boundary)`: the most bytes of activations that are alive at one time in a model with this many layers. `interior` and `boundary` are bytes of one layer. `every_n_layers` is a whole number from 1 on, or None for checkpointing off.
+
+# %% exercise="peak_activations" points=2
+def peak_activations(layers, every_n_layers, interior, boundary):
+    """Bytes of activations at the peak, with one layer in every_n_layers checkpointed."""
+    # BEGIN SOLUTION
+    if every_n_layers is None:
+        return layers * interior
+    checkpointed = math.ceil(layers / every_n_layers)
+    interiors = layers - checkpointed
+    if (layers - 1) % every_n_layers == 0:
+        interiors += 1  # the last layer is run again while everything else is still there
+    return interiors * interior + checkpointed * boundary
+    # END SOLUTION
+
+# %% check="peak_activations"
+check(peak_activations)
+
+# %% [markdown]
+# (`hint(peak_activations)` helps.) Hold the rule against a measurement. Models of 8 and of 4 layers tell what one layer adds, plain and checkpointed. What is no layer's (embeddings, head, the batch) is the rest.
+
+# %%
+def kept_by_rule(layers, every_n_layers, interior, boundary):
+    alive = [every_n_layers is None or number % every_n_layers > 0 for number in range(layers)]  # plain: True
+    again = 0 if alive[-1] else interior
+    return sum(interior if is_plain else boundary for is_plain in alive) + again
+
+
+batch = next(iter(DataLoader(reviews, batch_size=4)))
+
+
+def measured_activations(layers, every_n_layers):
+    model = small_bert(num_hidden_layers=layers, use_cache=False)
+    if every_n_layers:
+        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)(every_n_layers=every_n_layers)
+    with Meter(model) as meter:
+        model(**batch).loss.backward()
+    return max(moment["activations"] for _, moment in meter.timeline)
+
+
+interior = (measured_activations(8, None) - measured_activations(4, None)) / 4
+boundary = (measured_activations(8, 1) - measured_activations(4, 1)) / 4
+rest = measured_activations(4, None) - 4 * interior
+print(f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest {format_bytes(rest)}")
+for every_n_layers in (None, 4, 3, 2, 1):
+    rule = kept_by_rule(8, every_n_layers, interior, boundary) + rest
+    print(f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured {format_bytes(measured_activations(8, every_n_layers)):>9}")
+
+# %% [markdown]
+# ## BERT-large with every choice
+#
+# The same for BERT-large at micro-batch 1: two predictions of different depth tell what a layer adds.
+#
+# **Predict.** With checkpointing off, the activations take about 2,016 MiB; with every layer checkpointed, about 131. How much with `every_n_layers=2`?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 600
+# END SOLUTION
+guess("BERT-large's activations with every_n_layers=2", my_guess, "MiB")
+
+# %%
+settings = {"micro_batch": 1, "accumulation_steps": 4}
+half_plain, half_every = (predict_run(bert_large_config(num_hidden_layers=12), checkpointing=on, **settings) for on in (False, True))
+interior = (plain.peak["activations"] - half_plain.peak["activations"]) / 12
+boundary = (every_layer.peak["activations"] - half_every.peak["activations"]) / 12
+rest = plain.peak["activations"] - 24 * interior
+print(f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, everything else {format_bytes(rest)}")
+
+
+def foretell(every_n_layers):
+    activations = kept_by_rule(24, every_n_layers, interior, boundary) + rest
+    share = 0 if every_n_layers is None else math.ceil(24 / every_n_layers) / 24  # of the layers is run again
+    flops = plain.flops + share * (every_layer.flops - plain.flops)
+    name = "off" if every_n_layers is None else f"every_n_layers={every_n_layers}"
+    return dataclasses.replace(plain, name=name, peak=plain.peak | {"activations": round(activations)}, flops=round(flops))
+
+
+front = [foretell(every_n_layers) for every_n_layers in (None, 8, 4, 2, 1)]
+reveal("BERT-large's activations with every_n_layers=2", round(front[3].peak["activations"] / MiB), "MiB")
+plot_memory(front)
+
+# %%
+pd.DataFrame(
+    {
+        "activations MiB": [round(run.peak["activations"] / MiB) for run in front],
+        "with state and context MiB": [round(run.peak_bytes / MiB) + CONTEXT for run in front],
+        "TFLOP a step": [round(run.flops / 1e12, 2) for run in front],
+        "FLOPs against off": [f"{run.flops / plain.flops:.3f}" for run in front],
+    },
+    index=[run.name for run in front],
+)
+
+# %% [markdown]
+# With $n=2$ half of the layers still keep everything, and so about half of the activations stay. The last row was also predicted directly, with checkpoints in the traced layers. The rule comes within a few MiB of it:
+
+# %%
+print(f"rule {format_bytes(front[-1].peak['activations'])}, traced {format_bytes(every_layer.peak['activations'])}")
+
+# %%
+figure, axes = plt.subplots(figsize=(7.4, 3.8))
+x, y = [run.flops / 1e12 for run in front], [run.peak_bytes / MiB + CONTEXT for run in front]
+axes.plot(x, y, "o-", color="#4A4E57", markerfacecolor="white", label="predicted")
+for run, at, height in zip(front, x, y):
+    axes.annotate(run.name.replace("every_n_layers", "n"), (at, height), xytext=(8, 5), textcoords="offset points")
+axes.plot(x[0], published[1].peak_bytes / MiB, "D", color="#B3261E", label="published: accumulation")
+axes.plot(x[-1], published[2].peak_bytes / MiB, "s", color="#B3261E", label="published: + checkpointing")
+axes.set(xlabel="TFLOP for one optimizer step (4 sequences)", ylabel="predicted peak + context (MiB)", title="BERT-large, 1 x 4: memory against computation", ylim=(6000, 9200), xlim=(3.9, 5.6))
+axes.legend(frameon=False)
+axes.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+plt.show()
+
+# %% [markdown]
+# The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So there is no best $n$. Take the largest one that fits.
+#
+# The published figures stand where their settings are on the axis of FLOPs; nobody has published the points between.
+#
+# ### Exercise: arguments for a memory budget
+#
+# *Difficulty* *** · *12 minutes* · *Why*: this is the decision that the two units have prepared.
+#
+# Write `arguments_for_budget(output_dir, effective_batch, budget, peak)`. It returns the `TrainingArguments` of a training on the CPU that fits into `budget` bytes.
+#
+# - `peak(micro_batch, every_n_layers)` gives the peak in bytes; `every_n_layers` is 8, 4, 2, 1, or None for checkpointing off. The model has 8 layers.
+# - At most `budget` bytes. Micro-batch times accumulation steps is exactly `effective_batch`.
+# - Among the settings that fit, take one that runs the fewest layers again; among these, the one with the largest micro-batch. (At least one setting fits.)
+
+# %% exercise="arguments_for_budget" points=3
+def arguments_for_budget(output_dir, effective_batch, budget, peak):
+    """TrainingArguments that fit into the budget with as little recomputation as possible."""
+    # BEGIN SOLUTION
+    sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]
+    for every_n_layers in (None, 8, 4, 2, 1):
+        for size in sizes:
+            if peak(size, every_n_layers) <= budget:
+                more = checkpointing_arguments(every_n_layers=every_n_layers) if every_n_layers else {}
+                return TrainingArguments(
+                    output_dir, per_device_train_batch_size=size, gradient_accumulation_steps=effective_batch // size, use_cpu=True, **more
+                )
+    # END SOLUTION
+
+# %% check="arguments_for_budget"
+check(arguments_for_budget)
+
+# %% [markdown]
+# ## Slower or faster?
+#
+# Now the question. Measure plain and checkpointed runs of one effective batch, 16, in micro-batches of 16, 4 and 1. A short loop in PyTorch stands in for the Trainer, whose start-up would drown such short trainings. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
+#
+# We do it twice: with reviews cut to 32 tokens and with 128. With 32 tokens a single review is so little work that most of the time goes into starting the many small operations. With 128 the operations themselves take longer.
+
+# %%
+TOKENS = {f"8 layers, {length} tokens": list(Subset(dataset(load_reviews()[:16], max_length=length), range(16))) for length in (32, 128)}
+SHORT, LONG = TOKENS
+EVERY = {"off": None, "every layer": 1, "every 2 layers": 2, "every 4 layers": 4}
+
+
+def loop(micro_batch, accumulation_steps, every_n_layers, data):
+    model = small_bert(seed=0, num_hidden_layers=8, use_cache=False)
+    if every_n_layers:
+        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)(every_n_layers=every_n_layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for number, batch in enumerate(DataLoader(data, batch_size=micro_batch), start=1):
+        (model(**batch).loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def measure_point(micro_batch, accumulation_steps, checkpointing="off", model=SHORT):
+    if micro_batch * accumulation_steps > 16:
+        raise ValueError("This loop has 16 reviews: choose micro-batch x accumulation steps up to 16.")
+    train_once = partial(loop, micro_batch, accumulation_steps, EVERY[checkpointing], TOKENS[model])
+    name = f"{micro_batch} x {accumulation_steps}" + ("" if checkpointing == "off" else f", {checkpointing}")
+    return measure(train_once, name=name, model=model, micro_batch=micro_batch, accumulation_steps=accumulation_steps, checkpointing=checkpointing)
+
+
+def measure_all(model):
+    return [measure_point(size, 16 // size, checkpointing, model) for size in (16, 4, 1) for checkpointing in ("off", "every layer")]
+
+
+points = {SHORT: measure_all(SHORT) + [measure_point(4, 4, "every 2 layers")], LONG: measure_all(LONG)}
+summary(points[SHORT])
+
+# %%
+summary(points[LONG])
+
+# %% [markdown]
+# **At a fixed batch: slower.** Compare the rows in pairs. The checkpointed one does the same work and some of it twice. Its FLOPs are higher in every pair, and nothing wins them back.
+#
+# **At fixed memory it is another question.** Let the budget be what a plain run with micro-batches of 1 needs. It cannot be made any smaller by accumulation. What fits into it?
+
+# %%
+rows = []
+for model, runs in points.items():
+    budget = next(run for run in runs if run.name == "1 x 16").peak_bytes
+    rows.append((model, f"{budget / MiB:.2f}", "; ".join(run.name for run in runs if run.peak_bytes <= budget)))
+pd.DataFrame(rows, columns=["model", "budget MiB", "fits"])
+
+# %% [markdown]
+# With checkpointing micro-batches of 4 fit into the memory of 1. They compute more, but in fewer and larger operations. Whether that pays is a race between a third more FLOPs and a quarter of the operations.
+#
+# Here is the race. Each bar is the fastest repeat of a run; the number in the title compares the first bar with the last.
+
+# %%
+figure, panels = plt.subplots(1, 2, figsize=(9.4, 2.8))
+for panel, (model, runs) in zip(panels, points.items()):
+    bars = [next(run for run in runs if run.name == name) for name in ("1 x 16", "1 x 16, every layer", "4 x 4, every layer")]
+    speeds = [run.samples / min(run.seconds) for run in bars]
+    panel.barh(range(3), speeds, color=["#4A4E57", "#A8ADB4", "#0072B2"])
+    panel.set_yticks(range(3), ["plain, 1 x 16", "checkpointed, 1 x 16\n(same batch)", "checkpointed, 4 x 4\n(same memory)"])
+    panel.invert_yaxis()
+    panel.set_xlabel("samples/second")
+    panel.set_title(f"{model}: {speeds[2] / speeds[0]:.2f} x at the same memory", fontsize=10)
+    panel.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+plt.show()
+
+# %% [markdown]
+# On the machine where this text was written, checkpointing lost at the same batch in both cases. At the same memory it *won* with 32 tokens and *lost* with 128. Yours may draw the line elsewhere, and a busy machine blurs it.
+#
+# The explorer lets you settle it yourself, with the runs of 32 tokens. *Compare at* "fixed batch" leaves the runs of one effective batch; "fixed memory" asks for the fastest run under the budget line, at any batch. Move the line up a little, and more checkpointed runs fit than plain ones; choose a point with checkpointing that was not measured, and measure it.
+
+# %%
+budget = next(run for run in points[SHORT] if run.name == "1 x 16").peak_bytes
+explorer(points[SHORT], measure=measure_point, budget=budget)
+
+# %% [markdown]
+# So both can be right. **Slower at a fixed batch. At fixed memory faster, if small micro-batches leave the device waiting**, and slower if they do not. How it comes out on a graphics card is not measured here. The published table compares at a fixed batch, so it could only show the price.
+#
+# ## The same weights
+#
+# Three ways of writing, plain and checkpointed, with the recipe of the accumulation unit. In PyTorch each layer's `forward` goes through `checkpoint`; in Accelerate the model's switch is used; in the Trainer the argument.
+
+# %%
+def with_pytorch(checkpointed):
+    model = bert()
+    if checkpointed:
+        for layer in model.bert.encoder.layer:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for number, batch in enumerate(DataLoader(reviews, batch_size=4), start=1):
+        (model(**batch).loss / 4).backward()
+        if number % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+
+def with_accelerator(checkpointed):
+    model = bert()
+    if checkpointed:
+        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    accelerator = Accelerator(gradient_accumulation_steps=4, cpu=True)
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(reviews, batch_size=4))
+    for batch in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    return model
+
+
+def with_trainer(checkpointed):
+    return train(arguments(4, 4, **checkpointing_arguments() if checkpointed else {}))
+
+
+def vector(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double()
+
+
+start, reference, table = vector(bert()), vector(with_pytorch(False)), []
+for version in (with_pytorch, with_accelerator, with_trainer):
+    for checkpointed in (False, True):
+        end = vector(version(checkpointed))
+        same = bool((end - reference).abs().max() < 1e-6)
+        table.append((version.__name__, checkpointed, f"{end.sum():.2f}", f"{end.norm():.4f}", f"{(end - start).norm():.4f}", same))
+pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by", "same to 1e-6"])
+
+# %% [markdown]
+# Six trainings, one result, and it is the fingerprint of the accumulation unit.
+#
+# ## What to keep
+#
+# - `activation_checkpointing=True` (before 5.23: `gradient_checkpointing`); details go into `activation_checkpointing_kwargs`, which alone does nothing.
+# - `every_n_layers=n` checkpoints one layer in $n$ and leaves the others plain: a larger $n$ needs more memory. Take the largest that fits.
+# - First accumulate, which costs no FLOPs; then checkpoint as many layers as the budget asks for.
+# - Slower at a fixed batch. At fixed memory it depends on whether small micro-batches leave the device idle: measure.
+# - The weights at the end are the same.
+#
+# One cost is left that neither technique touches: what several devices send each other. That is the next unit, Local SGD.
