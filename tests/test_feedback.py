@@ -90,6 +90,12 @@ def test_a_guess_after_the_answer_does_not_count(shown):
     assert "you guessed 40" in repr(shown[-1])
 
 
+def test_a_prediction_is_not_called_measured(shown):
+    guess("peak", 40, "MiB")
+    reveal("peak", 50, "MiB", "predicted")
+    assert repr(shown[-1]) == "peak: you guessed 40 MiB, predicted 50 MiB (20% off)."
+
+
 def test_no_guess(shown):
     guess("peak", None, "MiB")
     reveal("peak", 50, "MiB")

@@ -18,7 +18,7 @@ class Comparison:
 
     def _repr_html_(self):
         largest = max([abs(value) for value in self.bars.values()], default=0) or 1
-        colours = {"guess": "#9ca3af", "measured": "#3b6ea8"}
+        colours = {label: "#9ca3af" if label == "guess" else "#3b6ea8" for label in self.bars}
         rows = "".join(
             f'<div style="display:flex;align-items:center;gap:8px;margin:2px 0"><span style="width:72px">{label}</span>'
             f'<span style="background:{colours[label]};height:12px;width:{round(300 * abs(value) / largest)}px"></span>'
@@ -42,15 +42,15 @@ def guess(name: str, value: float | None, unit: str) -> None:
     display(Comparison(f"Noted: {name}, {value:,.4g} {unit}.{seen}"))
 
 
-def reveal(name: str, value: float, unit: str) -> None:
-    """Show the measured `value` (in `unit`) beside the guess that was made before."""
+def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:
+    """Show the `value` (in `unit`) beside the guess that was made before; `origin` says how it was found: measured, predicted."""
     guessed, _ = _history(name)
     append_record("guesses", {"name": name, "kind": "reveal", "value": float(value), "unit": unit, "created": _now()})
     if guessed is None:
-        display(Comparison(f"{name}: measured {value:,.4g} {unit}; no guess was noted before.", {"measured": value}, unit))
+        display(Comparison(f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before.", {origin: value}, unit))
         return
-    off = f"{abs(guessed - value) / abs(value):.0%} off" if value else "measured zero"
-    display(Comparison(f"{name}: you guessed {guessed:,.4g} {unit}, measured {value:,.4g} {unit} ({off}).", {"guess": guessed, "measured": value}, unit))
+    off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
+    display(Comparison(f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off}).", {"guess": guessed, origin: value}, unit))
 
 
 def _history(name: str) -> tuple[float | None, bool]:

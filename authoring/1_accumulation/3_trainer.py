@@ -305,7 +305,7 @@ def gradients(model, args, data, **more):
 def compare(found, reference):
     """Length and direction of a gradient beside another, as text."""
     found, reference = found.double(), reference.double()
-    return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine_similarity(found, reference, dim=0):.4f}"
+    return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine_similarity(found.double(), reference.double(), dim=0):.4f}"
 
 
 reference = gradients(small_bert(seed=0), arguments(16, 1, learning_rate=0.0), data)[0]
@@ -634,4 +634,4 @@ pd.DataFrame(table, columns=["optimizer", "version", "sum", "norm", "moved by", 
 # - Losses over tokens: a sum, divided by `num_items_in_batch`.
 # - A falling loss proves nothing. Compare the first gradient with the large batch's.
 #
-# Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, gradient checkpointing, takes those.
+# Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, [gradient checkpointing](../2_checkpointing/1_pytorch.ipynb), takes those.

@@ -257,7 +257,7 @@ def foretell(every_n_layers):
 
 
 front = [foretell(every_n_layers) for every_n_layers in (None, 8, 4, 2, 1)]
-reveal("BERT-large's activations with every_n_layers=2", round(front[3].peak["activations"] / MiB), "MiB")
+reveal("BERT-large's activations with every_n_layers=2", round(front[3].peak["activations"] / MiB), "MiB", "predicted")
 plot_memory(front)
 
 # %%
