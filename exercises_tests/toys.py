@@ -1,5 +1,8 @@
 """Small models and a recorder, from which the exercises build their probes and oracles."""
 
+import contextlib
+import gc
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,3 +143,33 @@ def large_batch_training(case: Case, seed: int, loss_function, learning_rate: fl
         optimizer.step()
         optimizer.zero_grad()
     return training(case, recorder, [len(window) for window in groups])
+
+
+@contextlib.contextmanager
+def fresh_accelerate():
+    """Accelerate as if nothing had used it yet, and on the CPU; afterwards its process-wide state is what it was.
+
+    Makes the short trainings of probes short, too: on one thread, and with what is already there kept from the garbage
+    collector, which a Trainer calls after each training and which takes ten times as long while it looks at all of torch.
+    """
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    states = AcceleratorState, GradientState, PartialState
+    kept = [dict(state._shared_state) for state in states]
+    on_cpu, threads = os.environ.get("ACCELERATE_USE_CPU"), torch.get_num_threads()
+    os.environ["ACCELERATE_USE_CPU"] = "true"
+    torch.set_num_threads(1)
+    gc.freeze()
+    for state in states:
+        state._shared_state.clear()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        torch.set_num_threads(threads)
+        for state, before in zip(states, kept, strict=True):
+            state._shared_state.clear()
+            state._shared_state.update(before)  # in place: objects made before hold this very dictionary
+        os.environ.pop("ACCELERATE_USE_CPU")
+        if on_cpu is not None:
+            os.environ["ACCELERATE_USE_CPU"] = on_cpu

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from trainlean import checking, cli, doctor, progress
-from trainlean import building
+from trainlean import building, checking, cli, doctor, progress
 from trainlean import notebooks as nb
 from trainlean.workspace import CourseError
 

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -12,32 +11,10 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from exercises_tests.toys import Case, Recorder, draw, flat, large_batch_training, training, windows
+from exercises_tests.toys import Case, Recorder, draw, flat, fresh_accelerate, large_batch_training, training, windows
 from trainlean.exercises import Exercise, Mistake, Observation
 
 LEARNING_RATE = 0.1
-
-
-@contextlib.contextmanager
-def fresh_accelerate():
-    """Accelerate as if nothing had used it yet, and on the CPU; afterwards its shared states are what they were."""
-    from accelerate.state import AcceleratorState, GradientState, PartialState
-
-    states = AcceleratorState, GradientState, PartialState
-    kept = [dict(state._shared_state) for state in states]
-    on_cpu = os.environ.get("ACCELERATE_USE_CPU")
-    os.environ["ACCELERATE_USE_CPU"] = "true"
-    for state in states:
-        state._shared_state.clear()
-    try:
-        yield
-    finally:
-        for state, before in zip(states, kept, strict=True):
-            state._shared_state.clear()
-            state._shared_state.update(before)  # in place: objects made before hold this very dictionary
-        os.environ.pop("ACCELERATE_USE_CPU")
-        if on_cpu is not None:
-            os.environ["ACCELERATE_USE_CPU"] = on_cpu
 
 
 def pretend_to_be_the_first_of(processes: int):

@@ -1,10 +1,8 @@
 """What the exercises of the lesson 1_accumulation/3_trainer must do, and the mistakes known to be made."""
 
-import contextlib
 import copy
 import dataclasses
 import functools
-import gc
 import math
 import tempfile
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from exercises_tests.toys import Case, Recorder, Toy, flat, training, windows
+from exercises_tests.toys import Case, Recorder, Toy, flat, fresh_accelerate, training, windows
 from trainlean.exercises import Exercise, Mistake
 
 LEARNING_RATE = 0.1
@@ -20,26 +18,6 @@ STEPS_AT_MOST = 60  # so that a slip in the arguments is judged and not waited f
 
 
 # ---------------------------------------------------------------- running a Trainer and leaving nothing behind
-
-
-@contextlib.contextmanager
-def undisturbed_accelerate():
-    """A Trainer changes Accelerate's process-wide state; afterwards it is what it was. Makes short trainings short, too."""
-    from accelerate.state import AcceleratorState, GradientState, PartialState
-
-    states = (PartialState, AcceleratorState, GradientState)
-    before = [dict(state._shared_state) for state in states]
-    gc.freeze()  # each training ends with a gc.collect(), which takes ten times as long as the training while it looks at all of torch
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # for tensors this small, threads only wait for each other
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        gc.unfreeze()
-        for state, values in zip(states, before, strict=True):
-            state._shared_state.clear()
-            state._shared_state.update(values)
 
 
 def recorded(trainer):
@@ -147,7 +125,7 @@ def probe_arguments(answer, seed):
     shown = {}
     for recipe in RECIPES:
         model, samples = draw_toy(recipe, seed)
-        with tempfile.TemporaryDirectory() as folder, undisturbed_accelerate():
+        with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
             args = answer(folder, recipe.samples, recipe.micro_batch, recipe.effective_batch, recipe.epochs, recipe.learning_rate)
             if not isinstance(args, TrainingArguments):
                 raise TypeError(f"accumulation_arguments returned {type(args).__name__}; expected TrainingArguments.")
@@ -380,7 +358,7 @@ def probe_trainer(answer, seed):
     shown = {}
     for case in CLASSIFIER_CASES:
         model, samples = draw_classifier(case, seed)
-        with tempfile.TemporaryDirectory() as folder, undisturbed_accelerate():
+        with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
             trainer = answer(model, quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps), samples)
             if not isinstance(trainer, Trainer):
                 raise TypeError(f"exact_trainer returned {type(trainer).__name__}; expected a Trainer.")
@@ -645,7 +623,7 @@ def probe_tokens(answer, seed):
     shown = {}
     for case in TEXT_CASES:
         model, samples = draw_text(case, seed)
-        with tempfile.TemporaryDirectory() as folder, undisturbed_accelerate():
+        with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
             args = quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps)
             trainer = Trainer(model, args, train_dataset=samples, compute_loss_func=answer)
             recorder = recorded(trainer).recorder

@@ -3,14 +3,13 @@
 import contextlib
 import copy
 import functools
-import os
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from exercises_tests.toys import Case, Recorder, flat, training, windows
+from exercises_tests.toys import Case, Recorder, flat, fresh_accelerate, training, windows
 from trainlean.exercises import Exercise, Mistake, Observation
 
 LEARNING_RATE = 0.1
@@ -25,28 +24,6 @@ def one_thread():
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
-def fresh_accelerate():
-    """Accelerate as if nothing had used it yet, and on the CPU; afterwards its shared states are what they were."""
-    from accelerate.state import AcceleratorState, GradientState, PartialState
-
-    states = AcceleratorState, GradientState, PartialState
-    kept = [dict(state._shared_state) for state in states]
-    on_cpu = os.environ.get("ACCELERATE_USE_CPU")
-    os.environ["ACCELERATE_USE_CPU"] = "true"
-    for state in states:
-        state._shared_state.clear()
-    try:
-        yield
-    finally:
-        for state, before in zip(states, kept, strict=True):
-            state._shared_state.clear()
-            state._shared_state.update(before)
-        os.environ.pop("ACCELERATE_USE_CPU")
-        if on_cpu is not None:
-            os.environ["ACCELERATE_USE_CPU"] = on_cpu
 
 
 class Again:

@@ -1,12 +1,12 @@
 """What the exercises of the lesson 2_checkpointing/3_trainer must do, and the mistakes known to be made."""
 
-import contextlib
 import functools
 import inspect
 import random
 import tempfile
 from dataclasses import dataclass
 
+from exercises_tests.toys import fresh_accelerate
 from trainlean.exercises import Exercise, Mistake
 
 # ---------------------------------------------------------------- peak_activations
@@ -193,21 +193,6 @@ def drawn_peak(seed):
     return peak
 
 
-@contextlib.contextmanager
-def undisturbed_accelerate():
-    """TrainingArguments touch Accelerate's process-wide state; afterwards it is what it was."""
-    from accelerate.state import AcceleratorState, GradientState, PartialState
-
-    states = (PartialState, AcceleratorState, GradientState)
-    before = [dict(state._shared_state) for state in states]
-    try:
-        yield
-    finally:
-        for state, values in zip(states, before, strict=True):
-            state._shared_state.clear()
-            state._shared_state.update(values)
-
-
 @functools.cache
 def tiny_bert():
     from transformers import BertConfig, BertForSequenceClassification
@@ -233,7 +218,7 @@ def probe_budget(answer, seed):
 
     shown = {}
     peak = drawn_peak(seed)
-    with tempfile.TemporaryDirectory() as folder, undisturbed_accelerate():
+    with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
         for question in drawn_budgets(seed):
             budget = peak(question.micro_batch, question.every_n_layers) + question.spare
             args = answer(folder, question.effective_batch, budget, peak)
