@@ -371,11 +371,11 @@ plain, plain_weights = train_here(False)
 lean, lean_weights = train_here(True)
 for name, meter in (("plain", plain), ("checkpointed", lean)):
     print(f"{name:12}  {meter.optimizer_steps} steps  {meter.all_reduces} all-reduces  {format_bytes(meter.bytes_sent)} sent")
-print("peak memory is lower:", lean.peak_bytes < plain.peak_bytes)
+print("fewer activations in the forward pass:", lean.moments["forward"]["activations"] < plain.moments["forward"]["activations"])
 print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() < 1e-6))
 
 # %% [markdown]
-# Less memory, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP groups gradients into buckets, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
+# Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP groups gradients into buckets, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
 #
 # Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; who has such parameters needs it. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block's recomputation is a backward pass *within* the backward pass.
 
