@@ -1,14 +1,17 @@
 """Checking whole notebooks from outside: what is taken out of them, and what becomes of damaged ones."""
 
 import json
+import threading
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from trainlean import checking
 from trainlean.checking import check_notebooks, needed_for, run_statements, statements
 from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, all_exercises
+from trainlean.workspace import COURSE
 
 SIGNATURE = "def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
 RIGHT_BODY = """
@@ -151,3 +154,18 @@ def test_missing_file_and_foreign_notebook(tmp_path, capsys):
     assert status == 1
     assert "nowhere.ipynb" in found[0]["message"]
     assert "no exercise of this course" in found[1]["message"]
+
+
+def test_judging_never_overlaps(tmp_path, capsys, monkeypatch):
+    """Probes draw from torch's one random state: two verdicts at a time would disturb each other."""
+    threads, judge = [], checking.verdict
+
+    def noting(*arguments):
+        threads.append(threading.current_thread())
+        return judge(*arguments)
+
+    monkeypatch.setattr(checking, "verdict", noting)
+    lesson = COURSE / "solutions" / "1_accumulation" / "1_pytorch.ipynb"
+    status, seen = rows(capsys, lesson)
+    assert status == 0 and len(seen) == len(threads) > 1
+    assert set(threads) == {threading.main_thread()}

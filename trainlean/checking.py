@@ -12,11 +12,10 @@ import re
 import secrets
 import types
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, Exercise, Seen, Verdict, all_exercises, pack, see, unpack, verdict
-from trainlean.notebooks import read_notebook
 from trainlean.progress import record_verdict
 from trainlean.workspace import COURSE, CourseError
 
@@ -119,6 +118,8 @@ def run_statements(chosen: list[Statement]) -> dict:
 
 def answer_from(path: Path, name: str) -> object:
     """The function or value that a notebook gives to an exercise."""
+    from trainlean.notebooks import read_notebook
+
     found, _ = statements(read_notebook(path))
     return run_statements(needed_for(name, found))[name]
 
@@ -128,11 +129,15 @@ def answer_from(path: Path, name: str) -> object:
 
 def check_notebook(path: Path, seed: int) -> list[Verdict]:
     """A verdict for every exercise that belongs to the notebook. Raises CourseError when it cannot be read."""
+    from trainlean.notebooks import read_notebook  # imports for a second, while the server of the processes does, too
+
     notebook = read_notebook(path)
     found, problems = statements(notebook)
     exercises = belonging(path, notebook)
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda exercise: check_exercise(path, exercise, found, problems, seed), exercises))
+        answers = pool.map(lambda exercise: ask(path, exercise, found, problems, seed), exercises)
+        # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
+        return [judge_seen(exercise, answer, found, seed) for exercise, answer in zip(exercises, answers, strict=True)]
 
 
 def belonging(path: Path, notebook) -> list[Exercise]:
@@ -153,8 +158,8 @@ def is_lesson(path: Path) -> bool:
     return Path(path).resolve().is_relative_to(COURSE / "lessons")
 
 
-def check_exercise(path: Path, exercise: Exercise, found: list[Statement], problems: dict[int, str], seed: int) -> Verdict:
-    """The verdict on one exercise of a notebook that was read."""
+def ask(path: Path, exercise: Exercise, found: list[Statement], problems: dict[int, str], seed: int) -> Seen | Verdict:
+    """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge."""
 
     def without_probe(outcome, message):
         return Verdict(exercise.name, exercise.notebook, outcome, 0, exercise.points, message, hint=exercise.hints[0])
@@ -166,14 +171,18 @@ def check_exercise(path: Path, exercise: Exercise, found: list[Statement], probl
         return without_probe(NOT_ATTEMPTED, f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.")
     seconds = SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
     seen = ask_in_process(path, exercise.name, seed, seconds)
-    if isinstance(seen, str):
-        return without_probe(CRASHED, seen)
-    judged = verdict(exercise, seen, seed)
+    return without_probe(CRASHED, seen) if isinstance(seen, str) else seen
+
+
+def judge_seen(exercise: Exercise, answer: Seen | Verdict, found: list[Statement], seed: int) -> Verdict:
+    """The verdict on an answer that was asked; says so when the notebook defines it more than once."""
+    if isinstance(answer, Verdict):
+        return answer
+    judged = verdict(exercise, answer, seed)
     cells = sorted({statement.cell for statement in found if exercise.name in statement.binds})
-    if len(cells) > 1 and judged.outcome != NOT_ATTEMPTED:
-        note = f" {exercise.name} is defined in cells {', '.join(map(str, cells))}; the last one counts."
-        judged = Verdict(**{**vars(judged), "message": judged.message + note})
-    return judged
+    if len(cells) == 1 or judged.outcome == NOT_ATTEMPTED:
+        return judged
+    return replace(judged, message=f"{judged.message} {exercise.name} is defined in cells {', '.join(map(str, cells))}; the last one counts.")
 
 
 def ask_in_process(path: Path, name: str, seed: int, seconds: float) -> Seen | str:
@@ -202,10 +211,15 @@ def _processes():
 
 
 def _import_ahead(paths: list[Path]) -> None:
-    """Let that server import what these notebooks name, once, before its processes' time counts."""
+    """Start that server on importing what these notebooks name, once, while this process does other things."""
     words = " ".join(Path(path).read_text(encoding="utf-8", errors="replace") for path in paths if Path(path).is_file())
     heavy = [module for name, module in HEAVY.items() if name in words]
-    multiprocessing.set_forkserver_preload(["torch", "trainlean.checking", *heavy])
+    context = _processes()
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(["torch", "trainlean.checking", "trainlean.notebooks", *heavy])
+        from multiprocessing import forkserver  # not there on Windows
+
+        forkserver.ensure_running()
 
 
 def _answer_questions(path: str, name: str, seed: int, sender) -> None:
