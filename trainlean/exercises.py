@@ -200,7 +200,7 @@ def verdict(exercise: Exercise, seen: Seen, seed: int) -> Verdict:
         return Verdict(exercise.name, exercise.notebook, outcome, earned, exercise.points, message, **more)
 
     if not seen.attempted:
-        return say(NOT_ATTEMPTED, "Nothing to check yet: write your answer between the two lines of the exercise and run its cell first.")
+        return say(NOT_ATTEMPTED, "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell.")
     truth = see_oracle(exercise, seed)
     difference = first_difference(seen.observation, truth, exercise.truth)
     if difference is None:

@@ -36,10 +36,10 @@ def guess(name: str, value: float | None, unit: str) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CourseError(f"The guess for {name} is {value!r}; it must be a number in {unit}.")
-    _, revealed = _history(name)
+    first, revealed = _history(name)
     append_record("guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()})
-    seen = " The answer was shown before, so your first guess stays beside it." if revealed else ""
-    display(Comparison(f"Noted: {name}, {value:,.4g} {unit}.{seen}"))
+    late = " The answer was shown before, so " + ("this guess comes too late." if first is None else "your first guess stays beside it.")
+    display(Comparison(f"Noted: {name}, {value:,.4g} {unit}.{late if revealed else ''}"))
 
 
 def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:

@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what fills memory during training, measure it on your own machine, and foretell it for a model that does not fit there.
 #
-# **Minutes**: 30 · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
+# **Minutes**: 45 · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
 
 # %% [markdown]
 # ## A question
@@ -107,7 +107,7 @@ reveal("peak memory as a multiple of the weights", round(meter.peak_bytes / weig
 # The peak is one moment. What is not alive at that moment does not count, which is why gradients can be small in the table above.
 # Look at the whole of it.
 #
-# ## One training step, operation by operation
+# ## Two training steps, operation by operation
 
 # %%
 plot_timeline(meter.timeline)
@@ -139,7 +139,7 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# Weights and optimizer state keep their height. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no activations are left:
+# Weights and optimizer state keep their length. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no activations are left:
 # that is the other one of the two peaks. Numbers make it plain:
 
 # %%
@@ -188,6 +188,7 @@ check(training_state_bytes)
 #
 # Write `peak_at_batch(peak, batch, new_batch)`. `peak` is a dictionary from category to bytes, measured with `batch` samples, with the keys
 # `"weights"`, `"gradients"`, `"optimizer state"` and `"activations"`. Return the dictionary for `new_batch` samples.
+# Assume that both peaks lie at the turn from forward to backward; what is temporary is left out.
 
 # %% exercise="peak_at_batch" points=2
 def peak_at_batch(peak, batch, new_batch):
@@ -303,7 +304,7 @@ for ours, theirs in zip(predicted, published, strict=True):
 # The card's driver counts what PyTorch's allocator has *reserved*: it takes memory in blocks, rounds sizes up, and keeps freed blocks for later. The more activations come and go, the more lies in its cache.
 # That explanation is an inference from how the allocator works; the published table does not divide its figure.
 #
-# What is certain: the weights, gradients and optimizer state are the same three categories, in the same proportions, as in the small model.
+# What is certain: the training state has the same proportions at every size. Here it is from the row 1 x 4, where all gradients are there at the peak:
 
 # %%
 one_weight = predicted[1].peak

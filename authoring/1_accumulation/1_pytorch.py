@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a batch that does not fit into memory, write the loop without its usual mistakes, and prove that it is the same training.
 #
-# **Minutes**: 40 · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
+# **Minutes**: 75 · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -321,10 +321,10 @@ summary(small_runs)
 plot_memory(small_runs)
 
 # %% [markdown]
-# The same optimizer steps, the same FLOPs, a little less memory. In this small model a batch of 4 does not fill the peak with activations, so there is little to save.
+# The same optimizer steps, the same FLOPs, a little less memory. The activations are gone from the peak of 1 x 4, but little is saved: its peak now lies in the optimizer's step, where gradients and temporary tensors take their place.
 # For BERT-large, with 512 tokens a text, the published figures are 14,949 MB and 8,681 MB.
 #
-# Look at the gradients, too: that is the price. They must now stay through the forward passes of the whole window. Without accumulation `zero_grad()` had freed them before the next forward pass.
+# There is a price, too. Gradients must now stay through the forward passes of the whole window; without accumulation `zero_grad()` had freed them before the next forward pass.
 #
 # **Accumulation reduces activations, and only activations.** If weights, gradients and optimizer state alone do not fit, it cannot help.
 #
@@ -340,7 +340,7 @@ plot_memory(large_runs)
 # %% [markdown]
 # From 64 at once down to 4 x 16, the bar shrinks to a fraction. From 4 x 16 to 1 x 64 little is left to gain: what remains does not depend on the batch
 # (at 1 x 64 the peak has even moved into the optimizer's step, where there are no activations).
-# And a micro-batch of one uses most machines badly; compare the samples per second. On a GPU the difference is larger than on a CPU.
+# And a micro-batch of one uses most machines badly; compare the samples per second.
 #
 # So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
 #
@@ -353,7 +353,7 @@ print("the same FLOPs:", len({run.flops for run in runs}) == 1)
 # %% [markdown]
 # Accumulation does the same work in smaller pieces. Against the *true* large batch there is nothing to win by it, and small pieces are less efficient.
 # In the published table it cost 14 % (57.82 s at batch 4, 66.03 s at 1 x 4, BERT-large on a V100).
-# On a laptop's CPU even the sign is not stable. Run the cell again and compare the brackets before you believe a difference.
+# Between neighbours, such as 64 x 1 and 16 x 4, the sign may flip when the machine is busy. Run the cell that measured again and compare the brackets before you believe a difference.
 #
 # You may read that accumulation makes training 20 to 30 % *faster* (for instance in transformers issue #14608). That compares `4 x 1` with `4 x 16`: the same micro-batch, but one optimizer step for sixteen.
 # Fewer steps take less time, and it is another training: sixteen times the batch.
@@ -372,7 +372,7 @@ explorer(runs, measure=measure_bert)
 plot_accumulation_window(4, 10)
 
 # %% [markdown]
-# The loop from above never steps on the last two. What happens to them?
+# The picture shows what should happen. The loop from above never makes step 3. What becomes of the micro-batches that are left? Take three, in windows of two:
 
 # %%
 weight = torch.zeros(1, requires_grad=True)
@@ -385,10 +385,10 @@ for number, (inputs, targets) in enumerate(in_twos[:3], start=1):  # three micro
 print(f"weight {weight.item():.5f}, left in .grad: {weight.grad.item():.2f}")
 
 # %% [markdown]
-# Their gradient is computed, paid for, and left lying in `.grad`. Either it is lost when the training ends,
+# The third one's gradient is computed, paid for, and left lying in `.grad`. Either it is lost when the training ends,
 # or it *leaks*: the next epoch's first window starts with it.
 #
-# And if you do step on it, look at the divisor. This window has one micro-batch, not two. The figure above was divided by 2, so it is half of what a large batch of that one micro-batch has:
+# And if you do step on it, look at the divisor. This window has one micro-batch, not two. The gradient left in `.grad` was divided by 2, so it is half of what a large batch of that one micro-batch has:
 
 # %%
 alone = weight.detach().clone().requires_grad_()
@@ -618,7 +618,7 @@ for name, other in {"4 x 4 with the same seed": dropout_gradient(4, 0), "16 x 1 
     print(f"{name}: cosine above 0.99: {bool(cosine_similarity(at_once, other, dim=0) > 0.99)}")
 
 # %% [markdown]
-# Neither is more right than the other: accumulating changes as much as another seed does. To *test* equality, switch dropout off, as this course does.
+# Neither is more right than the other: both differ from the first by the masks that were drawn. To *test* equality, switch dropout off, as this course does.
 #
 # ## Once per window
 #

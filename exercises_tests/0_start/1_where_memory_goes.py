@@ -103,7 +103,7 @@ training_state_bytes = Exercise(
                 hint="How many bytes is one float32?"),
     ),
     hints=(
-        "For one trained weight under AdamW: how many numbers lie in memory between two steps?",
+        "For one trained weight: how many numbers lie in memory right after a step, and how many for a frozen one?",
         "Weights: all of model.parameters(). Gradients and optimizer state: only those that require a gradient.",
         "Per trained weight there are 2 numbers with sgd, 3 with momentum and 4 with adamw; tensor.nbytes is the size of one copy.",
     ),
@@ -173,7 +173,7 @@ peak_at_batch = Exercise(
     mistakes=(
         Mistake("everything grows", scaled(*CATEGORIES_ASKED),
                 why="There is one copy of the weights, of their gradients and of the optimizer state, whatever the batch.",
-                hint="Look at the picture of the five batch sizes: which colours keep their height?"),
+                hint="Look at the picture of the five batch sizes: which colours keep their length?"),
         Mistake("gradients grow too", scaled("activations", "gradients"),
                 why="A gradient has the shape of its weight; the samples of a batch are summed into it.",
                 hint="What is the shape of parameter.grad, and does the batch size appear in it?"),
@@ -211,6 +211,7 @@ def probe_budget(answer, seed):
         peak, batch, budget = draw_budget(seed + number)
         shown[f"the largest batch for {budget:,} bytes"] = answer(dict(peak), batch, budget)
     peak, batch, _ = draw_budget(seed)
+    shown["the largest batch where three samples need the budget to the byte"] = answer(dict(peak), batch, rest_of(peak) + 3 * peak["activations"] // batch)
     shown["the largest batch where not even the weights fit"] = answer(dict(peak), batch, peak["weights"] // 2)
     return shown
 
@@ -225,7 +226,7 @@ def oracle_budget(seed):
         while fixed + (fits + 1) * (peak["activations"] / batch) <= budget:
             fits += 1
         shown[f"the largest batch for {budget:,} bytes"] = fits
-    return shown | {"the largest batch where not even the weights fit": 0}
+    return shown | {"the largest batch where three samples need the budget to the byte": 3, "the largest batch where not even the weights fit": 0}
 
 
 def rest_of(peak):
@@ -249,6 +250,9 @@ largest_batch = Exercise(
         Mistake("rounded to the nearest", lambda peak, batch, budget: max(0, round((budget - rest_of(peak)) / (peak["activations"] / batch))),
                 why="From a half on this rounds up, to a batch that does not fit.",
                 hint="If 3.7 samples fit, what happens with 4?"),
+        Mistake("a full budget taken for too small", lambda peak, batch, budget: max(0, math.ceil((budget - rest_of(peak)) / (peak["activations"] / batch)) - 1),
+                why="A peak of exactly the budget fits: at most means that the two may be equal.",
+                hint="If three samples need every byte of the budget, how many fit?"),
         Mistake("fixed part forgotten", lambda peak, batch, budget: int(budget // (peak["activations"] / batch)),
                 why="Weights, gradients and optimizer state take their bytes before the first sample does.",
                 hint="How many bytes of the budget are left for activations?"),
