@@ -3,8 +3,9 @@ import sys
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from trainlean.trace import MOST_FRAMES, Trace, record
+from trainlean.trace import MOST_FRAMES, Trace, record, record_lives
 
 
 def loop(batches, k):
@@ -114,3 +115,30 @@ def test_json_and_back():
 
     result = json.loads(json.dumps(record(gives_tensors, watch={}).to_dict()))["result"]
     assert result["w"] == [1.0, 1.0] and "module 'sys'" in result["optimizer"]
+
+
+def test_lives_of_a_plain_chain_end_in_reverse_order():
+    layers = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(3)]
+    lives = record_lives(layers, lambda: torch.nn.Sequential(*layers)(torch.ones(2, 4)).sum())
+    assert [(event.what, event.layer) for event in lives.events] == [
+        *(("computed", layer) for layer in range(3)), ("turn", None), *(("gone", layer) for layer in (2, 1, 0)),
+    ]  # fmt: skip
+    assert lives.live_bytes == [32, 64, 96, 96, 64, 32, 0]
+    assert lives.spans == [(0, 6, 0, False), (1, 5, 1, False), (2, 4, 2, False)]
+    assert lives.say(4) == "output 3 is used and freed"
+
+
+def test_lives_tell_discarded_from_freed_and_recomputed_from_computed():
+    layers = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(2)]
+    chain = torch.nn.Sequential(*layers)
+    lives = record_lives(layers, lambda: checkpoint(chain, torch.ones(2, 4), use_reentrant=False).sum())
+    assert [lives.say(number) for number in range(5)] == [
+        "output 1 is computed", "output 2 is computed", "output 1 is discarded", "output 2 is discarded", "the forward pass is done, the backward pass begins",
+    ]  # fmt: skip
+    assert "output 1 is recomputed" in [lives.say(number) for number in range(5, len(lives.events))]
+    assert not any(layer._forward_hooks for layer in layers)
+
+
+def test_lives_need_a_layer_that_runs():
+    with pytest.raises(ValueError, match="saw none of the layers"):
+        record_lives([torch.nn.Linear(2, 2)], lambda: torch.ones(1, requires_grad=True).sum())

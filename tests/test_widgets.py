@@ -4,12 +4,14 @@ import io
 import ipywidgets
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from test_figures import MIB, has_colour, make_run
+from torch.utils.checkpoint import checkpoint_sequential
 
-from trainlean import figures
+from trainlean import figures, replays
 from trainlean.runs import Run, save_run
-from trainlean.trace import record
+from trainlean.trace import record, record_lives
 from trainlean.widgets import FIXED_MEMORY, explorer, newest, player
 
 
@@ -200,10 +202,10 @@ def trace():
 
 
 def test_contributions_are_told_apart_by_micro_batch(trace):
-    parts = figures.contributions(trace.frames)
+    parts = replays.contributions(trace.frames)
     assert max(parts, key=len) == [(0, 0.5), (1, -1.5)]
     assert [(2, 1.0), (3, 2.5)] in parts and parts[-1] == []
-    assert [trace.frames[i].line for i in figures.updates(trace.frames)] == [6, 6]
+    assert [trace.frames[i].line for i in replays.updates(trace.frames)] == [6, 6]
 
 
 def test_the_player_goes_forward_and_back(trace):
@@ -227,7 +229,7 @@ def test_the_player_goes_forward_and_back(trace):
 
 def test_the_player_shows_line_gradient_and_weight_of_the_step(trace):
     widget = player(trace)
-    plot, frame = widget.plot, trace.frames[widget.slider.value - 1]
+    plot, frame = widget.replay, trace.frames[widget.slider.value - 1]
     assert trace.frames[widget.slider.value].line == 6  # it starts just before the first update
     assert plot.highlight.get_y() == frame.line - 1
     assert [bar.get_width() for bar in plot.bars] == [0.5, 1.5]
@@ -246,7 +248,29 @@ def test_the_player_needs_a_step_and_no_particular_watch(trace):
     with pytest.raises(ValueError, match="has no steps"):
         player(type(trace)("def f(): ...", [], None))
     other = player(record(loop, [1.0], 1, watch={"double": lambda v: 2 * v["x"]}))
-    assert "double 2" in other.plot.weight_title.get_text() or other.image.value
+    other.go(2)
+    assert "double 2" in other.replay.weight_title.get_text()
+
+
+@pytest.fixture(scope="module")
+def lives():
+    layers = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(6)])
+    return record_lives(layers, lambda: checkpoint_sequential(layers, 2, torch.ones(2, 4), use_reentrant=False).sum())
+
+
+def test_the_player_shows_which_activations_live(lives):
+    widget = player(lives)
+    replay = widget.replay
+    assert replay.lives.events[replay.telling_step][:3] == ("computed", 1, 1)  # outputs 1 and 2 are back
+    assert [bool(box.get_hatch()) for box in replay.boxes] == [True, True, False, False, False, False]
+    assert replay.title.get_text() == f"event {widget.slider.value} of {len(lives.events)}, output 2 is recomputed"
+    widget.go(lives.turn + 1)
+    filled = [box.get_facecolor() == replay.boxes[5].get_facecolor() for box in replay.boxes]
+    assert filled == [False, False, True, True, True, True]  # a boundary and the plain segment
+    assert replay.most_text.get_text() == " now 128 B, most 128 B"
+    widget.go(len(lives.events))
+    assert [bar.get_width() for _, _, bar in replay.bars] == [died - born for born, died, *_ in lives.spans]
+    assert repr(widget).startswith(f"Step-by-step player: {len(lives.events)} events, 6 layers, 2 outputs recomputed, most 128 B; at event ")
 
 
 @pytest.mark.parametrize("which", ["explorer", "player"])

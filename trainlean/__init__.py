@@ -8,7 +8,7 @@ _ROOMS = {
     "runs": ["CATEGORIES", "Run", "load_runs", "summary", "published_runs", "format_bytes"],
     "meter": ["Meter", "measure"],
     "predict": ["predict_run"],
-    "trace": ["record"],
+    "trace": ["record", "record_lives"],
     "devices": ["start_devices", "stop_devices"],
     "guesses": ["guess", "reveal"],
     "feedback": ["check", "hint"],

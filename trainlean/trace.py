@@ -1,9 +1,10 @@
-"""Record what a training loop did, line by line, so that it can be replayed."""
+"""Record what a training loop did, line by line, and when a network's activations lived, so that both can be replayed."""
 
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -122,3 +123,87 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+class Event(NamedTuple):
+    """An output was computed, or it is gone from memory; or, with layer None, the forward pass turned to the backward pass."""
+
+    what: str  # "computed", "gone" or "turn"
+    layer: int | None  # from 0
+    run: int  # 0: its first computation, 1: its recomputation
+    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class Lives:
+    """When the outputs of a network's layers were computed and when they were gone, as events in their order."""
+
+    layers: int
+    events: list[Event]
+
+    @property
+    def turn(self) -> int:
+        """The number of the event at which forward turned to backward."""
+        return next(number for number, event in enumerate(self.events) if event.what == "turn")
+
+    @property
+    def spans(self) -> list[tuple[int, int, int, bool]]:
+        """(event of birth, event of death, layer, whether it was recomputed); what outlives the recording dies at its end."""
+        died = {event[1:3]: number for number, event in enumerate(self.events) if event.what == "gone"}
+        return [
+            (number, died.get(event[1:3], len(self.events)), event.layer, event.run > 0)
+            for number, event in enumerate(self.events)
+            if event.what == "computed"
+        ]
+
+    @property
+    def live_bytes(self) -> list[int]:
+        """Bytes of living outputs after each event."""
+        live, now = [], 0
+        for event in self.events:
+            now += {"computed": event.size, "gone": -event.size, "turn": 0}[event.what]
+            live.append(now)
+        return live
+
+    def say(self, number: int) -> str:
+        """An event in words."""
+        event = self.events[number]
+        if event.what == "turn":
+            return "the forward pass is done, the backward pass begins"
+        if event.what == "computed":
+            return f"output {event.layer + 1} is {'recomputed' if event.run else 'computed'}"
+        return f"output {event.layer + 1} is {'used and freed' if number > self.turn else 'discarded'}"
+
+
+def record_lives(layers: Iterable, forward: Callable) -> Lives:
+    """Run `forward()`, which uses the modules `layers` and returns a loss, and its backward pass; record their outputs' lives.
+
+    Seen are outputs that a module returns: a recomputation that stops within a module is not. ValueError: no module ran.
+    """
+    layers = list(layers)
+    events, runs, handles = [], [0] * len(layers), []
+
+    def computed(index):
+        def hook(module, inputs, output):
+            storage = output.untyped_storage()
+            key = index, runs[index], storage.nbytes()
+            runs[index] += 1
+            events.append(Event("computed", *key))
+            finalizers.append(weakref.finalize(storage, lambda: events.append(Event("gone", *key))))
+
+        return hook
+
+    finalizers = []
+    try:
+        handles = [layer.register_forward_hook(computed(index)) for index, layer in enumerate(layers)]
+        loss = forward()
+        if not events:
+            raise ValueError("record_lives() saw none of the layers run: give it the modules that forward() calls.")
+        events.append(Event("turn", None, 0, 0))
+        loss.backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+        for finalizer in finalizers:
+            finalizer.detach()  # what lives on is no longer recorded
+    return Lives(len(layers), events)

@@ -14,9 +14,10 @@ import ipywidgets as widgets
 from traitlets import link
 
 from . import figures
-from .figures import FrontPlot, Picture, StackPlot, TracePlot, count_text, effective_batch, mib, point_label
+from .figures import FrontPlot, Picture, StackPlot, count_text, effective_batch, mib, point_label
+from .replays import LivesReplay, LoopReplay
 from .runs import Run, load_runs
-from .trace import Trace
+from .trace import Lives, Trace
 
 MIB = figures.MIB
 FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
@@ -390,15 +391,15 @@ def explorer(
 
 
 class Player(_Shown):
-    """Steps through a recorded trace; `player()` makes one."""
+    """Steps through a recording; `player()` makes one."""
 
-    def __init__(self, trace: Trace, step: int | None = None):
-        self.trace, self.plot = trace, TracePlot(trace)
-        last = len(trace.frames)
+    def __init__(self, replay: LoopReplay | LivesReplay, step: int | None = None):
+        self.replay = replay
+        last = replay.steps
         self.slider = widgets.IntSlider(
             min=1,
             max=last,
-            value=step or self._telling_step(),
+            value=step or replay.telling_step + 1,
             description="step",
             layout=widgets.Layout(width="420px"),
         )
@@ -412,13 +413,9 @@ class Player(_Shown):
             button.on_click(lambda _, move=move: self.go(move(self.slider.value)))
             self.buttons[name] = button
         self.slider.observe(lambda _: self.redraw(), "value")
-        self.image = _image(self.plot.picture)
+        self.image = _image(replay.picture)
         super().__init__([widgets.HBox([*self.buttons.values(), self.play, self.slider]), self.image])
         self.redraw()
-
-    def _telling_step(self) -> int:
-        """The last step before the first update: the one at which a picture without buttons says most."""
-        return max(1, self.plot.updates[0]) if self.plot.updates else len(self.trace.frames)
 
     def go(self, step: int):
         """Go to a step, counted from 1; beyond the ends it stays at the end."""
@@ -427,24 +424,21 @@ class Player(_Shown):
     def redraw(self):
         """Draw the present step."""
         with figures.course_style():
-            self.plot.show(self.slider.value - 1)
-            self.image.value = self.plot.picture.png(self.plot.moving)
+            self.replay.show(self.slider.value - 1)
+            self.image.value = self.replay.picture.png(self.replay.moving)
 
     def __repr__(self) -> str:
-        frame = self.trace.frames[self.slider.value - 1]
-        line = self.trace.source.splitlines()[frame.line - 1].strip()
-        counts = f"{len(self.plot.batches)} micro-batches, {len(self.plot.updates)} updates"
-        return (
-            f"Step-by-step player: {len(self.trace.frames)} steps, {counts}; "
-            f"at step {self.slider.value}, line {frame.line}: {line}"
-        )
+        return f"Step-by-step player: {self.replay.words(self.slider.value - 1)}"
 
 
-def player(trace: Trace, step: int | None = None) -> Player:
-    """The step-by-step player of a recorded trace; it knows the watched names weight, gradient and micro-batch.
+def player(recording: Trace | Lives, step: int | None = None) -> Player:
+    """The step-by-step player of a recording: a loop's trace (`record`) or the lives of activations (`record_lives`).
 
-    `step` (from 1) is where it starts; without it the last step before the first update. ValueError for an empty trace.
+    In a trace it knows the watched names weight, gradient and micro-batch. `step` (from 1) is where it starts; without it
+    the step that says most. ValueError for an empty recording.
     """
-    if not trace.frames:
+    if isinstance(recording, Lives):
+        return Player(LivesReplay(recording), step)
+    if not recording.frames:
         raise ValueError("This trace has no steps: record() a function that executes at least one line.")
-    return Player(trace, step)
+    return Player(LoopReplay(recording), step)

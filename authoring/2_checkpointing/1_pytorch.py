@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 40 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 45 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -16,7 +16,6 @@
 # This is called *gradient checkpointing* or *activation checkpointing*: the same thing by two names.
 
 # %%
-import weakref
 from functools import partial
 
 import matplotlib.pyplot as plt
@@ -24,8 +23,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint_sequential, create_selective_checkpoint_contexts
 from torch.utils.checkpoint import checkpoint as torch_checkpoint  # the name `checkpoint` is left free: you will write your own
-from trainlean import Meter, batches, bert_large_config, check, explorer, format_bytes, guess, hint, load_reviews, measure, plot_timeline, predict_run, published_runs, reveal, small_bert, summary
-from trainlean.figures import COLOURS, INK, Picture, course_style
+from trainlean import Meter, batches, bert_large_config, check, explorer, format_bytes, guess, hint, load_reviews, measure, player, plot_timeline, predict_run, published_runs, record_lives, reveal, small_bert, summary
+from trainlean.figures import COLOURS, INK, course_style
 
 reviews = load_reviews()
 
@@ -82,8 +81,8 @@ print("checkpointed:", format_bytes(kept_after(lambda x: torch_checkpoint(add, x
 #
 # ## A chain of operations
 #
-# A network is a long chain. The next cell runs twelve layers and records, for each layer's output, when it was computed and when it disappeared from memory.
-# First plainly, then cut into three *segments* of four layers. The first two segments are checkpointed. The third one runs plainly, because its backward pass comes next anyway.
+# A network is a long chain. `record_lives` runs one and notes for each layer's output when it was computed and when it was gone from memory.
+# Here are twelve layers, plainly. Go through it with the buttons: on the left what is alive now, on the right each output's life, below the bytes.
 
 # %%
 class Layer(nn.Module):
@@ -97,79 +96,31 @@ class Layer(nn.Module):
         return torch.tanh(self.linear(x))
 
 
-def record_lives(segments, number=12):
-    """When outputs were computed and when they were gone: a list of (event, layer, number of that output)."""
-    events, runs = [], [0] * number
-
-    def computed(layer, _, output):
-        key = layer.index, runs[layer.index]
-        runs[layer.index] += 1
-        events.append(("computed", *key))
-        weakref.finalize(output.untyped_storage(), events.append, ("gone", *key))
-
-    torch.manual_seed(0)
-    layers = nn.Sequential(*[Layer() for _ in range(number)])
-    for index, layer in enumerate(layers):
-        layer.index = index
-        layer.register_forward_hook(computed)
-    result = checkpoint_sequential(layers, segments, torch.randn(8, 64), use_reentrant=False).sum()
-    events.append(("turn", None, None))
-    result.backward()
-    return events
-
-
-lives = {"plain": record_lives(1), "three segments": record_lives(3)}
-for name, events in lives.items():
-    print(f"{name:15} outputs computed: {sum(event == 'computed' for event, _, _ in events)}")
-
-# %%
-def plot_lives(lives, until=None, number=12):
-    """The lives of the outputs, and how many are alive together; `until`: only the first so many events."""
-    with course_style():
-        picture = Picture(9.6, 5.2, f"lives of the outputs of {number} layers: {', '.join(lives)}")
-        picture.set_layout_engine("constrained")
-        axes = picture.subplots(2, len(lives), sharex="col", sharey="row", height_ratios=(2.2, 1))
-        for column, (name, events) in enumerate(lives.items()):
-            top, bottom = axes[:, column]
-            ends = {(index, run): time for time, (event, index, run) in enumerate(events) if event == "gone"}
-            now, alive = min(until or len(events), len(events)), [0]
-            for time, (event, index, run) in enumerate(events[:now]):
-                alive.append(alive[-1] + {"computed": 1, "gone": -1, "turn": 0}[event])
-                if event == "computed":
-                    recomputed = dict(color="white", edgecolor=COLOURS["activations"], hatch="////")
-                    end = min(ends[index, run], now)
-                    top.barh(index + 1, end - time, left=time, height=0.72, **(recomputed if run else dict(color=COLOURS["activations"])))
-            bottom.fill_between(range(len(alive) - 1), alive[1:], step="post", color=COLOURS["activations"])
-            bottom.axhline(max(alive), color=INK, lw=0.8, ls=":")
-            bottom.text(len(events), max(alive) + 0.3, f"most: {max(alive)}", ha="right", size=9, weight="bold")
-            for axis in (top, bottom):
-                axis.axvline(events.index(("turn", None, None)), color=INK, lw=0.8)
-            top.set(title=name, xlim=(0, len(events)), ylim=(0.3, number + 0.7), yticks=range(1, number + 1))
-            bottom.set(xlabel="events in their order; the line is the turn to backward", ylim=(0, number + 2.5))
-        axes[0, 0].set_ylabel("output of layer")
-        axes[1, 0].set_ylabel("alive together")
-    return picture
-
-
-plot_lives(lives)
+torch.manual_seed(0)
+layers = nn.Sequential(*[Layer() for _ in range(12)])
+x = torch.randn(8, 64)
+plain_lives = record_lives(layers, lambda: layers(x).sum())
+player(plain_lives)
 
 # %% [markdown]
-# A bar is the life of one output. Filled: from the forward pass. Hatched: recomputed.
+# Every output lives from the forward pass until its turn in the backward pass. At the turn all twelve are alive.
 #
-# On the left every output lives from the forward pass until its turn in the backward pass. On the right the inner outputs of the first two segments are gone at once, and only the *boundaries*, where segments meet, stay.
-# When the backward pass arrives at a segment, its outputs come back (hatched), are used, and go. Memory goes up and down like the teeth of a saw.
-# (The last output of a segment is not hatched: the second run is stopped when it has what it needs, before the recording hears of it. More on that in a moment.)
-#
-# Step through it with the slider: where is the first output discarded, where does the first one come back?
+# Now cut the chain into three *segments* of four layers. The first two are checkpointed. The third one runs plainly, because its backward pass comes next anyway.
+# Where is the first output discarded, and where does the first one come back?
 
 # %%
-from ipywidgets import Image, IntSlider, VBox
+segment_lives = record_lives(layers, lambda: checkpoint_sequential(layers, 3, x, use_reentrant=False).sum())
+player(segment_lives)
 
-steps = len(lives["three segments"])
-slider = IntSlider(value=20, min=1, max=steps, description="event")
-image = Image(value=plot_lives(lives, slider.value).png(), width=900)
-slider.observe(lambda change: setattr(image, "value", plot_lives(lives, change["new"]).png()), "value")
-VBox([slider, image])
+# %% [markdown]
+# Filled: computed in the forward pass. Hatched: recomputed. The inner outputs of the first two segments are discarded at once, and only the *boundaries*, where segments meet, stay.
+# When the backward pass arrives at a segment, its outputs come back, are used, and are freed. The bytes go up and down like the teeth of a saw.
+# (The last output of a segment does not come back: the second run stops when it has what it needs. More on that in a moment.)
+
+# %%
+for name, lives in {"plain": plain_lives, "three segments": segment_lives}.items():
+    computed = sum(event.what == "computed" for event in lives.events)
+    print(f"{name:15} outputs computed: {computed}   most bytes of outputs: {format_bytes(max(lives.live_bytes))}")
 
 # %% [markdown]
 # ## What it costs: forward units
@@ -284,6 +235,27 @@ for dropout in (0.0, 0.1):
 # %% [markdown]
 # The same, with dropout too. Checkpointing is no approximation.
 #
+# ## Exercise: the bill
+#
+# *Difficulty* * · *3 minutes* · *Why*: half of what is said about checkpointing is wrong in one of these entries.
+#
+# A model of `layers` equal layers was trained plainly. `plain` is a dictionary of what that took at the peak: bytes of "weights", "gradients", "optimizer state" and "activations", and "FLOPs" and "gradient norm" of one backward pass.
+# Of its activations, each layer's input takes `boundary` bytes; the rest is interior.
+#
+# Write `checkpointed_bill(plain, layers, boundary)`: the same dictionary when every layer is checkpointed. For the activations take the most at one time, for the FLOPs the bound (nothing is stopped early).
+
+# %% exercise="checkpointed_bill" points=1
+def checkpointed_bill(plain, layers, boundary):
+    """What training with every layer checkpointed takes, from what plain training took."""
+    # BEGIN SOLUTION
+    interior = plain["activations"] / layers - boundary
+    return {**plain, "activations": layers * boundary + interior, "FLOPs": plain["FLOPs"] * 4 / 3}
+    # END SOLUTION
+
+# %% check="checkpointed_bill"
+check(checkpointed_bill)
+
+# %% [markdown]
 # ## And the time?
 #
 # FLOPs are a count. Time is something else: what a device waits for differs from one to the next. Here are both for your machine.

@@ -268,6 +268,32 @@ def run_checkpointed(blocks, hidden, padding):
 check(run_checkpointed)
 
 # %% [markdown]
+# ### Exercise: may this block run twice?
+#
+# *Difficulty* ** · *6 minutes* · *Why*: somebody else's block may change something each time it runs, and checkpointing runs it twice without a word.
+#
+# The last notebook ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
+#
+# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers as the first run left them, else False.
+
+# %% exercise="runs_twice_alike" points=2
+def runs_twice_alike(block, *inputs):
+    """Whether a second run of the block gives and leaves what the first did."""
+    # BEGIN SOLUTION
+    state = torch.get_rng_state()
+    first = block(*inputs)
+    left = [buffer.clone() for buffer in block.buffers()]
+    torch.set_rng_state(state)
+    second = block(*inputs)
+    return torch.equal(first, second) and all(torch.equal(one, other) for one, other in zip(left, block.buffers()))
+    # END SOLUTION
+
+# %% check="runs_twice_alike"
+check(runs_twice_alike)
+
+# %% [markdown]
+# `torch.utils.checkpoint` itself compares shapes and types only. In your own training, one call of this function per kind of block is enough.
+#
 # ## Frozen embeddings and integer inputs
 #
 # Who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The last notebook showed the trap on one layer; here is the whole model.

@@ -755,4 +755,120 @@ save_linear = Exercise(
     also_right=(saving(LINEAR), by_name, lambda ctx, op, *args, **kwargs: op in LINEAR, saving(LINEAR, CheckpointPolicy.PREFER_SAVE)),
 )
 
-EXERCISES = (checkpoint, run_in_segments, choose_segments, save_linear)
+# ---------------------------------------------------------------- checkpointed_bill
+
+
+def draw_bills(seed):
+    """(what plain training costs, layers, bytes of a boundary): layers that are all alike."""
+    rng = np.random.default_rng(seed)
+    for layers in (1, int(rng.integers(4, 9)), int(rng.integers(12, 49))):
+        boundary, interior = (int(size) * 64 for size in rng.integers((3, 90), (30, 200)))
+        weights = int(rng.integers(100, 900)) * 32
+        plain = {"weights": weights, "gradients": weights, "optimizer state": 2 * weights, "activations": layers * (boundary + interior),
+                 "FLOPs": 3 * layers * int(rng.integers(10_000, 90_000)), "gradient norm": round(float(rng.uniform(0.5, 9)), 3)}  # fmt: skip
+        yield plain, layers, boundary
+
+
+def probe_bill(answer, seed):
+    shown = {}
+    for plain, layers, boundary in draw_bills(seed):
+        bill = answer(dict(plain), layers, boundary)
+        if not isinstance(bill, dict) or bill.keys() != plain.keys():
+            raise TypeError(f"checkpointed_bill must return a dictionary with the same keys as plain: {', '.join(plain)}.")
+        shown |= {f"the entry for {name} ({layers} layers of {plain['activations'] // layers:,} bytes, {boundary:,} of them the boundary)": bill[name] for name in plain}
+    return {name: float(value) for name, value in shown.items()}
+
+
+def oracle_bill(seed):
+    """By walking through the passes: a layer's boundary is made in the forward pass, its interior when it is run again."""
+    shown = {}
+    for plain, layers, boundary in draw_bills(seed):
+        interior, unit = plain["activations"] // layers - boundary, plain["FLOPs"] // 3 // layers
+        alive = most = flops = 0
+        for _ in range(layers):
+            alive, flops = alive + boundary, flops + unit
+            most = max(most, alive)
+        for _ in range(layers):
+            alive, flops = alive + interior, flops + 3 * unit  # once more forward, and backward
+            most, alive = max(most, alive), alive - interior - boundary
+        bill = plain | {"activations": most, "FLOPs": flops}
+        shown |= {f"the entry for {name} ({layers} layers of {plain['activations'] // layers:,} bytes, {boundary:,} of them the boundary)": float(bill[name]) for name in plain}
+    return shown
+
+
+def bill_with(**changes):
+    """The right bill, with the entries named in `changes` (spaces as underscores) worked out otherwise."""
+
+    def bill(plain, layers, boundary):
+        interior = plain["activations"] / layers - boundary
+        right = plain | {"activations": layers * boundary + interior, "FLOPs": plain["FLOPs"] * 4 / 3}
+        return right | {name.replace("_", " "): change(plain, layers, boundary) for name, change in changes.items()}
+
+    return bill
+
+
+def share(name):
+    """What an entry would be if it shrank as the activations do."""
+    return lambda plain, layers, boundary: plain[name] * (layers * boundary + plain["activations"] / layers - boundary) / plain["activations"]
+
+
+def with_names(plain, layers, boundary):
+    per_layer = plain["activations"] // layers
+    bill = dict(plain)
+    bill["activations"] = (layers - 1) * boundary + per_layer
+    bill["FLOPs"] += plain["FLOPs"] // 3
+    return bill
+
+
+checkpointed_bill = Exercise(
+    name="checkpointed_bill",
+    points=1,
+    probe=probe_bill,
+    oracle=oracle_bill,
+    truth="the right one",
+    mistakes=(
+        Mistake("nothing changed", lambda plain, layers, boundary: plain,
+                why="This is the bill of plain training.",
+                hint="What is discarded in the forward pass, and what is computed again?"),
+        Mistake("weights or optimizer state saved too", bill_with(weights=lambda plain, layers, boundary: plain["weights"] // layers),
+                bill_with(optimizer_state=lambda plain, layers, boundary: plain["optimizer state"] // layers),
+                bill_with(weights=share("weights"), gradients=share("gradients"), optimizer_state=share("optimizer state")),
+                bill_with(**{name: (lambda plain, layers, boundary, name=name.replace("_", " "): plain[name] // layers) for name in ("weights", "gradients", "optimizer_state")}),
+                why="Checkpointing discards what can be computed again from the input. Weights, gradients and optimizer state cannot: they stay as they are.",
+                hint="Which of the entries come out of a forward pass?"),
+        Mistake("twice the work", bill_with(FLOPs=lambda plain, layers, boundary: 2 * plain["FLOPs"]),
+                why="Only the forward pass is done twice, and it is one third of the work: 4 units in place of 3.",
+                hint="How many forward units does a backward pass cost, and is it done twice?"),
+        Mistake("no work at all", bill_with(FLOPs=lambda plain, layers, boundary: plain["FLOPs"]),
+                why="What was discarded is computed again, and that is one more forward pass.",
+                hint="How many forward passes does each layer run?"),
+        Mistake("half more", bill_with(FLOPs=lambda plain, layers, boundary: plain["FLOPs"] * 3 / 2),
+                why="Plain training is three forward units, not two: one forward, two backward. One unit more is a third.",
+                hint="What does the backward pass compute a gradient for, beside the weights?"),
+        Mistake("another gradient", bill_with(gradient_norm=lambda plain, layers, boundary: plain["gradient norm"] * 4 / 3),
+                bill_with(gradient_norm=lambda plain, layers, boundary: 2 * plain["gradient norm"]), bill_with(gradient_norm=lambda plain, layers, boundary: plain["gradient norm"] / layers),
+                why="Recomputing gives the same numbers, so the gradient is the same. Checkpointing is no approximation.",
+                hint="What did the comparison of the two gradients print?"),
+        Mistake("the boundaries alone", bill_with(activations=lambda plain, layers, boundary: layers * boundary),
+                why="While a layer's backward pass runs, its interior is back.",
+                hint="What is in memory beside the boundaries while one layer is computed again?"),
+        Mistake("one layer alone", bill_with(activations=lambda plain, layers, boundary: plain["activations"] / layers),
+                bill_with(activations=lambda plain, layers, boundary: plain["activations"] / layers - boundary),
+                why="The boundary of every layer is kept all through the forward pass: without it the layer could not be computed again.",
+                hint="What does each layer need in order to be computed again?"),
+        Mistake("one boundary twice", bill_with(activations=lambda plain, layers, boundary: layers * boundary + plain["activations"] / layers),
+                why="The bytes of a layer in plain training hold its boundary already, and that one is among the boundaries.",
+                hint="What is the interior of a layer, without its boundary?"),
+        Mistake("no activations at all", bill_with(activations=lambda plain, layers, boundary: 0),
+                why="The boundaries are kept, and one interior at a time comes back.",
+                hint="From what is a layer computed again?"),
+    ),
+    hints=(
+        "Which of the entries can be computed again from something else, so that they can be discarded?",
+        "Interior = activations / layers - boundary. At the peak of the backward pass there are all boundaries and one interior.",
+        "{**plain, 'activations': layers * boundary + interior, 'FLOPs': plain['FLOPs'] * 4 / 3}",
+    ),
+    also_right=(bill_with(), with_names),
+)
+
+EXERCISES = (checkpointed_bill, checkpoint, run_in_segments, choose_segments, save_linear)

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -499,6 +500,13 @@ run_checkpointed = Exercise(
             hint="What does `hidden.requires_grad` say behind frozen embeddings, and which variant needs it to be true?",
         ),
         Mistake(
+            "arguments by name to the reentrant variant",
+            each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding=padding, use_reentrant=True)),
+            each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding=padding, use_reentrant=None)),
+            why="The reentrant variant looks only at positional arguments and takes no others; it is also the one that loses gradients behind frozen embeddings.",
+            hint="Which variant hands arguments on in whatever way they came?",
+        ),
+        Mistake(
             "one checkpoint around all blocks",
             one_for_all,
             why="When the backward pass begins, all blocks are computed again at once, and all their activations are alive together: time is lost and no memory is won.",
@@ -692,4 +700,198 @@ untrained_parameters = Exercise(
     ),
 )
 
-EXERCISES = (train_checkpointed, run_checkpointed, untrained_parameters)
+# ---------------------------------------------------------------- runs_twice_alike
+
+
+class Plain(nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(WIDTH, WIDTH), nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.dropout(torch.tanh(self.linear(x)))
+
+
+class Normed(Plain):
+    """Batch norm: in training its output does not depend on its buffers, but every run changes them."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x):
+        return self.norm(super().forward(x))
+
+
+class Weakening(Plain):
+    """Its output depends on how often it has run, which no buffer tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) / self.calls
+
+
+class Emptying(Plain):
+    """Takes a scale from a list at each call; after two calls there is none left."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = [2.0]
+
+    def forward(self, x):
+        return super().forward(x) * (self.scales.pop() if self.scales else 1.0)
+
+
+class Noisy(Plain):
+    """Adds noise from a generator of its own, which nobody sets back; `always` or in training only."""
+
+    def __init__(self, always=True):
+        super().__init__()
+        self.always, self.generator = always, torch.Generator().manual_seed(0)
+
+    def forward(self, x):
+        noise = torch.rand(x.shape, generator=self.generator)
+        return super().forward(x) + (noise if self.always or self.training else 0)
+
+
+TWICE = {  # how to make the block, and whether it may run twice
+    "plain": (Plain, True),
+    "dropout": (lambda: Plain(dropout=0.5), True),
+    "batch norm": (Normed, False),
+    "batch norm in eval mode": (lambda: Normed().eval(), True),
+    "counts its calls": (Weakening, False),
+    "takes from a list": (Emptying, False),
+    "a generator of its own": (Noisy, False),
+    "noise in training only": (lambda: Noisy(always=False), False),
+}
+
+
+def draw_twice(seed):
+    """(name, block, input, whether it may run twice) of all kinds, in an order of this seed."""
+    kinds = list(TWICE)
+    for number, place in enumerate(np.random.default_rng(seed).permutation(len(kinds)), 1):
+        make, may = TWICE[kinds[place]]
+        torch.manual_seed(seed + number)
+        yield f"the answer for block {number} ({kinds[place]})", make(), torch.randn(6, WIDTH), may
+
+
+@one_thread()
+def probe_twice(answer, seed):
+    shown = {}
+    for name, block, x, _ in draw_twice(seed):
+        says = answer(block, x)
+        shown[name] = bool(says) if isinstance(says, torch.Tensor) and says.numel() == 1 else says
+    return shown
+
+
+def oracle_twice(seed):
+    """As the blocks were made."""
+    return {name: may for name, _, _, may in draw_twice(seed)}
+
+
+def alike(*, seeded=True, outputs=True, buffers=True, compare=torch.equal, mode=None):
+    """Whether two runs of a block give and leave the same; each part can be left out."""
+
+    def answer(block, *inputs):
+        if mode is not None:
+            block.train(mode)
+        state = torch.get_rng_state()
+        first = block(*inputs)
+        between = [buffer.clone() for buffer in block.buffers()]
+        if seeded:
+            torch.set_rng_state(state)
+        second = block(*inputs)
+        same = not outputs or compare(first, second)
+        return same and (not buffers or all(torch.equal(one, other) for one, other in zip(between, block.buffers())))
+
+    return answer
+
+
+def before_and_after(block, *inputs):
+    runs = []
+    trial = copy.deepcopy(block)
+    for _ in range(2):
+        with torch.random.fork_rng():
+            runs.append([trial(*inputs).detach(), *(buffer.clone() for buffer in trial.buffers())])
+    return all(torch.allclose(one, other) for one, other in zip(*runs, strict=True))
+
+
+def copies_each_time(block, *inputs):
+    with torch.random.fork_rng():
+        first = copy.deepcopy(block)(*inputs)
+    with torch.random.fork_rng():
+        return torch.equal(first, copy.deepcopy(block)(*inputs))
+
+
+runs_twice_alike = Exercise(
+    name="runs_twice_alike",
+    points=2,
+    probe=probe_twice,
+    oracle=oracle_twice,
+    truth="the right one",
+    mistakes=(
+        Mistake(
+            "only the outputs compared",
+            alike(buffers=False),
+            alike(buffers=False, compare=torch.allclose),
+            why="In training, batch norm gives the same output twice and yet counts every run: its running statistics come out as if there had been twice as many batches.",
+            hint="What has the block changed in itself between the two runs, and do its buffers show it?",
+        ),
+        Mistake(
+            "only the buffers compared",
+            alike(outputs=False),
+            alike(compare=lambda one, other: one.shape == other.shape),
+            why="What a block remembers need not be a buffer: a counter, a list or a generator changes what the second run gives.",
+            hint="Does the second run give what the first gave?",
+        ),
+        Mistake(
+            "dropout taken for a change",
+            alike(seeded=False),
+            alike(seeded=False, buffers=False),
+            alike(seeded=False, compare=torch.allclose),
+            why="`checkpoint` sets torch's random state back before the second run, so dropout draws the same mask; your comparison must do the same.",
+            hint="Which state must be the same before both runs?",
+        ),
+        Mistake(
+            "compared in eval mode",
+            alike(mode=False),
+            alike(mode=False, buffers=False),
+            why="Training is what will run twice: in eval mode batch norm changes nothing and dropout draws nothing.",
+            hint="In which mode will the block be checkpointed?",
+        ),
+        Mistake(
+            "nothing is ever found",
+            alike(compare=lambda one, other: one.shape == other.shape, buffers=False),
+            copies_each_time,
+            lambda block, *inputs: True,
+            why="Equal shapes say nothing about values (they are all that `checkpoint` itself compares), and two fresh copies start from the same state, so neither sees what a first run has changed.",
+            hint="Is your second run a run of the block that has run once, and are all values compared?",
+        ),
+        Mistake(
+            "always no",
+            lambda block, *inputs: False,
+            lambda block, *inputs: block(*inputs) is block(*inputs),
+            why="A plain block may run twice: nothing in it changes.",
+            hint="What do two runs of a single linear layer give?",
+        ),
+        Mistake(
+            "decided by the kind of layer",
+            lambda block, *inputs: not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in block.modules()),
+            lambda block, *inputs: not list(block.buffers()),
+            why="A list of dangerous layers is never complete: what a block does between its layers is Python, and nobody's list knows it.",
+            hint="Can you find out by running it?",
+        ),
+    ),
+    hints=(
+        "What would the backward pass find if the block ran again, and can you try it out here?",
+        "Before the second run set torch's random state back (torch.get_rng_state, torch.set_rng_state); compare outputs, and buffers after the first run with buffers after the second.",
+        "state = torch.get_rng_state(); first = block(*inputs); buffers = [b.clone() for b in block.buffers()]; torch.set_rng_state(state); second = block(*inputs); ...",
+    ),
+    also_right=(alike(), alike(compare=torch.allclose), before_and_after),
+)
+
+EXERCISES = (train_checkpointed, run_checkpointed, runs_twice_alike, untrained_parameters)
