@@ -188,6 +188,13 @@ def test_a_dead_engine_is_named_and_replaced(pair):
     assert not children_of(os.getpid())
 
 
+def test_a_frozen_engine_is_named(pair, monkeypatch):
+    monkeypatch.setattr(rooms, "FROZEN_SECONDS", 1)
+    with pytest.raises(DeviceError, match=r"^rank 1 froze, last seen in line 6.*The devices were stopped"):
+        pair.run(on_rank_1(f"time.sleep(0.5); os.kill(os.getpid(), {signal.SIGSTOP:d})", then="    return 1"))
+    assert not children_of(os.getpid())
+
+
 def test_no_process_outlives_a_kernel_that_is_killed():
     code = "import time; from trainlean.devices import start_devices; start_devices(1); print('up', flush=True); time.sleep(99)"
     kernel = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

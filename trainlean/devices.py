@@ -40,6 +40,7 @@ from trainlean.workspace import CourseError
 START_SECONDS = 60  # for engines to come up
 GRACE_SECONDS = 2  # for a wait in which nobody is left who could still arrive
 NOTE_SECONDS = 0.1  # between two notes of what a rank is doing
+FROZEN_SECONDS = 30  # without a note, after which a rank counts as frozen: even a long operation lets the notes be taken
 AGAIN = "The devices were stopped: call start_devices again, then run the cells that set up their variables"
 PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "transformers", "accelerate", "trainlean.devices"]
 
@@ -168,7 +169,8 @@ class Devices:
             self.client.close()
             self.client = None
         if self.guard is not None:
-            self.guard.communicate()  # closes its pipe, upon which it ends the engines
+            with contextlib.suppress(subprocess.TimeoutExpired):  # then it goes on by itself
+                self.guard.communicate(timeout=GRACE_SECONDS * 5)  # closes its pipe, upon which it ends the engines
             self.guard = None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.about = "not running"
@@ -250,12 +252,10 @@ class Devices:
             return {rank for rank, call in enumerate(calls) if call.done()}
 
         try:
-            _wait(ended, self.n, self.folder, self.timeout, limit)
+            ranks = _wait(ended, self.n, self.folder, self.timeout, limit)
         except KeyboardInterrupt:
             self._interrupt(ended)
             raise
-        done = ended()
-        ranks = [Rank(number, number in done, _read_note(self.folder, number)) for number in range(self.n)]
         for rank in ranks:
             if rank.ended and (error := calls[rank.number].exception()):
                 rank.died = getattr(error, "ename", "") == "EngineError"
@@ -377,9 +377,7 @@ def _run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: fl
             def ended():
                 return {pipes.index(pipe) for pipe in wait_for_any(pipes, timeout=0)}
 
-            _wait(ended, n, folder, timeout, timeout)
-            done = ended()
-            ranks = [Rank(number, number in done, _read_note(folder, number)) for number in range(n)]
+            ranks = _wait(ended, n, folder, timeout, timeout)
             for rank in ranks:
                 if rank.ended:
                     try:
@@ -416,6 +414,7 @@ class Rank:
     ended: bool
     note: dict  # what its main thread was last seen doing
     died: bool = False
+    froze: bool = False
     error: dict | None = None
     value: object = field(default=None, repr=False)
 
@@ -448,14 +447,21 @@ class Rank:
         return f" in {_in_words(place)}" if place else ""
 
 
-def _wait(ended: Callable[[], set], n: int, folder, patience: float, limit: float) -> None:
-    """Return when all ranks have ended, when one has waited longer than `patience` for another, or after `limit` seconds."""
+def _wait(ended: Callable[[], set], n: int, folder, patience: float, limit: float) -> "list[Rank]":
+    """The ranks once all have ended, one has waited longer than `patience` for another, one froze, or after `limit` seconds."""
     start, pause = time.monotonic(), 0.001
-    while len(done := ended()) < n and time.monotonic() - start < limit:
-        waits = [time.time() - (_read_note(folder, rank)["since"] or math.inf) for rank in range(n) if rank not in done]
-        nobody_can_come = done and min(waits) > min(GRACE_SECONDS, patience)
-        if nobody_can_come or max(waits) > patience:
-            return
+    signs = {}  # of life: for each rank the last one, and when it was first seen (this machine may sleep in between)
+    while True:
+        now, done = time.monotonic(), ended()
+        ranks = [Rank(rank, rank in done, _read_note(folder, rank)) for rank in range(n)]
+        for rank in ranks:
+            if rank.note["sign"] != signs.get(rank.number, (None,))[0]:
+                signs[rank.number] = rank.note["sign"], now
+            rank.froze = not rank.ended and rank.note["sign"] is not None and now - signs[rank.number][1] > FROZEN_SECONDS
+        waits = [time.time() - (rank.note["since"] or math.inf) for rank in ranks if not rank.ended]
+        nobody_can_come = done and waits and min(waits) > min(GRACE_SECONDS, patience)
+        if not waits or now - start > limit or nobody_can_come or max(waits) > patience or any(rank.froze for rank in ranks):
+            return ranks
         time.sleep(pause)
         pause = min(2 * pause, NOTE_SECONDS / 2)
 
@@ -476,6 +482,7 @@ def _sentence(ranks: list[Rank]) -> str:
     waiting = [rank for rank in ranks if rank.waits]
     others = [rank for rank in ranks if rank not in died + failed + waiting]
     parts = [f"{rank} died, last seen{rank.where}" if rank.where else f"{rank} died" for rank in died]
+    parts += [f"{rank} froze, last seen{rank.where}" if rank.where else f"{rank} froze" for rank in ranks if rank.froze]
     by_error = {}
     for rank in failed:
         by_error.setdefault(f"raised {rank.error['text']}{rank.where}", []).append(str(rank))
@@ -557,7 +564,7 @@ def _join(rank: int, local_rank: int, threads: int, group: dict) -> None:
     threading.Thread(target=_take_notes, args=(Path(group["folder"]), rank, threading.main_thread().ident), daemon=True).start()
 
 
-NOTHING = {"place": None, "collective": None, "count": 0, "since": None}
+NOTHING = {"place": None, "collective": None, "count": 0, "since": None, "sign": None}
 
 
 def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
@@ -575,6 +582,8 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
                 (folder / f"{rank}.new").write_text(json.dumps(note))
                 os.replace(folder / f"{rank}.new", folder / f"{rank}.json")
                 written = note
+        with contextlib.suppress(OSError):
+            os.utime(folder / f"{rank}.json")  # a sign of life, whether or not there is anything new
         if parent is None:
             time.sleep(NOTE_SECONDS)
         elif wait_for_any([parent.sentinel], NOTE_SECONDS):
@@ -582,8 +591,10 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
 
 
 def _read_note(folder, rank: int) -> dict:
+    """What a rank was last seen doing, and its last `sign` of life."""
+    file = Path(folder) / f"{rank}.json"
     try:
-        return json.loads((Path(folder) / f"{rank}.json").read_text())
+        return json.loads(file.read_text()) | {"sign": file.stat().st_mtime_ns}
     except (OSError, ValueError):
         return NOTHING
 
