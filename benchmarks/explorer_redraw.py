@@ -5,7 +5,9 @@ Run: python benchmarks/explorer_redraw.py
 
 import statistics
 import time
+from dataclasses import replace
 
+from trainlean.links import traffic
 from trainlean.runs import CATEGORIES, Run
 from trainlean.trace import record
 from trainlean.widgets import FIXED_MEMORY, explorer, player
@@ -22,6 +24,16 @@ def run(micro_batch: int, accumulation_steps: int, checkpointing: str) -> Run:
     settings = {"micro_batch": micro_batch, "accumulation_steps": accumulation_steps, "checkpointing": checkpointing}
     sizes = {category: int(size * 2**20) for category, size in zip(CATEGORIES, peak, strict=True)}
     return Run(f"{settings}", settings, sizes, (samples / speed,), samples)
+
+
+def communicating(micro_batch: int, local_steps: int | None) -> Run:
+    """The same on two devices: DDP, or Local SGD with an average after every `local_steps` of 32 steps."""
+    base = run(micro_batch, 16 // micro_batch, "off")
+    sends = 32 // (local_steps or 1)
+    messages, sent = traffic("all-reduce", sends * 5_000_000, 2)
+    count = {"calls": sends, "payload": sends * 5_000_000, "messages": sends * messages, "sent": sent}
+    settings = base.settings | {"devices": 2, "local_steps": local_steps}
+    return replace(base, name=f"{settings}", settings=settings, optimizer_steps=32, samples=32 * 16, seconds=(32 * base.seconds[0],), collectives={"all-reduce": count})
 
 
 def loop(batches, k):
@@ -64,6 +76,12 @@ def main() -> None:
     widget.mode.value = FIXED_MEMORY
     report("micro-batch, fixed memory", seconds(turn(widget.controls["micro_batch"], batches)))
     report("budget", seconds(turn(widget.budget, range(20, 50))))
+    talking = [communicating(m, h) for m in (1, 2, 4, 8, 16) for h in (None, 1, 2, 4, 8, 16, 32)]
+    network = explorer([*grid, *talking], budget=150 * 2**20)
+    network.choose(network.shown_runs()[-1])
+    report("local steps", seconds(turn(network.controls["local_steps"], ["DDP", 1, 2, 4, 8, 16, 32] * 4)))
+    report("latency of the link", seconds(turn(network.network.latency, [10 ** (i / 10) for i in range(-20, 10)])))
+    report("devices", seconds(turn(network.network.devices, [2, 8, 64, 512, 4096] * 4)))
     watch = {"weight": lambda v: v["weight"], "gradient": lambda v: v["gradient"], "micro-batch": lambda v: v["i"]}
     replay = player(record(loop, [1.0, 2.0, 0.5, 1.5] * 2, 4, watch=watch), step=1)
     report("step of the player", seconds([lambda: replay.buttons["forward"].click()] * 30))

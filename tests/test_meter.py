@@ -5,10 +5,12 @@ import gc
 import json
 import os
 import sys
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
@@ -452,22 +454,42 @@ def two_ranks(rank, folder):
         dist.all_reduce(torch.ones(3))
         dist.broadcast(torch.ones(5), src=0)
         dist.barrier()
-    dist.destroy_process_group()
-    ddp = [meter.all_reduces, meter.collectives["allreduce"], meter.samples, meter.peak["gradients"]]
+        dist.all_gather([torch.empty(4), torch.empty(4)], torch.ones(4))
+        dist.all_gather_into_tensor(torch.empty(8), torch.ones(4))
+        dist.reduce(torch.ones(7), dst=1)
+        dist.all_reduce(torch.ones(9), group=dist.new_group([rank]))
+        functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD).sum()
+    ddp = [meter.all_reduces, meter.collectives["all-reduce"], meter.samples, meter.peak["gradients"]]
     by_hand = [plain.all_reduces, plain.bytes_sent, plain.collectives]
     (folder / f"{rank}.json").write_text(json.dumps([ddp, by_hand]))
+    # Not destroy_process_group(): it waits, holding Python's lock, for gloo's thread, which may want that lock to free a bucket.
+    os._exit(0)
+
+
+def counts(calls, payload, messages, sent):
+    return {"calls": calls, "payload": payload, "messages": messages, "sent": sent}
 
 
 def test_ddps_all_reduces_are_seen(tmp_path):
-    torch.multiprocessing.spawn(two_ranks, (tmp_path,), nprocs=2)
+    ranks = torch.multiprocessing.spawn(two_ranks, (tmp_path,), nprocs=2, join=False)
+    until = time.monotonic() + 120
+    while not ranks.join(timeout=1):
+        assert time.monotonic() < until, "the ranks did not end"
     seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     weights = 4 * (16 * 32 + 32 * 4)
     for ddp, _ in seen:
-        assert ddp[:3] == [3, [3, 3 * weights], 48]
+        assert ddp[:3] == [3, counts(3, 3 * weights, 6, 3 * weights), 48]
         # Gradients and the bucket they are sent in; one more where gloo's thread still holds the bucket before.
         assert ddp[3] in (2 * weights, 3 * weights)
-    assert seen[0][1] == [1, 32, {"allreduce": [1, 12], "broadcast": [1, 20]}]
-    assert seen[1][1] == [1, 12, {"allreduce": [1, 12], "broadcast": [1, 0]}]
+    # One all-reduce is in a group of this rank alone: it hands over 36 bytes and sends none.
+    same = {
+        "all-reduce": counts(3, 12 + 36 + 8, 2 * 2, 12 + 8),
+        "barrier": counts(1, 0, 1, 0),
+        "all-gather": counts(2, 2 * 16, 2, 2 * 16),
+        "reduce": counts(1, 28, 1, 28),
+    }
+    for rank, broadcast in enumerate([counts(1, 20, 1, 20), counts(1, 0, 0, 0)]):
+        assert seen[rank][1] == [3, 116 + broadcast["payload"], same | {"broadcast": broadcast}]
 
 
 # measure

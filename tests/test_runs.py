@@ -33,6 +33,18 @@ def test_json_and_back():
     assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
+def test_collectives_are_kept_and_older_records_have_none():
+    count = {"all-reduce": {"calls": 2, "payload": 8, "messages": 4, "sent": 8.0}}
+    run = a_run(all_reduces=2, bytes_sent=8, collectives=count)
+    save_run(run)
+    older = run.to_dict()
+    del older["collectives"]
+    with open(work_folder() / "runs.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(older) + "\n")
+    assert load_runs() == [run, Run.from_dict(older)]
+    assert [one.collectives for one in load_runs()] == [count, {}]
+
+
 NO_RUNS = [
     None,
     [],
@@ -44,6 +56,9 @@ NO_RUNS = [
     {"name": "x", "peak": {"weights": "much"}},
     {"name": "x", "seconds": None},
     {"name": "x", "seconds": ["slow"]},
+    {"name": "x", "collectives": ["all-reduce"]},
+    {"name": "x", "collectives": {"all-reduce": [1, 4]}},
+    {"name": "x", "collectives": {"all-reduce": {"calls": 1, "payload": "all", "messages": 2, "sent": 4.0}}},
 ]
 
 

@@ -1,5 +1,6 @@
 import base64
 import io
+from dataclasses import replace
 
 import ipywidgets
 import numpy as np
@@ -10,6 +11,7 @@ from test_figures import MIB, has_colour, make_run
 from torch.utils.checkpoint import checkpoint_sequential
 
 from trainlean import figures, replays
+from trainlean.links import Link, traffic
 from trainlean.runs import Run, save_run
 from trainlean.trace import record, record_lives
 from trainlean.widgets import FIXED_MEMORY, explorer, newest, player
@@ -168,6 +170,104 @@ def test_what_goes_wrong_becomes_a_sentence(runs, measure, sentence):
     assert len(widget.runs) == 7 and not widget.button.disabled
 
 
+def communicating(micro_batch, local_steps, steps=8, payload=4 * MIB, **more):
+    """A run on two devices: DDP with two buckets a step, or Local SGD with one flat average after every `local_steps`."""
+    run = make_run(micro_batch, 16 // micro_batch, devices=2, local_steps=local_steps, **more)
+    sends, calls = (steps, 2 * steps) if local_steps is None else (steps // local_steps,) * 2
+    messages, sent = traffic("all-reduce", sends * payload, 2)
+    count = {"calls": calls, "payload": sends * payload, "messages": calls * messages, "sent": sent}
+    name = f"{micro_batch} {local_steps}"
+    seconds = tuple(steps * second for second in run.seconds)
+    return replace(run, name=name, seconds=seconds, samples=steps * run.samples, optimizer_steps=steps, collectives={"all-reduce": count})
+
+
+@pytest.fixture
+def network():
+    alone = [replace(make_run(size, 16 // size, speed=100), optimizer_steps=1) for size in (16, 4)]
+    return alone + [communicating(size, steps, speed=80) for size in (16, 4) for steps in (None, 1, 2, 4, 8)]
+
+
+def test_without_communication_it_is_the_same_explorer(runs):
+    widget = explorer(runs)
+    hidden = (widget.controls["local_steps"], widget.network)
+    assert all(part.layout.display == "none" for part in hidden) and widget.steps is None
+    assert "local_steps" not in widget.settings and "devices" not in widget.settings
+    assert widget.picture.get_figheight() == pytest.approx(4.7)
+
+
+def test_communication_brings_local_steps_devices_and_link(network):
+    widget = explorer(network)
+    assert widget.controls["local_steps"].options == ("DDP", 1, 2, 4, 8)
+    assert widget.network.devices.options[:2] == (1, 2) and widget.network.devices.options[-1] == 4096
+    assert repr(widget) == (
+        "Memory against speed: 12 runs (12 measured); chosen: micro-batch 16, accumulation steps 1, local steps (H) DDP, "
+        "devices 2, link office (1 Gbit/s Ethernet); fixed batch: 5 of 10 fit into 150 MiB"
+    )
+    seen = {widget.image.value}
+    for change in (
+        lambda: setattr(widget.controls["local_steps"], "value", 4),
+        lambda: setattr(widget.network.preset, "value", "home (40 Mbit/s upload)"),
+        lambda: setattr(widget.network.devices, "value", 1024),
+        lambda: setattr(widget.network.latency, "value", 1.0),
+        lambda: setattr(widget.network.bandwidth, "value", 100.0),
+        lambda: setattr(widget.network.devices, "value", 1),
+    ):
+        change()
+        assert widget.image.value not in seen
+        seen.add(widget.image.value)
+
+
+def test_the_time_of_a_step_is_computing_alone_and_the_modelled_communication(network):
+    widget = explorer(network)
+    widget.network.preset.value = "home (40 Mbit/s upload)"  # 10 ms, 5 MB/s
+    widget.network.devices.value = 4
+    widget.controls["local_steps"].value = 2
+    run = widget.chosen_run()
+    seconds = 16 / 100 + (6 * 0.010 + 1.5 * 4 * MIB / 5e6) / 2  # computing was measured on one device at 100 samples/s
+    assert run.median_seconds / run.optimizer_steps == pytest.approx(seconds)
+    assert run.samples_per_second == pytest.approx(16 / seconds)
+    assert run.settings["devices"] == 4 and run.origin == "predicted" and run.peak == network[4].peak
+    assert widget.stack_title.get_text() == "16×1 H=2, time modelled"
+    shown = [text.get_text() for text in widget.steps.names if text.get_visible()]
+    assert shown == ["DDP", "H = 1", "H = 2", "H = 4", "H = 8"]
+    words = [text.get_text() for text in widget.steps.words if text.get_visible()]
+    assert words[0].endswith("4 MiB a step, 2 calls a step") and words[2] == "819 ms: 2 MiB a step, a call in 2 steps"
+    assert "4 devices, home (40 Mbit/s upload), 10 ms, 5 MB/s" in widget.steps_title.get_text()
+    assert [run.median_seconds for run in widget.runs] == [run.median_seconds for run in network]  # the records stay
+
+
+def test_one_device_has_nobody_to_talk_to(network):
+    widget = explorer(network)
+    widget.network.devices.value = 1
+    assert {run.name for run in widget.shown_runs()} == {"measured 16x1", "measured 4x4"}
+    assert widget.chosen_run().name == "measured 16x1"
+    assert widget.steps_title.get_text() == "This run does not communicate."
+
+
+def test_a_link_of_ones_own(network):
+    controls = explorer(network).network
+    controls.preset.value = "between continents (100 Mbit/s)"
+    assert (controls.latency.value, controls.bandwidth.value) == (75, 12.5)
+    controls.latency.value = 10.0
+    assert controls.preset.value == "your own" and controls.link == Link(0.01, 12.5e6)
+
+
+def test_the_first_run_that_communicates_brings_the_network_along(runs):
+    asked = []
+
+    def measure(**settings):
+        asked.append(settings)
+        return communicating(16, 4 if len(asked) < 2 else settings["local_steps"])
+
+    widget = explorer(runs, measure=measure)
+    widget.button.click()
+    assert widget.steps is not None and widget.network.layout.display is None
+    assert widget.settings["local_steps"] == 4 and widget.settings["devices"] == 2
+    widget.controls["local_steps"].value = "DDP"
+    widget.button.click()
+    assert "local_steps" not in asked[0] and asked[1]["local_steps"] is None and asked[1]["devices"] == 2
+
+
 def test_without_a_function_there_is_no_button(runs):
     def everything(widget):
         return [widget, *(deeper for child in getattr(widget, "children", ()) for deeper in everything(child))]
@@ -261,16 +361,16 @@ def lives():
 def test_the_player_shows_which_activations_live(lives):
     widget = player(lives)
     replay = widget.replay
-    assert replay.lives.events[replay.telling_step][:3] == ("computed", 1, 1)  # outputs 1 and 2 are back
-    assert [bool(box.get_hatch()) for box in replay.boxes] == [True, True, False, False, False, False]
-    assert replay.title.get_text() == f"event {widget.slider.value} of {len(lives.events)}, output 2 is recomputed"
+    assert replay.lives.events[replay.telling_step][:3] == ("computed", 2, 1)  # outputs 1, 2 and 3 are back
+    assert [bool(box.get_hatch()) for box in replay.boxes] == [True, True, True, False, False, False]
+    assert replay.title.get_text() == f"event {widget.slider.value} of {len(lives.events)}, output 3 is recomputed"
     widget.go(lives.turn + 1)
     filled = [box.get_facecolor() == replay.boxes[5].get_facecolor() for box in replay.boxes]
     assert filled == [False, False, True, True, True, True]  # a boundary and the plain segment
     assert replay.most_text.get_text() == " now 128 B, most 128 B"
     widget.go(len(lives.events))
     assert [bar.get_width() for _, _, bar in replay.bars] == [died - born for born, died, *_ in lives.spans]
-    assert repr(widget).startswith(f"Step-by-step player: {len(lives.events)} events, 6 layers, 2 outputs recomputed, most 128 B; at event ")
+    assert repr(widget).startswith(f"Step-by-step player: {len(lives.events)} events, 6 layers, 3 outputs recomputed, most 128 B; at event ")
 
 
 @pytest.mark.parametrize("which", ["explorer", "player"])

@@ -5,14 +5,20 @@ from importlib import import_module
 _ROOMS = {
     "reviews": ["load_reviews", "load_tokenizer", "batches", "dataset"],
     "models": ["small_bert", "small_bert_config", "bert_large_config"],
-    "runs": ["CATEGORIES", "Run", "load_runs", "summary", "published_runs", "format_bytes"],
+    "runs": ["CATEGORIES", "Run", "load_runs", "summary", "published_runs", "recorded_runs", "format_bytes"],
+    "links": ["Link", "LINKS", "all_reduce_seconds", "ddp_step_seconds", "local_sgd_step_seconds", "step_time", "communication_table"],
     "meter": ["Meter", "measure"],
     "predict": ["predict_run"],
+    "table": ["ROWS", "CURVE", "measure_rows", "predict_row", "prediction_table", "plot_table"],
     "trace": ["record", "record_lives"],
     "devices": ["start_devices", "stop_devices"],
+    "ranks": ["RankRecorder", "record_rank"],
     "guesses": ["guess", "reveal"],
     "feedback": ["check", "hint"],
     "figures": ["plot_timeline", "plot_memory", "plot_front", "plot_compare", "plot_accumulation_window"],
+    "rank_figures": ["plot_ranks", "plot_drift"],
+    "graph_figures": ["plot_graph", "plot_graphs_run"],
+    "lazy": ["in_fresh_process", "lazy_or_recorded"],
     "widgets": ["explorer", "player"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

@@ -118,6 +118,8 @@ def point_label(run: Run) -> str:
     if "micro_batch" not in settings:
         return run.name
     label = f"{settings['micro_batch']}×{settings.get('accumulation_steps', 1)}"
+    if (settings.get("devices") or 1) > 1:
+        label += f" H={settings['local_steps']}" if settings.get("local_steps") else " DDP"
     return label + (" ckpt" if settings.get("checkpointing", "off") not in ("off", False, None) else "")
 
 
@@ -309,7 +311,8 @@ class FrontPlot:
         self.budget_text.set_text(
             "" if budget is None else f"budget {mib(budget)}" + (", above it: out of memory" if spots["out"] else "")
         )
-        self.budget_text.set_y(line + 0.008 * (high - low))
+        above = line < high  # else it would stand in the legend
+        self.budget_text.set(y=line + (0.008 if above else -0.012) * (high - low), va="bottom" if above else "top")
         self._choose_side(spots, line)
 
         ring = [(x, y) for spot in spots.values() for run, x, y in spot if run is chosen]

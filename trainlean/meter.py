@@ -23,11 +23,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from trainlean.links import traffic
 from trainlean.runs import CATEGORIES, Run, machine, save_run
 
 WEIGHTS, GRADIENTS, STATE, ACTIVATIONS, TEMPORARY = CATEGORIES
 PHASES = ("forward", "backward", "optimizer step")
 aten = torch.ops.aten
+
+# How the names of the operations that hand something over begin, c10d's and the functional ones; the first that fits.
+KINDS = {
+    "allreduce": "all-reduce",
+    "all_reduce": "all-reduce",
+    "broadcast": "broadcast",
+    "reduce_scatter": "reduce-scatter",
+    "reduce": "reduce",
+    "allgather": "all-gather",
+    "all_gather": "all-gather",
+    "gather": "gather",
+    "scatter": "scatter",
+    "alltoall": "all-to-all",
+    "all_to_all": "all-to-all",
+    "send": "send",
+    "isend": "send",
+    "barrier": "barrier",
+    "monitored_barrier": "barrier",
+}
 
 # torch's own formulas, and the attention kernel of the CPU, which they leave out.
 FLOP_FORMULAS = flop_registry | {
@@ -54,8 +74,9 @@ class Meter(TorchDispatchMode):
 
     Modules, gradients and optimizers are found by themselves; naming `model` and `optimizer` only counts what they hold
     before they are first used. Read afterwards: `peak` (bytes by category at the moment of the peak), `peak_bytes`,
-    `moments`, `timeline`, `flops`, `optimizer_steps`, `samples` (trained on by this process), `collectives` (name to
-    [calls, payload bytes]), `all_reduces`, `bytes_sent`, and on CUDA `allocator_peak`. The categories:
+    `moments`, `timeline`, `flops`, `optimizer_steps`, `samples` (trained on by this process), `collectives` (kind, such as
+    "all-reduce", to {calls, payload bytes, messages, bytes sent}: see `trainlean.links.traffic`), `all_reduces`,
+    `bytes_sent` (payload), and on CUDA `allocator_peak`. The categories:
 
     - weights: parameters and buffers of the modules that were called, from the start if they were made before it
     - gradients: what some parameter's `.grad` held, and the buckets in which gradients are sent
@@ -70,7 +91,7 @@ class Meter(TorchDispatchMode):
     def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None):
         super().__init__()
         self.flops = self.optimizer_steps = self.samples = 0
-        self.collectives: dict[str, list[int]] = {}
+        self.collectives: dict[str, dict] = {}
         self.allocator_peak: int | None = None
         self._modules = weakref.WeakSet([model] if model is not None else [])
         self._optimizers = weakref.WeakSet([optimizer] if optimizer is not None else [])
@@ -134,7 +155,7 @@ class Meter(TorchDispatchMode):
 
     def _before_module(self, module, args):
         self._depth += 1
-        if self._depth == 1 and not _in_backward():
+        if self._depth == 1 and not in_backward():
             for address in list(self._visitors):
                 self._bury(address)  # the batch before this one
             self._modules.add(module)
@@ -143,7 +164,7 @@ class Meter(TorchDispatchMode):
     def _after_module(self, module, args, kwargs, output=None):
         self._depth -= 1
         failed = output is None  # torch leaves the keywords out when forward has raised, as a checkpoint's may
-        if failed or self._depth or _in_backward() or not torch.is_grad_enabled():
+        if failed or self._depth or in_backward() or not torch.is_grad_enabled():
             return
         inputs = _tensors((args, kwargs))
         # A batch enters where no module made the inputs: not at a criterion, nor at a later layer called from the loop.
@@ -168,7 +189,7 @@ class Meter(TorchDispatchMode):
 
     def _follow_phase(self):
         phase = self._phases[-1][1]
-        if _in_backward():
+        if in_backward():
             phase = "backward"
             if self._backward != (task := torch._C._current_graph_task_id()):
                 self._backward = task
@@ -183,7 +204,7 @@ class Meter(TorchDispatchMode):
 
     def _category_at_birth(self):
         # Gradients are recorded during a backward pass only while a checkpoint recomputes its forward pass.
-        forward = torch.is_grad_enabled() or (self._depth and not _in_backward())
+        forward = torch.is_grad_enabled() or (self._depth and not in_backward())
         return ACTIVATIONS if forward else TEMPORARY
 
     def _track(self, tensor, category, born=None):
@@ -249,18 +270,20 @@ class Meter(TorchDispatchMode):
             self._mark(gradient, GRADIENTS)
 
     def _count_collective(self, func, args):
-        name = func._overloadpacket.__name__.strip("_").replace("all_", "all")
-        arguments = [argument.name for argument in func._schema.arguments]
-        ours = next((i for i, argument in enumerate(arguments) if argument.startswith(("input", "tensors"))), None)
-        if ours is None or name.startswith("recv"):
-            return  # a barrier, a wait, a receive: we hand over nothing
-        payload = _tensors(args[ours])
-        if name == "broadcast" and args[arguments.index("root_rank")] != torch.distributed.get_rank():
-            payload = []
-        count = self.collectives.setdefault(name, [0, 0])
-        count[0] += 1
-        count[1] += sum(tensor.nbytes for tensor in payload)
-        if _in_backward():
+        kind = collective_of(func)
+        if kind is None:
+            return  # a wait, a receive: we hand over nothing
+        arguments = dict(zip((argument.name for argument in func._schema.arguments), args))
+        ours = next((value for name, value in arguments.items() if name.startswith(("input", "tensors"))), ())
+        group = _group(arguments)
+        idle = kind == "barrier" or (kind == "broadcast" and arguments.get("root_rank", arguments.get("src")) != group.rank())
+        payload = [] if idle else _tensors(ours)
+        size = sum(tensor.nbytes for tensor in payload)
+        messages, sent = traffic(kind, size, group.size()) if payload or kind == "barrier" else (0, 0.0)
+        count = self.collectives.setdefault(kind, dict.fromkeys(("calls", "payload", "messages", "sent"), 0))
+        for name, more in (("calls", 1), ("payload", size), ("messages", messages), ("sent", sent)):
+            count[name] += more
+        if in_backward():
             for tensor in payload:
                 self._mark(tensor, GRADIENTS)
 
@@ -269,12 +292,12 @@ class Meter(TorchDispatchMode):
     @property
     def all_reduces(self) -> int:
         """How many all-reduces were started."""
-        return sum(calls for name, (calls, _) in self.collectives.items() if name.startswith("allreduce"))
+        return self.collectives.get("all-reduce", {"calls": 0})["calls"]
 
     @property
     def bytes_sent(self) -> int:
         """Payload bytes that this rank handed to collectives, whatever the algorithm then sends over the wire."""
-        return sum(payload for _, payload in self.collectives.values())
+        return sum(count["payload"] for count in self.collectives.values())
 
     @property
     def peak(self) -> dict[str, int]:
@@ -342,7 +365,22 @@ def _tensors(tree):
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
 
 
-def _in_backward():
+def collective_of(func) -> str | None:
+    """The kind of collective that an operation of c10d starts; None where this rank hands nothing over (a wait, a receive)."""
+    operation = func._overloadpacket.__name__.strip("_")
+    return next((kind for start, kind in KINDS.items() if operation.startswith(start)), None)
+
+
+def _group(arguments):
+    """The process group of a collective, as c10d's operations and the functional ones name it."""
+    group = arguments.get("process_group", arguments.get("group_name"))
+    if isinstance(group, torch.ScriptObject):
+        return torch.distributed.ProcessGroup.unbox(group)
+    return torch.distributed.distributed_c10d._resolve_process_group(group) if isinstance(group, str) else group
+
+
+def in_backward() -> bool:
+    """Whether a backward pass runs in this thread."""
     return torch._C._current_graph_task_id() != -1
 
 
@@ -386,6 +424,7 @@ def measure(
         optimizer_steps=meter.optimizer_steps,
         all_reduces=meter.all_reduces,
         bytes_sent=meter.bytes_sent,
+        collectives=meter.collectives,
         machine=machine() | ({"allocator_peak": meter.allocator_peak} if meter.allocator_peak else {}),
     )
     if save and not (torch.distributed.is_initialized() and torch.distributed.get_rank()):

@@ -13,7 +13,8 @@ from trainlean.workspace import COURSE, append_record, read_records
 
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "temporary")
 ORIGINS = ("measured", "predicted", "published")
-PUBLISHED = COURSE / "data" / "measurements" / "bert_large_v100.json"
+MEASUREMENTS = COURSE / "data" / "measurements"
+PUBLISHED = MEASUREMENTS / "bert_large_v100.json"
 MiB = 2**20
 
 
@@ -22,7 +23,8 @@ class Run:
     """What one training was (`settings`) and what it cost; the counts are those of one whole training.
 
     `peak` holds bytes by category at the moment of the peak, `seconds` one float per timed repeat (empty: not timed),
-    `bytes_sent` the payload that this rank handed to collectives. A published run has one category, "whole device".
+    `bytes_sent` the payload that this rank handed to collectives, `collectives` the same by kind (see `trainlean.links`).
+    A published run has one category, "whole device".
     """
 
     name: str
@@ -34,6 +36,7 @@ class Run:
     optimizer_steps: int = 0
     all_reduces: int = 0
     bytes_sent: int = 0
+    collectives: dict = field(default_factory=dict)
     machine: dict = field(default_factory=dict)
     origin: str = "measured"
     created: str = ""
@@ -71,12 +74,18 @@ class Run:
         unknown = record.keys() - {f.name for f in fields(cls)}
         if unknown:
             raise ValueError(f"Run {record['name']!r} has entries that no run has: {', '.join(sorted(unknown))}.")
-        wrong = [name for name in ("settings", "peak", "machine") if not isinstance(record.get(name, {}), dict)]
+        names = ("settings", "peak", "collectives", "machine")
+        wrong = [name for name in names if not isinstance(record.get(name, {}), dict)]
         if not wrong:
             wrong = [name for name in ("peak", "seconds") if not _numbers(record.get(name, []))]
+            wrong += ["collectives"] * (not all(_counts(count) for count in record.get("collectives", {}).values()))
         if wrong:
             raise ValueError(f"Run {record['name']!r} has {', '.join(wrong)} in a form that no run has.")
         return cls(**record)
+
+
+def _counts(values):
+    return isinstance(values, dict) and values.keys() == {"calls", "payload", "messages", "sent"} and _numbers(values)
 
 
 def _numbers(values):
@@ -193,3 +202,28 @@ def published_runs(path: str | Path = PUBLISHED) -> list[Run]:
         )
         for row in table["runs"]
     ]
+
+
+def recorded_runs(folder: str | Path = MEASUREMENTS) -> list[Run]:
+    """The runs that `trainlean measure --record` has written into the course's data, by file name; none is no error.
+
+    Such a file has the entries source ("trainlean measure"), command, date, machine and runs (as `Run.to_dict` writes them).
+    Learners without a GPU see these points beside their own. A file that cannot be read is a ValueError.
+    """
+    runs = []
+    for path in sorted(Path(folder).glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if record["source"] == "trainlean measure":
+                runs += [Run.from_dict(run) for run in record["runs"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path.name} holds no recorded measurements ({error}); write it again with `trainlean measure --record`.") from None
+    return runs
+
+
+def record_runs(runs: list[Run], path: str | Path, command: str) -> None:
+    """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine."""
+    date = datetime.now(timezone.utc).date().isoformat()
+    record = {"source": "trainlean measure", "command": command, "date": date, "machine": runs[0].machine if runs else machine()}
+    text = json.dumps(record | {"runs": [run.to_dict() for run in runs]}, indent=1)
+    Path(path).write_text(text + "\n", encoding="utf-8")

@@ -15,6 +15,9 @@ from traitlets import link
 
 from . import figures
 from .figures import FrontPlot, Picture, StackPlot, count_text, effective_batch, mib, point_label
+from .link_widgets import LinkControls
+from .links import Link, StepTime, step_time, total
+from .rank_figures import StepTimesPlot
 from .replays import LivesReplay, LoopReplay
 from .runs import Run, load_runs
 from .trace import Lives, Trace
@@ -32,12 +35,18 @@ class Control:
     usual: int | str
     values: tuple = ()
     always: bool = True  # False: only shown once a run has another value than the usual one
+    known: bool = True  # False: no setting of the chosen point either, while it is not shown
+
+    @property
+    def words(self) -> bool:
+        """Whether its values are words, not numbers."""
+        return all(isinstance(value, str) for value in (self.usual, *self.values))
 
     def of(self, run: Run):
         """The value that a run has for this control."""
         value = run.settings.get(self.setting, self.usual)
         if isinstance(self.usual, str):
-            return {None: self.usual, False: self.usual, True: self.values[-1]}.get(value, value)
+            return self.usual if value is None or value is False else self.values[-1] if value is True else value
         return value
 
 
@@ -46,6 +55,7 @@ CONTROLS = (
     Control("micro_batch", "micro-batch", 1, (1, 2, 4, 8, 16, 32)),
     Control("accumulation_steps", "accumulation steps", 1, (1, 2, 4, 8, 16)),
     Control("checkpointing", "checkpointing", "off", ("off", "every layer"), always=False),
+    Control("local_steps", "local steps (H)", "DDP", ("DDP", 1, 2, 4, 8, 16, 32), always=False, known=False),
 )
 
 
@@ -70,6 +80,7 @@ class Explorer(_Shown):
 
     def __init__(self, runs: Sequence[Run], measure: Callable[..., Run] | None = None, budget: float | None = None):
         self.runs, self.measure = newest(runs), measure
+        self._modelled = None, []  # the runs as the chosen network would make them, and for which network
         self._quiet = True
         self._make_controls()
         self._make_picture()
@@ -89,10 +100,12 @@ class Explorer(_Shown):
         self.controls = {}
         for control in CONTROLS:
             start = {"options": [control.usual], "value": control.usual, "description": control.label}
-            if isinstance(control.usual, str):
+            if control.words:
                 self.controls[control.setting] = widgets.ToggleButtons(**start, style=toggles, layout=wide())
             else:
                 self.controls[control.setting] = widgets.SelectionSlider(**start, style=labels, layout=wide())
+        counted = [run.settings.get("devices") or 2 for run in self.runs if run.collectives]
+        self.network = LinkControls(self.redraw, max(counted, default=2))
         self.mode = widgets.ToggleButtons(
             options=[FIXED_BATCH, FIXED_MEMORY],
             description="compare at",
@@ -120,29 +133,36 @@ class Explorer(_Shown):
         self._controls_box = widgets.HBox(
             [
                 widgets.VBox([self.model, *self.controls.values()], layout=column),
-                widgets.VBox([self.mode, self.budget, measuring, self.status], layout=column),
+                widgets.VBox([self.mode, self.budget, self.network, measuring, self.status], layout=column),
             ],
             layout=widgets.Layout(flex_flow="row wrap", align_items="flex-start"),
         )
 
     def _make_picture(self):
+        below = 2.3 if self.communicates else 0.0  # inches for the times of a step
+        high = 4.7 + below
         with figures.course_style():
-            self.picture = Picture(10, 4.7, "")
+            self.picture = Picture(10, high, "")
             grid = {
                 "width_ratios": (2.35, 1),
                 "left": 0.09,
                 "right": 0.995,
-                "bottom": 0.125,
-                "top": 0.8,
+                "bottom": (below + 4.7 * 0.125) / high,
+                "top": (below + 4.7 * 0.8) / high,
                 "wspace": 0.04,
             }
             left, right = self.picture.subplots(1, 2, sharey=True, gridspec_kw=grid)
             self.front, self.stack = FrontPlot(left), StackPlot(right)
-            self.title = self.picture.text(0.02, 0.955, "Memory against speed", weight="bold", size=12, va="center")
-            self.sentence = self.picture.text(0.02, 0.893, "", size=9.5, va="center", color=figures.SOFT)
+            line = lambda inches, words, **look: self.picture.text(0.02, 1 - inches / high, words, va="center", **look)
+            self.title = line(0.21, "Memory against speed", weight="bold", size=12)
+            self.sentence = line(0.5, "", size=9.5, color=figures.SOFT)
             self.stack_title = right.text(
                 0.04, 1.04, "", transform=right.transAxes, size=9.5, va="bottom", color=figures.LINES[0]
             )
+            self.steps = None
+            if self.communicates:
+                self.steps = StepTimesPlot(self.picture.add_axes((0.09, 0.02, 0.9, (below - 0.45) / high)))
+                self.steps_title = line(high - below + 0.2, "", size=9.5)
 
     def _update_options(self):
         """Offer every value that a run has, and the usual ones as well where they could be measured."""
@@ -154,15 +174,18 @@ class Explorer(_Shown):
         for control in CONTROLS:
             widget, values = self.controls[control.setting], {control.of(run) for run in self.runs}
             differs = any(value != control.usual for value in values)
-            more = control.values if self.measure or not values or isinstance(control.usual, str) else ()
-            options = [v for v in control.values if v in more or v in values] + sorted(
-                (values - set(control.values)), key=str
-            )
-            options = sorted(options) if not isinstance(control.usual, str) else options
+            more = control.values if self.measure or not values or control.words else ()
+            offered = [v for v in control.values if v in more or v in values]
+            offered += sorted(values - set(control.values), key=str)
+            texts = [v for v in offered if isinstance(v, str)]
+            options = texts + sorted(v for v in offered if not isinstance(v, str))
             was = widget.value
             widget.options = options
             widget.value = was if was in options else options[0]
             widget.layout.display = None if control.always or differs else "none"
+        self.network.layout.display = None if self.communicates else "none"
+        alone = any(not run.collectives for run in self.runs)
+        self.network.offer(alone, {run.settings.get("devices") or 1 for run in self.runs if run.collectives})
 
     def _start(self):
         """Begin at the effective batch that most runs share, with the first of its runs; at fixed memory where none is shared."""
@@ -178,11 +201,55 @@ class Explorer(_Shown):
     @property
     def settings(self) -> dict:
         """The chosen point: a value for each control."""
-        return {setting: widget.value for setting, widget in self.controls.items()}
+        shown = {c.setting: self.controls[c.setting].value for c in CONTROLS if c.known or self._offers(c)}
+        return shown | ({"devices": self.network.devices.value} if self.communicates else {})
+
+    def _written(self) -> dict:
+        """The chosen point in the words of `Run.settings`."""
+        return self.settings | ({"local_steps": None} if self.settings.get("local_steps") == "DDP" else {})
+
+    def _point(self) -> str:
+        """The short label of the chosen point."""
+        return point_label(Run(name="", settings=self._written()))
+
+    def _offers(self, control: Control) -> bool:
+        return self.controls[control.setting].layout.display != "none"
+
+    @property
+    def communicates(self) -> bool:
+        """Whether a run has communicated: only then are there a link and times of a step."""
+        return any(run.collectives for run in self.runs)
 
     def shown_runs(self) -> list[Run]:
-        """The runs of the chosen model; runs of different models are not compared."""
-        return [run for run in self.runs if run.settings.get("model") == self.model.value]
+        """The runs of the chosen model; runs of different models are not compared.
+
+        Those that have communicated are shown as they would be with the chosen devices and link: with the memory that was
+        measured and the time that is modelled, as predicted runs.
+        """
+        key = (tuple(map(id, self.runs)), self.model.value, self.network.devices.value, self.network.link)
+        if self._modelled[0] != key:
+            runs = [run for run in self.runs if run.settings.get("model") == self.model.value]
+            self._modelled = key, [self._model(run) if run.collectives else run for run in runs]
+        return [run for run in self._modelled[1] if run is not None]
+
+    def _model(self, run: Run) -> Run | None:
+        devices = self.network.devices.value
+        if devices == 1:
+            return None
+        time = self._step_time(run)
+        seconds = (time.seconds * run.optimizer_steps,) if time else ()
+        return replace(run, seconds=seconds, settings=run.settings | {"devices": devices}, origin="predicted")
+
+    def _step_time(self, run: Run, link: Link | None = None) -> StepTime | None:
+        """The modelled time of a step of a run that has communicated; computing takes what one device alone was measured to take."""
+        names = ("model", "micro_batch", "accumulation_steps", "checkpointing", "sequence_length")
+        like = lambda other: all(other.settings.get(name) == run.settings.get(name) for name in names)
+        alone = [one for one in self.runs if not one.collectives and one.seconds and one.optimizer_steps and like(one)]
+        timed = alone[-1] if alone else run
+        if not timed.seconds or not run.optimizer_steps:
+            return None
+        compute = timed.median_seconds / timed.optimizer_steps
+        return step_time(run, link or self.network.link, ranks=self.network.devices.value, compute=compute)
 
     def compared_runs(self) -> list[Run]:
         """The runs that are compared: those of the chosen effective batch, or all of them at fixed memory."""
@@ -210,16 +277,20 @@ class Explorer(_Shown):
         quiet, self._quiet = self._quiet, True
         for control in CONTROLS:
             self.controls[control.setting].value = control.of(run)
+        if self.communicates:
+            self.network.devices.value = run.settings.get("devices") or 1
         self._quiet = quiet
         self.redraw()
 
     def _distance(self, run: Run) -> float:
-        distance = 0.0
+        distance, lone = 0.0, self.communicates and self.network.devices.value == 1
         for control in CONTROLS:
+            if control.setting == "local_steps" and lone:
+                continue  # one device has nobody to average with
             wanted, has = self.controls[control.setting].value, control.of(run)
             numbers = isinstance(wanted, (int, float)) and isinstance(has, (int, float))
             distance += abs(log2(wanted) - log2(has)) if numbers else 1.5 * (wanted != has)
-        return distance
+        return distance + 1.5 * (self.communicates and lone == bool(run.collectives))
 
     def _on_control(self, setting, change):
         if self._quiet:
@@ -255,8 +326,18 @@ class Explorer(_Shown):
         self.redraw()
 
     def _limits(self):
+        runs = self.shown_runs()
+        if self.communicates:  # from standstill to the speed without any communication, so that the picture stands still
+            runs = [run for run in self.runs if run.settings.get("model") == self.model.value]
+            free = [(run, self._step_time(run, Link(0.0, float("inf")))) for run in runs if run.collectives]
+            runs = [*runs, *(replace(run, seconds=(t.seconds * run.optimizer_steps,)) for run, t in free if t)]
+            runs += [replace(run, seconds=(1e9,)) for run in runs[:1]]
         with figures.course_style():
-            self.front.frame(self.shown_runs(), None)
+            self.front.frame(runs, None)
+            if self.communicates:
+                right = self.front.axes.get_xlim()[1]
+                self.front.axes.set_xlim(-0.015 * right, right)
+            self.front.axes.set_xlabel("samples/second" + " of one device" * self.communicates)
             figures.origin_key(self.front.axes, self.shown_runs())
 
     def redraw(self):
@@ -274,7 +355,26 @@ class Explorer(_Shown):
             self.stack_title.set_text(self._chosen_words(run, stand_in))
             limits = (*self.front.axes.get_xlim(), *self.front.axes.get_ylim(), *{run.origin for run in shown})
             moving = [*self.front.moving, *self.stack.moving, self.sentence, self.stack_title]
+            if self.steps is not None:
+                self._draw_steps(stand_in)
+                moving += [*self.steps.moving, self.steps_title]
             self.image.value = self.picture.png(moving, limits)
+
+    def _draw_steps(self, chosen):
+        """The modelled times of a step of the runs that differ from the chosen one in nothing but the local steps."""
+        others = [control.setting for control in CONTROLS if control.setting != "local_steps"] + ["devices"]
+        like = lambda run: chosen is not None and all(run.settings.get(name) == chosen.settings.get(name) for name in others)
+        control = CONTROLS[-1]
+        runs = [run for run in self.shown_runs() if run.collectives and run.seconds and like(run)]
+        runs.sort(key=lambda run: run.settings.get("local_steps") or 0)
+        rows = [(_local_steps(control.of(run)), self._step_time(run), _sent_words(run)) for run in runs]
+        self.steps.draw(rows, next((i for i, run in enumerate(runs) if run is chosen), None))
+        devices = self.network.devices.value
+        self.steps_title.set_text(
+            f"Time of a step, {devices:,} devices, {_link_words(self.network.link)}" if rows
+            else "This run does not communicate." if chosen is not None and devices == 1
+            else "No run of this point has communicated."
+        )
 
     def _name(self, run: Run) -> str:
         """What the picture calls the run."""
@@ -296,17 +396,17 @@ class Explorer(_Shown):
         return words[0].upper() + words[1:] + "."
 
     def _chosen_words(self, run, stand_in) -> str:
-        point = point_label(Run(name="", settings=self.settings))
+        point = self._point()
+        if run is not None and run.collectives:
+            return f"{self._name(run)}, time modelled"
         if run is not None:
             return f"{self._name(run)}, {run.origin}"
         return f"{point} was not run" + (f";\nnearest: {self._name(stand_in)}, {stand_in.origin}" if stand_in else "")
 
     def __repr__(self) -> str:
-        chosen = ", ".join(
-            f"{c.label} {self.settings[c.setting]}"
-            for c in CONTROLS
-            if self.controls[c.setting].layout.display != "none"
-        )
+        chosen = ", ".join(f"{c.label} {self.settings[c.setting]}" for c in CONTROLS if self._offers(c))
+        if self.communicates:
+            chosen += f", devices {self.network.devices.value}, link {self.network.link}"
         compared, budget = self.compared_runs(), mib(self.budget.value * MIB)
         state = "" if self.chosen_run() else " (not run)"
         return (
@@ -318,7 +418,7 @@ class Explorer(_Shown):
 
     def measure_point(self):
         """Measure the chosen point with the given function and add it; what goes wrong becomes a sentence."""
-        settings, point = self.settings, point_label(Run(name="", settings=self.settings))
+        settings, point = self._written(), self._point()
         nearest = self.nearest_run()
         expected = nearest.median_seconds * (len(nearest.seconds) + 2) if nearest and nearest.seconds else 10.0
         self.button.disabled, self.progress.layout.visibility, self.progress.value = True, "visible", 0.0
@@ -364,12 +464,31 @@ class Explorer(_Shown):
         self.runs = newest([*self.runs, run])
         self._quiet = True
         self._update_options()
+        if self.communicates and self.steps is None:
+            self._make_picture()
         self.model.value = run.settings.get("model")
         self.budget.max = max(self.budget.max, 1.15 * run.peak_bytes / MIB)
         self.choose(run)
         self._quiet = False
         self._limits()
         self.redraw()
+
+
+def _local_steps(value) -> str:
+    return value if isinstance(value, str) else f"H = {value}"
+
+
+def _link_words(link: Link) -> str:
+    nameless = Link(link.latency, link.bandwidth)
+    return f"{link}, {nameless}" if link.name else str(link)
+
+
+def _sent_words(run: Run) -> str:
+    """What one device hands over per optimizer step, and in how many messages."""
+    count, steps = total(run.collectives), run.optimizer_steps
+    calls = count["calls"] / steps
+    often = f"{calls:.3g} call{'s' * (calls != 1)} a step" if calls >= 1 else f"a call in {1 / calls:.3g} steps"
+    return f"{mib(count['payload'] / steps)} a step, {often}"
 
 
 def newest(runs: Sequence[Run]) -> list[Run]:
@@ -386,6 +505,10 @@ def explorer(
     `runs`: measured, predicted and published ones together; without them the saved runs (`load_runs()`).
     `measure(micro_batch=..., accumulation_steps=..., checkpointing=...)` makes a `Run` for the button; without it
     there is no button. `budget` in bytes; without it three quarters of the largest peak.
+
+    Runs that have communicated (`Run.collectives`, settings `devices` and `local_steps`) bring devices, local steps and a link
+    along: their time is then modelled (`trainlean.links`), from the bytes that were counted and the time that one device alone,
+    or else the run itself, was measured to take. `measure` is then asked for `local_steps` (None: DDP) and `devices`, too.
     """
     return Explorer(load_runs() if runs is None else runs, measure, budget)
 

@@ -1,0 +1,98 @@
+"""The training as a script, started as people start it, ends where the same training in one process ends."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from trainlean import batches, load_reviews, small_bert
+from trainlean.devices import _free_port
+from trainlean.workspace import COURSE
+
+SCRIPT = COURSE / "scripts" / "train_local_sgd.py"
+SECONDS = 90  # that a launch may take; on an idle machine it takes 6
+RANKS, STEPS, LOCAL_STEPS, RATE = 2, 2, 3, 0.05
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """Two models in one process, their parameters averaged after step 3 and at the end."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    data = batches(load_reviews()[:64], 4, max_length=64, shuffle=False)
+    replicas = [small_bert(seed=0) for _ in range(RANKS)]
+    for step in range(1, 5):
+        for rank, model in enumerate(replicas):
+            for batch in data[rank::RANKS][STEPS * (step - 1) : STEPS * step]:
+                (model(**batch).loss / STEPS).backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= RATE * parameter.grad
+                    parameter.grad = None
+        if step in (LOCAL_STEPS, 4):
+            with torch.no_grad():
+                for same in zip(*(model.parameters() for model in replicas)):
+                    mean = sum(same) / RANKS
+                    for parameter in same:
+                        parameter.copy_(mean)
+    torch.set_num_threads(threads)
+    return replicas[0].state_dict()
+
+
+def launch(*commands):
+    """Run commands side by side; what the first printed."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
+    environment = {name: value for name, value in environment.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    common = {"cwd": COURSE, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([sys.executable, *command], **common) for command in commands]
+    try:
+        answers = [process.communicate(timeout=SECONDS) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    for process, (_, err) in zip(started, answers):
+        assert process.returncode == 0, err
+    return answers[0][0]
+
+
+def torchrun(folder, *more):
+    return ["-m", "torch.distributed.run", *more, str(SCRIPT), "--output", str(folder / "weights.pt")]
+
+
+def accelerate(folder, *more):
+    return ["-m", "accelerate.commands.launch", *more, str(SCRIPT), "--output", str(folder / "weights.pt")]
+
+
+def distance(folder, expected):
+    weights = torch.load(folder / "weights.pt")
+    assert weights.keys() == expected.keys()
+    return max((weights[name] - expected[name]).abs().max().item() for name in expected)
+
+
+def test_two_processes_end_where_one_process_ends_that_does_the_same_by_hand(tmp_path, by_hand):
+    said = launch(torchrun(tmp_path, "--master-port", str(_free_port()), "--nproc_per_node", "2"))
+    norm = torch.cat([values.flatten() for values in by_hand.values()]).double().norm()
+    assert said == f"2 ranks, 4 optimizer steps each, 2 averages, norm of the weights {norm:.6f}\n"
+    assert distance(tmp_path, by_hand) < 1e-6
+
+
+def test_two_machines_with_a_process_each_are_the_same_training(tmp_path, by_hand):
+    """As the README says it for several machines; both are this one."""
+    where = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", str(_free_port())]
+    said = launch(*(torchrun(tmp_path, *where, "--node_rank", str(node)) for node in range(2)))
+    assert said.startswith("2 ranks, 4 optimizer steps each, 2 averages")
+    assert distance(tmp_path, by_hand) < 1e-6
+
+
+def test_accelerate_launches_it_too(tmp_path, by_hand):
+    where = ["--multi_gpu", "--num_machines", "2", "--num_processes", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", str(_free_port())]
+    said = launch(*(accelerate(tmp_path, *where, "--machine_rank", str(machine)) for machine in range(2)))
+    assert "2 ranks, 4 optimizer steps each, 2 averages" in said and distance(tmp_path, by_hand) < 1e-6
+
+
+def test_accelerate_launch_without_multi_gpu_starts_one_process_only(tmp_path):
+    """The README warns of it; when this fails, the warning can go."""
+    assert "1 ranks, 8 optimizer steps each, 3 averages" in launch(accelerate(tmp_path, "--num_processes", "2", "--num_machines", "1"))
