@@ -268,6 +268,18 @@ def test_the_first_run_that_communicates_brings_the_network_along(runs):
     assert "local_steps" not in asked[0] and asked[1]["local_steps"] is None and asked[1]["devices"] == 2
 
 
+def test_a_setting_that_cannot_be_measured_is_not_offered(runs):
+    alike = [run for run in runs if run.settings["accumulation_steps"] == 1]
+    widget = explorer(alike, measure=lambda micro_batch: make_run(micro_batch, 1))
+    shown = {name for name, control in widget.controls.items() if control.layout.display != "none"}
+    assert shown == {"micro_batch"}
+    widget.controls["micro_batch"].value = 2
+    widget.button.click()
+    assert "2×1 measured." in widget.status.value
+    both = explorer(alike, measure=lambda micro_batch, accumulation_steps: make_run(micro_batch, accumulation_steps))
+    assert both.controls["accumulation_steps"].layout.display is None
+
+
 def test_without_a_function_there_is_no_button(runs):
     def everything(widget):
         return [widget, *(deeper for child in getattr(widget, "children", ()) for deeper in everything(child))]

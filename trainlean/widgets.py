@@ -3,6 +3,7 @@
 import base64
 import contextvars
 import html
+import inspect
 import threading
 import time
 from collections import Counter
@@ -174,7 +175,7 @@ class Explorer(_Shown):
         for control in CONTROLS:
             widget, values = self.controls[control.setting], {control.of(run) for run in self.runs}
             differs = any(value != control.usual for value in values)
-            more = control.values if self.measure or not values or control.words else ()
+            more = control.values if self._measures(control) or not values or control.words else ()
             offered = [v for v in control.values if v in more or v in values]
             offered += sorted(values - set(control.values), key=str)
             texts = [v for v in offered if isinstance(v, str)]
@@ -182,7 +183,8 @@ class Explorer(_Shown):
             was = widget.value
             widget.options = options
             widget.value = was if was in options else options[0]
-            widget.layout.display = None if control.always or differs else "none"
+            useful = control.always and (self._measures(control) or not self.measure)
+            widget.layout.display = None if useful or differs else "none"
         self.network.layout.display = None if self.communicates else "none"
         alone = any(not run.collectives for run in self.runs)
         self.network.offer(alone, {run.settings.get("devices") or 1 for run in self.runs if run.collectives})
@@ -211,6 +213,13 @@ class Explorer(_Shown):
     def _point(self) -> str:
         """The short label of the chosen point."""
         return point_label(Run(name="", settings=self._written()))
+
+    def _measures(self, control: Control) -> bool:
+        """Whether the given function takes this setting."""
+        if self.measure is None:
+            return False
+        taken = inspect.signature(self.measure).parameters.values()
+        return any(one.name == control.setting or one.kind is one.VAR_KEYWORD for one in taken)
 
     def _offers(self, control: Control) -> bool:
         return self.controls[control.setting].layout.display != "none"
@@ -431,7 +440,8 @@ class Explorer(_Shown):
         )
         ticker.start()
         try:
-            run, problem = self.measure(**settings), None
+            not_taken = {control.setting for control in CONTROLS if not self._measures(control)}
+            run, problem = self.measure(**{name: value for name, value in settings.items() if name not in not_taken}), None
             if not isinstance(run, Run):
                 problem = f"measure() returned {type(run).__name__}, not a Run."
         except (Exception, KeyboardInterrupt) as error:

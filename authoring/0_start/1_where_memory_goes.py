@@ -257,13 +257,16 @@ for category, size in trainer_run.peak.items():
 # %% [markdown]
 # ## Memory against speed
 #
-# Every run is a point: to the right is faster, lower is leaner. The stairs join the runs that no other run beats in both.
-# Move the budget line: what lies above it would be out of memory. Choose a micro-batch that was not measured yet, and press the button to measure it here and now.
+# Every run is a point: to the right is faster, lower is leaner. The stairs join the runs that no other run beats in both; this line is called the *Pareto front*.
+#
+# - **budget**: what lies above the line would be out of memory.
+# - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn strongly, since only those train alike. The others are pale.
+# - **compare at fixed memory**: all runs that fit into the budget, whatever their batch.
+#
+# Here each batch is a step of its own, so the micro-batch is the effective batch. Choose one that was not measured yet, and press the button to measure it here and now.
 
 # %%
-def measure_point(micro_batch, accumulation_steps=1, checkpointing="off"):
-    if accumulation_steps != 1 or checkpointing != "off":
-        raise ValueError("This lesson's loop takes a step after every batch; accumulation comes in the next unit, checkpointing in the one after it.")
+def measure_point(micro_batch):
     return measure(lambda: train(micro_batch), name=f"batch {micro_batch}", model="small BERT", micro_batch=micro_batch, accumulation_steps=1, sequence_length=64)
 
 

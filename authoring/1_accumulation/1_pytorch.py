@@ -507,7 +507,7 @@ for parameter in language_model.parameters():
 
 window = []
 for start in range(0, 8, 2):
-    encoded = tokenizer([review.text for review in reviews[start : start + 2]], padding=True, return_tensors="pt")
+    encoded = tokenizer([review.text for review in reviews[start : start + 2]], padding=True, truncation=True, return_tensors="pt")
     labels = encoded["input_ids"].masked_fill(encoded["attention_mask"] == 0, -100)
     window.append({"input_ids": encoded["input_ids"], "labels": labels})
 print("targets in each micro-batch:", [labels["labels"][:, 1:].ne(-100).sum().item() for labels in window])
