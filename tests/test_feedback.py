@@ -54,6 +54,25 @@ def test_panel_escapes(shown):
     assert "<script>" not in shown[0]._repr_html_()
 
 
+def test_a_missing_return_is_not_blamed_on_the_learners_lines(shown):
+    def run_checkpointed(blocks, hidden, padding):
+        for block in blocks:
+            hidden = block(hidden, padding)
+
+    check(run_checkpointed, seed=1)
+    assert "What your answer returned could not be used" in repr(shown[0]) and "is a `return` missing?" in repr(shown[0])
+    assert "Traceback" not in repr(shown[0]) and "Where it was raised" not in shown[0]._repr_html_()
+
+
+def test_an_interrupt_is_a_sentence_and_no_outcome(shown):
+    def train_accumulated(*arguments):
+        raise KeyboardInterrupt  # what the stop button does to a loop without an end
+
+    check(train_accumulated)
+    assert repr(shown[0]) == "train_accumulated: interrupted before it gave an answer. Does a loop in it never end?"
+    assert read_records("progress") == []
+
+
 def test_nbgrader_needs_an_error(shown, monkeypatch):
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
     check(answers("right"), seed=1)
@@ -73,6 +92,15 @@ def test_hints_go_on_step_by_step(shown):
 def test_check_without_a_name_is_one_sentence(arguments):
     with pytest.raises(CourseError, match="check"):
         check(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [(lambda: 1, r"made as <lambda>: write it with `def`, or call check\(exercise_name=...\)"), (None, "was given None, which has no name")],
+)
+def test_a_function_of_another_name_and_none_get_their_own_sentence(answer, says):
+    with pytest.raises(CourseError, match=says):
+        check(answer)
 
 
 def test_guess_beside_measurement(shown):

@@ -10,18 +10,23 @@ import multiprocessing
 import os
 import re
 import secrets
+import time
 import types
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, Exercise, Seen, Verdict, all_exercises, pack, see, unpack, verdict
+import psutil
+
+from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, Exercise, Seen, Verdict, all_exercises, cannot_check, learners_part, pack, see, unpack, verdict
 from trainlean.progress import record_verdict
 from trainlean.workspace import COURSE, CourseError
 
 START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
-SECONDS = 6  # for one exercise's questions
+SECONDS = 6  # of computing, for one exercise's questions
 SECONDS_WITH_DEVICES = 20  # its processes have to start first
+PATIENCE = 4  # times these on the clock, where others keep the processor busy
 HEAVY = {"accelerate": "accelerate", "transformers": "transformers.trainer"}  # imports that take seconds
 
 
@@ -68,11 +73,11 @@ def statements(notebook) -> tuple[list[Statement], dict[int, str]]:
             problems[number] = f"cell {number} is not Python: {error.msg} in line {error.lineno}"
             continue
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        found += [_statement(number, node, filename) for node in tree.body]
+        found += [statement(number, node, filename) for node in tree.body]
     return found, problems
 
 
-def _statement(cell: int, node: ast.stmt, filename: str) -> Statement:
+def statement(cell: int, node: ast.stmt, filename: str) -> Statement:
     code = compile(ast.Module([node], type_ignores=[]), filename, "exec")
     binds = {name for kind, name in _name_uses(code, inside=False) if kind == "STORE_NAME"}
     needs = {name for kind, name in _name_uses(code, inside=True) if kind in ("LOAD_NAME", "LOAD_GLOBAL")}
@@ -90,20 +95,28 @@ def _name_uses(code: types.CodeType, *, inside: bool):
 
 
 def needed_for(name: str, found: list[Statement]) -> list[Statement]:
-    """The statements on which `name` rests, in notebook order: so a lesson's measurements do not run, its definitions do."""
-    chosen, wanted, done = set(), [name], set()
+    """The statements on which `name` rests, in notebook order: so a lesson's measurements do not run, its definitions do.
+
+    Of several definitions of a function the last one counts, and for what runs before it also the one before that.
+    """
+    bindings: dict[str, list[int]] = {}
+    for index, one in enumerate(found):
+        for bound in one.binds:
+            bindings.setdefault(bound, []).append(index)
+    chosen, wanted, done = set(), [(name, len(found))], set()
     while wanted:
-        current = wanted.pop()
-        if current in done:
+        current, user = wanted.pop()
+        if (current, user) in done:
             continue
-        done.add(current)
-        binding = [index for index, statement in enumerate(found) if current in statement.binds or "*" in statement.binds]
-        definitions = [index for index in binding if found[index].defines]
-        if definitions and binding[-1] == definitions[-1]:
-            binding = binding[-1:]
-        for index in binding:
+        done.add((current, user))
+        binding = sorted({*bindings.get(current, ()), *bindings.get("*", ())})
+        if binding and found[binding[-1]].defines:
+            itself = user < len(found) and current in found[user].binds
+            earlier = [] if itself else [index for index in binding if index < user]
+            binding = [*earlier[-1:], binding[-1]]
+        for index in set(binding) - chosen:
             chosen.add(index)
-            wanted += found[index].needs
+            wanted += [(need, index) for need in found[index].needs]
     return [found[index] for index in sorted(chosen)]
 
 
@@ -114,6 +127,17 @@ def run_statements(chosen: list[Statement]) -> dict:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             exec(statement.code, namespace)
     return namespace
+
+
+def see_answer(exercise: Exercise, chosen: list[Statement], seed: int) -> Seen:
+    """What the probe sees of the answer that the statements build; call it only where they may run."""
+    try:
+        answer = run_statements(chosen)[exercise.name]
+    except Exception as error:
+        if type(error) is NotImplementedError and not str(error):
+            return Seen(attempted=False)
+        return Seen({"raised": f"{type(error).__name__}: {error} (while its cell was run)"}, traceback=learners_part(error))
+    return see(exercise, answer, seed)
 
 
 def answer_from(path: Path, name: str) -> object:
@@ -135,15 +159,17 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
     found, problems = statements(notebook)
     exercises = belonging(path, notebook)
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        answers = pool.map(lambda exercise: ask(path, exercise, found, problems, seed), exercises)
+        answers = pool.map(lambda exercise: ask(path, exercise, found, problems, lambda e, _: ask_in_process(path, e, seed)), exercises)
         # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
-        return [judge_seen(exercise, answer, found, seed) for exercise, answer in zip(exercises, answers, strict=True)]
+        return [judge_seen(exercise, answer, cells_of(exercise, found), seed) for exercise, answer in zip(exercises, answers, strict=True)]
 
 
-def belonging(path: Path, notebook) -> list[Exercise]:
+def belonging(path: Path, notebook, exercises: Iterable[Exercise] | None = None) -> list[Exercise]:
     """The exercises of a notebook: of the lessons that its cells are marked for; without marks, that its place or its words tell."""
-    exercises = all_exercises().values()
-    marks = {cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells}
+    from trainlean.notebooks import nbgrader_mark
+
+    exercises = all_exercises().values() if exercises is None else list(exercises)
+    marks = {str(nbgrader_mark(cell).get("grade_id")) for cell in notebook.cells}
     words = {word for cell in notebook.cells if cell.cell_type == "code" for word in re.findall(r"\w+", cell.source)}
     place = {path.resolve().with_suffix("").relative_to(COURSE / "lessons").as_posix()} if is_lesson(path) else set()
     for lessons in ({e.notebook for e in exercises if e.name in marks}, place, {e.notebook for e in exercises if e.name in words}):
@@ -158,35 +184,61 @@ def is_lesson(path: Path) -> bool:
     return Path(path).resolve().is_relative_to(COURSE / "lessons")
 
 
-def ask(path: Path, exercise: Exercise, found: list[Statement], problems: dict[int, str], seed: int) -> Seen | Verdict:
-    """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge."""
+def ask(
+    path: Path, exercise: Exercise, found: list[Statement], problems: dict[int, str], put: Callable[[Exercise, list[Statement]], Seen | str]
+) -> Seen | Verdict:
+    """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge.
+
+    `put` lets the exercise's probe question what the statements build, in a process of its own, or says in a sentence why nothing was seen.
+    """
 
     def without_probe(outcome, message):
         return Verdict(exercise.name, exercise.notebook, outcome, 0, exercise.points, message, hint=exercise.hints[0])
 
+    if cannot := cannot_check(exercise):
+        return cannot
     chosen = needed_for(exercise.name, found)
     if not any(exercise.name in statement.binds for statement in chosen):
         if problems:
             return without_probe(CRASHED, f"There is no readable {exercise.name}; {'; '.join(problems.values())}.")
         return without_probe(NOT_ATTEMPTED, f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.")
-    seconds = SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
-    seen = ask_in_process(path, exercise.name, seed, seconds)
+    seen = put(exercise, chosen)
     return without_probe(CRASHED, seen) if isinstance(seen, str) else seen
 
 
-def judge_seen(exercise: Exercise, answer: Seen | Verdict, found: list[Statement], seed: int) -> Verdict:
-    """The verdict on an answer that was asked; says so when the notebook defines it more than once."""
+def cells_of(exercise: Exercise, found: list[Statement]) -> list[int]:
+    """The cells that define an exercise's answer."""
+    return sorted({statement.cell for statement in found if exercise.name in statement.binds})
+
+
+def judge_seen(exercise: Exercise, answer: Seen | Verdict, cells: list[int], seed: int, memory: dict | None = None) -> Verdict:
+    """The verdict on an answer that was asked; says so when the notebook defines it in more than one of its `cells`."""
     if isinstance(answer, Verdict):
         return answer
-    judged = verdict(exercise, answer, seed)
-    cells = sorted({statement.cell for statement in found if exercise.name in statement.binds})
+    judged = verdict(exercise, answer, seed, memory)
     if len(cells) == 1 or judged.outcome == NOT_ATTEMPTED:
         return judged
     return replace(judged, message=f"{judged.message} {exercise.name} is defined in cells {', '.join(map(str, cells))}; the last one counts.")
 
 
-def ask_in_process(path: Path, name: str, seed: int, seconds: float) -> Seen | str:
+def seconds_for(exercise: Exercise) -> float:
+    """How long an exercise's questions may take."""
+    return SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
+
+
+def too_long(name: str, seconds: float) -> str:
+    """Why nothing was seen, when time ran out."""
+    return f"{name} gave no answer within {seconds:g} s: does a loop in it never end?"
+
+
+def no_answer(name: str, status: object) -> str:
+    """Why nothing was seen, when the process ended before it answered."""
+    return f"The process that ran {name} ended without an answer (exit status {status})."
+
+
+def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
     """What the probe saw of a notebook's answer, or a sentence why nothing was seen."""
+    name, seconds = exercise.name, seconds_for(exercise)
     context = _processes()
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer_questions, args=(str(path), name, seed, sender), daemon=False)
@@ -194,15 +246,29 @@ def ask_in_process(path: Path, name: str, seed: int, seconds: float) -> Seen | s
     sender.close()
     try:
         receiver.poll(START_SECONDS) and receiver.recv_bytes()  # the process is up; only now its time counts
-        if not receiver.poll(seconds):
-            return f"{name} gave no answer within {seconds} s: does a loop in it never end?"
+        if not _answers_in_time(receiver, process.pid, seconds):
+            return too_long(name, seconds)
         return unpack(receiver.recv_bytes())
     except EOFError:
         process.join(1)
-        return f"The process that ran {name} ended without an answer (exit status {process.exitcode})."
+        return no_answer(name, process.exitcode)
     finally:
         process.kill()
         process.join()
+
+
+def _answers_in_time(receiver, pid: int, seconds: float) -> bool:
+    """Whether a process answers before it has computed for so long; on a busy machine that may take `PATIENCE` times as long."""
+    start, process = time.monotonic(), psutil.Process(pid)
+    used = sum(process.cpu_times()[:2])
+    while not receiver.poll(0.2):
+        try:
+            computed = sum(process.cpu_times()[:2]) - used
+        except psutil.Error:
+            return receiver.poll(1)
+        if computed > seconds or time.monotonic() - start > PATIENCE * seconds:
+            return False
+    return True
 
 
 def _processes():
@@ -226,18 +292,13 @@ def _answer_questions(path: str, name: str, seed: int, sender) -> None:
     """Runs in the process of its own: builds the answer, asks it, sends what was seen."""
     import torch
 
+    from trainlean.notebooks import read_notebook
+
     torch.set_num_threads(1)
     exercise = all_exercises()[name]
     sender.send_bytes(b"ready")
-    try:
-        answer = answer_from(Path(path), name)
-    except Exception as error:
-        seen = Seen({"raised": f"{type(error).__name__}: {error} (while its cell was run)"})
-        if type(error) is NotImplementedError and not str(error):
-            seen = Seen(attempted=False)
-    else:
-        seen = see(exercise, answer, seed)
-    sender.send_bytes(pack(seen))
+    found, _ = statements(read_notebook(Path(path)))
+    sender.send_bytes(pack(see_answer(exercise, needed_for(name, found), seed)))
 
 
 # ---------------------------------------------------------------- the command

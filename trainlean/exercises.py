@@ -13,6 +13,7 @@ import io
 import json
 import random
 import sys
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from trainlean.workspace import COURSE, CourseError
 
 Observation = dict[str, object]  # str -> int, float, bool, str, None or numpy array
 
-NOT_ATTEMPTED, WRONG, CRASHED, RIGHT = OUTCOMES = ("not attempted", "wrong", "crashed", "right")
+NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = ("not attempted", "wrong", "crashed", "right", "cannot be checked here")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Exercise:
 
     probe(answer, seed) -> Observation; oracle(seed) -> Observation; `truth` names what the oracle stands for in messages;
     `hints` go from a nudge to nearly the answer; `also_right` holds other right ways of writing it, for the tests.
+    `requires`, where given, returns a sentence why the exercise cannot be checked on this machine, or an empty string.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Exercise:
     also_right: tuple
     truth: str = "the right one"
     devices: int = 1
+    requires: Callable[[], str] | None = None
     notebook: str = ""
 
 
@@ -140,7 +143,7 @@ def see(exercise: Exercise, answer: object, seed: int) -> Seen:
         if type(error) is NotImplementedError and not str(error):  # the stub's own; a library's says what is missing
             return Seen(attempted=False)
         first_line = (str(error).splitlines() or [""])[0]
-        return Seen({"raised": f"{type(error).__name__}: {first_line}"}, traceback=_learners_part(error), printed=printed.getvalue())
+        return Seen({"raised": f"{type(error).__name__}: {first_line}"}, traceback=learners_part(error), printed=printed.getvalue())
     return Seen({name: plain(value) for name, value in observation.items()}, printed=printed.getvalue())
 
 
@@ -162,12 +165,21 @@ def _undisturbed(seed: int):
             np.random.set_state(before[1])
 
 
-def _learners_part(error: Exception) -> str:
-    """The traceback without the frames of this course that called the answer."""
-    frames = traceback.extract_tb(error.__traceback__)
-    course = (str(COURSE / "trainlean"), str(COURSE / "exercises_tests"))
-    kept = [frame for frame in frames if not frame.filename.startswith(course)] or frames[-1:]
+def learners_part(error: Exception) -> str:
+    """The traceback without the frames of this course that called the answer; empty where the learner's code raised nothing.
+
+    Then the answer had returned, and the probe failed at what it was given.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_COURSE_CODE)]
+    if isinstance(error, _MISUSES) and all(frame.filename.startswith(_LIBRARIES) for frame in frames):
+        return ""
+    kept = frames or traceback.extract_tb(error.__traceback__)[-1:]
     return "".join(traceback.format_list(kept) + traceback.format_exception_only(error))
+
+
+_COURSE_CODE = (str(COURSE / "trainlean"), str(COURSE / "exercises_tests"))
+_LIBRARIES = ("<frozen", *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_MISUSES = (TypeError, AttributeError, ValueError, LookupError)  # what a value of the wrong kind leads to
 
 
 def plain(value: object) -> object:
@@ -189,11 +201,26 @@ def plain(value: object) -> object:
 
 def judge(exercise: Exercise, answer: object, seed: int) -> Verdict:
     """Probe an answer here and now and give the verdict."""
-    return verdict(exercise, see(exercise, answer, seed), seed)
+    return cannot_check(exercise) or verdict(exercise, see(exercise, answer, seed), seed)
 
 
-def verdict(exercise: Exercise, seen: Seen, seed: int) -> Verdict:
-    """The verdict on what was seen of an answer. `seed` must be the one that the probe was given."""
+def cannot_check(exercise: Exercise) -> Verdict | None:
+    """The verdict on any answer where this machine lacks what the probe needs; None where it has it."""
+    why = exercise.requires() if exercise.requires else ""
+    return Verdict(exercise.name, exercise.notebook, CANNOT, 0, exercise.points, why) if why else None
+
+
+def verdict(exercise: Exercise, seen: Seen, seed: int, memory: dict | None = None) -> Verdict:
+    """The verdict on what was seen of an answer. `seed` must be the one that the probe was given.
+
+    `memory` keeps the oracle's and the mistakes' observations for the next answer to the same questions.
+    """
+    memory = {} if memory is None else memory
+
+    def remembered(what, see_it):
+        if (key := (exercise.name, seed, what)) not in memory:
+            memory[key] = see_it()
+        return memory[key]
 
     def say(outcome, message, **more):
         earned = exercise.points if outcome == RIGHT else 0
@@ -201,18 +228,24 @@ def verdict(exercise: Exercise, seen: Seen, seed: int) -> Verdict:
 
     if not seen.attempted:
         return say(NOT_ATTEMPTED, "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell.")
-    truth = see_oracle(exercise, seed)
+    truth = remembered("oracle", lambda: see_oracle(exercise, seed))
     difference = first_difference(seen.observation, truth, exercise.truth)
     if difference is None:
         return say(RIGHT, "Right.", printed=seen.printed)
     extra = {"printed": seen.printed, "traceback": seen.traceback}
     raised = seen.observation.get("raised")
-    message = f"Your answer raised {raised}" if raised else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
+    message = _of_an_error(raised, seen.traceback) if raised else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
     for mistake in exercise.mistakes:
-        for wrong in mistake.answers:
-            if same(seen.observation, see(exercise, wrong, seed).observation):
+        for number, wrong in enumerate(mistake.answers):
+            if same(seen.observation, remembered((mistake.name, number), lambda wrong=wrong: see(exercise, wrong, seed).observation)):
                 return say(WRONG, message, mistake=mistake.name, why=mistake.why, hint=mistake.hint, **extra)
     return say(CRASHED if raised else WRONG, message, hint=exercise.hints[0], **extra)
+
+
+def _of_an_error(raised: str, learners_traceback: str) -> str:
+    if learners_traceback:
+        return f"Your answer raised {raised}"
+    return f"What your answer returned could not be used ({raised})" + (": is a `return` missing?" if "None" in raised else ".")
 
 
 def see_oracle(exercise: Exercise, seed: int) -> Observation:

@@ -6,11 +6,11 @@ from html import escape
 
 from IPython.display import display
 
-from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Verdict, find_exercise, judge
+from trainlean.exercises import CANNOT, CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Verdict, all_exercises, find_exercise, judge
 from trainlean.progress import record_verdict
 from trainlean.workspace import CourseError
 
-COLOURS = {RIGHT: "#1a7f5a", WRONG: "#b3541e", CRASHED: "#a4243b", NOT_ATTEMPTED: "#6b7280"}
+COLOURS = {RIGHT: "#1a7f5a", WRONG: "#b3541e", CRASHED: "#a4243b", NOT_ATTEMPTED: "#6b7280", CANNOT: "#6b7280"}
 _hints_given: dict[str, int] = {}
 
 
@@ -35,7 +35,12 @@ def check(*answer, seed: int | None = None, **named) -> None:
     """
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)
-    found = judge(exercise, value, secrets.randbelow(1_000_000) if seed is None else seed)
+    try:
+        found = judge(exercise, value, secrets.randbelow(1_000_000) if seed is None else seed)
+    except KeyboardInterrupt:
+        text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"
+        display(Panel(text, escape(text), COLOURS[CRASHED]))
+        return
     record_verdict(found)
     display(panel(found))
     if os.environ.get("NBGRADER_EXECUTION") and found.outcome != RIGHT:
@@ -57,9 +62,13 @@ def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]
         raise CourseError(f"{caller} takes one answer: {caller}(my_function), or {caller}(name=value) for a value.")
     if named:
         return next(iter(named.items()))
+    if answer[0] is None or answer[0] is ...:
+        raise CourseError(f"{caller} was given {answer[0]}, which has no name: write the answer first, or call {caller}(name=...) with the exercise's name.")
     name = answer[0] if isinstance(answer[0], str) else getattr(answer[0], "__name__", None)
     if name is None:
         raise CourseError(f"{caller} was given a value without its name: write {caller}(name=value) with the exercise's name.")
+    if name not in all_exercises() and callable(answer[0]):
+        raise CourseError(f"{caller} knows an exercise by its name, and this function was made as {name}: write it with `def`, or call {caller}(exercise_name=...).")
     return name, answer[0]
 
 

@@ -5,13 +5,13 @@ from datetime import datetime, timezone
 from rich.console import Console
 from rich.table import Table
 
-from trainlean.exercises import NOT_ATTEMPTED, Verdict, all_exercises
+from trainlean.exercises import CANNOT, NOT_ATTEMPTED, Verdict, all_exercises
 from trainlean.workspace import append_record, read_records
 
 
 def record_verdict(verdict: Verdict) -> None:
-    """Keep an outcome; something not attempted is no outcome."""
-    if verdict.outcome == NOT_ATTEMPTED:
+    """Keep an outcome; what was not attempted or cannot be checked has none."""
+    if verdict.outcome in (NOT_ATTEMPTED, CANNOT):
         return
     kept = {key: getattr(verdict, key) for key in ("notebook", "exercise", "outcome", "mistake", "points")}
     append_record("progress", kept | {"created": datetime.now(timezone.utc).isoformat(timespec="seconds")})

@@ -1,0 +1,546 @@
+# %% [markdown]
+# # Gradient accumulation on lazy tensors
+#
+# **You will be able to** say what a lazy tensor records and when it runs, read the counters of compiled and executed graphs, place the marks of an accumulation loop, and find what breaks a graph.
+#
+# **Minutes**: 50 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# So far each line of your loop computed something as soon as it ran. Some frameworks do it differently: they write down what you asked for, compile the whole of it, and run it later.
+#
+# Then "forward, backward, forward, backward, step" is no longer a sequence of computations. It is a text that somebody else divides into pieces. **Who decides where a piece ends, and what does that cost?**
+#
+# Ratex, Amazon's bridge from PyTorch to a compiler, had a lesson on this: accumulation needs one more `mark_step`. Ratex last fitted torch 1.12, and its lesson cannot be run any more.
+# But PyTorch itself carries a small lazy backend, which runs on every CPU. This notebook runs the lesson there, and measures what Ratex only said.
+#
+# **Mind**: `torch._lazy` begins with an underscore. It is private and ageing, and may go with any release. Its backend stands on TorchScript, which torch calls deprecated.
+# Learn the idea here; build nothing on this module. Where your torch no longer has it, the next cell says so, and you are shown recorded outputs.
+
+# %%
+import re
+import time
+
+import pandas as pd
+import torch
+from torch.utils.data import DataLoader
+from trainlean import batches, check, dataset, guess, hint, in_fresh_process, lazy_or_recorded, load_reviews, plot_compare, plot_graph, plot_graphs_run, reveal, small_bert
+
+lazy_or_recorded("1_accumulation/4_lazy_tensors")
+
+# %% [markdown]
+# ## A tensor that waits
+#
+# The backend is started once in a process (a second `init()` is an error). Then `"lazy"` is a device like any other: tensors are moved to it with `.to("lazy")`.
+
+# %%
+from torch._lazy import mark_step, metrics, ts_backend
+
+ts_backend.init()
+
+inputs = torch.ones(2, 3).to("lazy")
+weight = torch.full((3, 1), 0.5).to("lazy")
+outputs = torch.tanh(inputs @ weight)
+loss = (outputs * outputs).mean()
+print(loss.shape, loss.device.type)
+
+# %% [markdown]
+# It looks as usual. But no product, no `tanh` and no mean has been computed. `loss` knows its shape, and the *graph* of operations that would give its value:
+
+# %%
+def recorded_graph(tensor):
+    """The operations that wait to be run for this tensor, one a line."""
+    text = torch._C._lazy._get_tensors_text([tensor])
+    lines = re.findall(r"%\d+ = \[.*?\] \w+::\w+\([^)]*\)|%\d+ = \[.*?\] \w+::\w+", text)
+    return "\n".join(lines)
+
+
+print(recorded_graph(loss))
+
+# %% [markdown]
+# Read it from top to bottom: each line has a number, the type and shape of its result, the operation, and the numbers of its inputs. `device_data` is a tensor that is there already. The same as a picture:
+
+# %%
+plot_graph(torch._C._lazy._get_tensors_dot([loss]))
+
+# %% [markdown]
+# `mark_step()` ends the recording: everything that waits is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more.
+
+# %%
+mark_step(wait=True)
+print(recorded_graph(loss))
+print(f"loss {loss.item():.4f}")
+
+# %% [markdown]
+# ## Compile once, run often
+#
+# Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations, connections, sizes.
+# Counters tell what happened: `UncachedCompile` counts graphs that were compiled and run, `CachedCompile` graphs that were found in the cache and only run. Their sum is the number of *executions*.
+
+# %%
+def counted():
+    """Graphs compiled, graphs taken from the cache, and operations in all graphs, in this process since the last reset."""
+    compiled, cached = (metrics.counter_value(name) or 0 for name in ("UncachedCompile", "CachedCompile"))
+    size = re.search(r"TensorsGraphSize\s+TotalSamples: \d+\s+Accumulator: ([\d.]+)", metrics.metrics_report())
+    return compiled, cached, int(float(size[1])) if size else 0
+
+
+metrics.reset()
+rows = []
+for length in (8, 8, 8, 5, 5, 8):
+    inputs = torch.ones(length, 3).to("lazy")
+    outputs = (inputs @ weight).relu().sum()
+    mark_step(wait=True)
+    rows.append((length, *counted()))
+pd.DataFrame(rows, columns=["rows in the batch", "compiled so far", "from the cache so far", "operations so far"])
+
+# %% [markdown]
+# The first batch is compiled, its repetitions are not. The first batch of five is compiled again: another size is another graph. That is why lazy frameworks want every batch padded to the same length, and no short last batch.
+#
+# ## Your loop, lazily
+#
+# Now the small BERT and the data of this unit: the first 64 reviews in micro-batches of 4, windows of $k = 4$. So 16 micro-batches and 4 updates, with plain SGD.
+# One mark, where a window ends. What is new in the loop has its reasons:
+#
+# - Gradients begin as zeros and are set to zero (`set_to_none=False`). Otherwise the first backward pass of a window *sets* the gradient and the others *add* to it: two kinds of graph instead of one.
+# - Each micro-batch is moved with `.to("lazy")`. Slices of one lazy tensor would carry their position into the graph.
+# - `ran` times what makes a graph run, and notes the counters afterwards.
+
+# %%
+def train_lazily(micro_batches, k, mark_after_backward=False, read_the_loss=False, lr=0.05):
+    """Train the small BERT; what the backend did, and the weights. To be called in a fresh process."""
+    ts_backend.init()
+    model = small_bert(seed=0).to("lazy")
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    mark_step(wait=True)
+    metrics.reset()
+    log = [(0, 0, 0, 0.0)]
+
+    def ran(what, **how):
+        start = time.perf_counter()
+        what(**how)
+        log.append((*counted(), time.perf_counter() - start))
+
+    for number, batch in enumerate(micro_batches, start=1):
+        batch = {name: tensor.to("lazy") for name, tensor in batch.items()}
+        loss = model(**batch).loss / k
+        loss.backward()
+        if read_the_loss:
+            ran(loss.item)
+        if mark_after_backward:
+            ran(mark_step, wait=True)
+        if number % k == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            ran(mark_step, wait=True)
+    fallbacks = {name: metrics.counter_value(name) for name in metrics.counter_names() if name.startswith("aten::")}
+    weights = torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()])
+    return {"log": log, "fallbacks": fallbacks, "weights": weights}
+
+
+reviews = load_reviews()
+micro_batches = list(DataLoader(dataset(reviews[:64], max_length=64), batch_size=4))
+print(len(micro_batches), "micro-batches with", ", ".join(micro_batches[0]))
+
+# %% [markdown]
+# **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 4
+# END SOLUTION
+guess("graphs run with one mark in a window", my_guess, "graphs")
+
+# %% [markdown]
+# Counters and compiled graphs belong to the process, and a mark runs whatever waits anywhere in it. So each training gets a process of its own: `in_fresh_process(function, ...)` calls the function there and brings back what it returns.
+
+# %%
+first_try = in_fresh_process(train_lazily, micro_batches, 4)
+compiled, cached, operations, _ = first_try["log"][-1]
+print(f"{compiled + cached} graphs run, {compiled} of them compiled")
+reveal("graphs run with one mark in a window", compiled + cached, "graphs")
+
+# %% [markdown]
+# Four marks, and far more graphs. Something else cuts the recording into pieces. Who?
+#
+# ## Operators that cannot wait
+#
+# An operator needs a *lazy kernel*: code that records it. Where there is none, the backend has a way out, the *fallback*: it cuts the graph off, runs what waits, moves the data to the CPU, computes the operator there at once, and brings the result back.
+# The answer is right. The graph is broken, in every micro-batch.
+#
+# Each fallback has a counter with the operator's name. **Counters that begin with `aten::` are fallbacks** (recorded operators are counted under `lazy::`):
+
+# %%
+pd.DataFrame(first_try["fallbacks"].items(), columns=["operator without a lazy kernel", "calls"])
+
+# %% [markdown]
+# Once in each of the 16 micro-batches. `_local_scalar_dense` is the telling one: it reads one number out of a tensor, which is what `.item()`, `float()`, `print` and `if tensor:` do.
+# In transformers 5.23 it is an `if` in the code that prepares the attention mask ("is anything padded at all?"). `index` and `where` build the mask from the answer.
+#
+# The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
+
+# %%
+def with_ready_mask(batch):
+    seen = batch["attention_mask"][:, None, None, :].float()  # [texts, 1, 1, tokens]
+    return batch | {"attention_mask": (1 - seen) * torch.finfo(torch.float32).min}
+
+
+micro_batches = [with_ready_mask(batch) for batch in micro_batches]
+one_mark = in_fresh_process(train_lazily, micro_batches, 4)
+compiled, cached, operations, _ = one_mark["log"][-1]
+print(f"{compiled + cached} graphs run, {compiled} of them compiled; fallbacks: {one_mark['fallbacks'] or 'none'}")
+
+# %% [markdown]
+# Now it is one graph for each window. (Two were compiled, since the first window starts from other tensors than the rest.)
+#
+# Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
+
+# %%
+def falls_back():
+    ts_backend.init()
+    found = {}
+    for name, operator in {
+        "relu": lambda a, b: torch.relu(a),
+        "cross_entropy": lambda a, b: torch.nn.functional.cross_entropy(a, torch.softmax(b, 1)),
+        "mse_loss": torch.nn.functional.mse_loss,
+        "(a - b)² by hand": lambda a, b: ((a - b) * (a - b)).mean(),
+        "huber_loss": torch.nn.functional.huber_loss,
+        "where": lambda a, b: torch.where(a > b, a, b),
+        "maximum": torch.maximum,
+        "lerp (in AdamW)": lambda a, b: a.lerp(b, 0.1),
+        "if a.sum() > 0": lambda a, b: bool(a.sum() > 0),
+    }.items():
+        a, b = torch.ones(4, 3).to("lazy"), torch.zeros(4, 3).to("lazy")
+        mark_step(wait=True)
+        metrics.reset()
+        operator(a, b)
+        found[name] = ", ".join(counter for counter in metrics.counter_names() if counter.startswith("aten::")) or "-"
+    return found
+
+
+pd.DataFrame(in_fresh_process(falls_back).items(), columns=["called", "fallback"])
+
+# %% [markdown]
+# This list belongs to torch's own small backend; others have other gaps, and the same kind of counter. A missing kernel often has a simple way around it: the square by hand for `mse_loss`, `maximum` for `where`.
+# AdamW falls back here for every parameter, which is why this notebook trains with SGD.
+#
+# ### Exercise: name the fallbacks
+#
+# *Difficulty* * · *5 minutes* · *Why*: it is the first question to ask when a lazy training is slow.
+#
+# Write `fallbacks(train)`. It calls `train()` once and returns a dictionary: the full name of each operator that fell back during that call (such as `"aten::dot"`), and how often.
+# The process may have run other things before. Names that `train()` did not call do not belong into the dictionary.
+
+# %% exercise="fallbacks" points=2
+def fallbacks(train):
+    """The operators without a lazy kernel that train() called, with their number of calls."""
+    # BEGIN SOLUTION
+    metrics.reset()
+    train()
+    return {name: metrics.counter_value(name) for name in metrics.counter_names() if name.startswith("aten::")}
+    # END SOLUTION
+
+# %% check="fallbacks"
+check(fallbacks)
+
+# %% [markdown]
+# `hint(fallbacks)` helps on request.
+#
+# ### Exercise: cure one
+#
+# *Difficulty* ** · *8 minutes* · *Why*: clipping stands in almost every training loop, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`).
+#
+# Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
+#
+# - The length is that of all gradients together. If it is above `max_norm`, all are scaled to that length; if not, they stay.
+# - Parameters without a gradient (`None`) are passed over.
+# - No fallback, and no graph is run while clipping: nothing may ask for a value.
+
+# %% exercise="clip_without_fallback" points=3
+def clip_without_fallback(parameters, max_norm):
+    """Clip the gradients' common length to max_norm, recording only."""
+    # BEGIN SOLUTION
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    length = sum((gradient * gradient).sum() for gradient in gradients).sqrt()
+    factor = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor)
+    # END SOLUTION
+
+# %% check="clip_without_fallback"
+check(clip_without_fallback)
+
+# %% [markdown]
+# ## One graph or two
+#
+# Back to the loop. One mark in a window makes one graph of the window: $k$ forward passes, $k$ backward passes and the update, all unrolled.
+# Ratex's document adds a second mark right after `backward()`. Then there are two kinds of graph: forward and backward of *one* micro-batch, and the update.
+#
+# A third way happens by accident: one mark in a window, and `loss.item()` in every round, to print the loss.
+#
+# **Predict.** Sixteen micro-batches, $k = 4$, marks after each backward *and* after each update. How many graphs are run?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 16
+# END SOLUTION
+guess("graphs run with two marks", my_guess, "graphs")
+
+# %%
+two_marks = in_fresh_process(train_lazily, micro_batches, 4, True)
+with_item = in_fresh_process(train_lazily, micro_batches, 4, False, True)
+loops = {"mark after the update": one_mark, "marks after backward and update": two_marks, "mark after the update, and .item()": with_item}
+
+
+def graphs(log):
+    """(operations, compiled or not) of each graph that was run."""
+    steps = zip(log, log[1:])
+    return [(after[2] - before[2], after[0] > before[0]) for before, after in steps]
+
+
+rows = []
+for name, run in loops.items():
+    compiled, cached, operations, _ = run["log"][-1]
+    rows.append((name, compiled + cached, compiled, cached, max(size for size, _ in graphs(run["log"])), operations))
+reveal("graphs run with two marks", rows[1][1], "graphs")
+pd.DataFrame(rows, columns=["loop", "executions", "compiled", "from the cache", "largest graph", "operations in all"])
+
+# %%
+plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
+
+# %% [markdown]
+# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's.
+#
+# `.item()` comes to the same number, and it is something else. It runs the forward pass to get at the loss, and cuts it off *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
+# That was not kept, so it is computed once more: look at the operations in all. The large graph is still there, and there are more kinds to compile.
+#
+# So counting executions is not enough. And the second mark does not save compilations: it has one more. What is it good for?
+#
+# ## What the second mark buys
+#
+# One window each, for $k$ = 1, 2, 4 and 8, with 32 tokens a review. For each loop: the operations in its largest graph, and the memory that was live while it ran.
+# (The memory comes from torch's profiler, which sees every allocation of the backend: the most that is allocated at one time, on top of what was there before the window.)
+
+# %%
+def one_window(k, mark_after_backward, read_the_loss):
+    """The largest graph, and the most bytes that live at one time, of a training with a single window."""
+    window = [with_ready_mask(batch) for batch in batches(load_reviews()[: 4 * k], 4, max_length=32)]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        log = train_lazily(window, k, mark_after_backward, read_the_loss)["log"]
+    live, peak = 0, 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    return max(size for size, _ in graphs(log)), peak / 2**20
+
+
+steps = (1, 2, 4, 8)
+settings = {"one mark": (False, False), "two marks": (True, False), "one, and .item()": (False, True)}
+found = {name: [in_fresh_process(one_window, k, *how) for k in steps] for name, how in settings.items()}
+pd.DataFrame({name: [size for size, _ in values] for name, values in found.items()}, index=pd.Index(steps, name="k"))
+
+# %% [markdown]
+# The table shows the operations in the largest graph. With two marks it does not depend on $k$. In the other loops it grows with every micro-batch of the window, and so does the work of recording, comparing and compiling it.
+# Choose another $k$, and those loops compile everything again.
+#
+# Then the memory:
+
+# %%
+plot_compare({name: (steps, [peak for _, peak in values]) for name, values in found.items()}, x="accumulation steps k", y="live memory, MiB")
+
+# %%
+peaks = {name: [peak for _, peak in values] for name, values in found.items()}
+for name, values in peaks.items():
+    print(f"{name:18} at k = 8 above 1.5 times its memory at k = 1: {values[-1] > 1.5 * values[0]}")
+
+# %% [markdown]
+# This is the finding of the lesson. In one graph, the forward passes of the window come first and the backward passes later, so the activations of all $k$ micro-batches live at the same time. **Without the second mark, accumulation saves nothing: its memory is that of the large batch.**
+# With it, each micro-batch is run to its end and its activations are gone, as in the loop that you know.
+#
+# ## What compiling costs
+#
+# The seconds that each graph took, in the order in which they were run. They differ from run to run.
+
+# %%
+def seconds_by_micro_batch(run, graphs_in_window):
+    """At which micro-batch a graph was run, and how long it took."""
+    seconds = [entry[3] for entry in run["log"][1:]]
+    return [4 * (number // graphs_in_window) + min(number % graphs_in_window + 1, 4) if graphs_in_window > 1 else 4 * (number + 1) for number in range(len(seconds))], seconds
+
+
+plot_compare(
+    {"one mark": seconds_by_micro_batch(one_mark, 1), "two marks": seconds_by_micro_batch(two_marks, 5)},
+    x="micro-batch after which the graph was run", y="seconds", title="A graph's first runs are slow",
+)
+
+# %% [markdown]
+# A graph's first run includes its compilation, and TorchScript still optimises during the next one or two. From then on it only runs. The large graph pays more for that, and pays it again for every other $k$, batch size or text length.
+#
+# ## The same weights
+#
+# Is it the same training? First the fingerprint of this unit: sum, norm and distance moved, for the training that the lessons on [Accelerate](2_accelerator.ipynb) and the [Trainer](3_trainer.ipynb) end with.
+
+# %%
+start = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]).double()
+for name, run in {"first try, with fallbacks": first_try, **loops}.items():
+    weights = run["weights"].double()
+    print(f"{name:36} sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
+
+# %% [markdown]
+# Then the training of the unit's [first notebook](1_pytorch.ipynb), with its data and its loop, each operation computed at once: 128 reviews as 4 x 16, two updates with a learning rate of 0.1.
+
+# %%
+def train_bert(micro_batches, accumulation_steps, lr):
+    model = small_bert(seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for number, batch in enumerate(micro_batches, start=1):
+        loss = model(**batch).loss
+        (loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+data = batches(reviews[:128], 4, seed=0)
+eager = train_bert(data, 16, lr=0.1)
+lazy = in_fresh_process(train_lazily, [with_ready_mask(batch) for batch in data], 16, True, False, 0.1)["weights"]
+print(f"moved by training, at most: {(eager - start).abs().max():.3f}")
+print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
+
+# %% [markdown]
+# Fallbacks, marks and breaks change when something is computed and what it costs. They do not change the result.
+#
+# ### Exercise: place the two marks
+#
+# *Difficulty* * · *7 minutes* · *Why*: too few marks and memory grows with $k$; in the wrong place, and the update hides in the next micro-batch's graph.
+#
+# Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop (whole windows only), so that exactly two kinds of graph are run: forward and backward of one micro-batch, and the update.
+#
+# - Model, data and gradients are on the lazy device already. `loss_function(outputs, targets)` returns the mean, without fallbacks.
+# - `mark_step()` marks. When the loop is done, nothing is left unrun.
+
+# %% exercise="train_with_marks" points=3
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    """Train with accumulation, as one graph for each micro-batch and one for each update."""
+    # BEGIN SOLUTION
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    # END SOLUTION
+
+# %% check="train_with_marks"
+check(train_with_marks)
+
+# %% [markdown]
+# ### Exercise: remove the accidental break
+#
+# *Difficulty* ** · *8 minutes* · *Why*: nobody puts a break into a loop on purpose; it comes with a line that prints.
+#
+# Somebody wants the mean loss of each window, and wrote this:
+#
+# ```python
+# window_loss, losses = 0.0, []
+# for number, (inputs, targets) in enumerate(micro_batches, start=1):
+#     loss = loss_function(model(inputs), targets) / accumulation_steps
+#     loss.backward()
+#     window_loss += loss.item()
+#     mark_step()
+#     if number % accumulation_steps == 0:
+#         ...
+#         losses.append(window_loss)
+# ```
+#
+# Write `train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the loop with its two marks, returning a list with the mean loss of each window (numbers or tensors).
+# During the loop, no graph is run but those that the marks run.
+
+# %% exercise="train_without_breaks" points=3
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    """Train with two marks; return the mean loss of each window."""
+    # BEGIN SOLUTION
+    losses = []
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        losses.append(loss.detach())  # a lazy tensor may wait
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    windows = zip(*[iter(losses)] * accumulation_steps)
+    return [sum(loss.item() for loss in window) / accumulation_steps for window in windows]
+    # END SOLUTION
+
+# %% check="train_without_breaks"
+check(train_without_breaks)
+
+# %% [markdown]
+# ## The published loop
+#
+# This is the loop of Ratex's document (`docs/grad_accumulation.md`), as a function. One thing is ours: its *first* example, without accumulation, has a fault in the line with `enumerate`; here it stands in the loop with accumulation, so that all three are in one place.
+
+# %%
+def published_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    optimizer.zero_grad(set_to_none=False)
+    for train_x, train_label in enumerate(train_loader):
+        output = model(train_x)  # fwd
+        loss = loss_function(output) / accumulation_steps  # loss
+        loss.backward()  # bwd
+        mark_step()  # mark the fwd/bwd graph
+        if train_x % accumulation_steps == 0:  # update
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()  # mark optimizer graph
+
+# %% [markdown]
+# ### Exercise: find the bugs
+#
+# *Difficulty* ** · *6 minutes* · *Why*: two of the faults stop the loop with an error. The third one does not, and its number of graphs and updates is what you expect.
+#
+# Write `repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps)`. `train_loader` gives pairs (inputs, labels), a multiple of `accumulation_steps` of them; it can be gone through once.
+
+# %% exercise="repaired_lazy_loop" points=2
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    """The published loop without its faults."""
+    # BEGIN SOLUTION
+    for idx, (train_x, train_label) in enumerate(train_loader):
+        output = model(train_x)
+        loss = loss_function(output, train_label) / accumulation_steps
+        loss.backward()
+        mark_step()
+        if (idx + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    # END SOLUTION
+
+# %% check="repaired_lazy_loop"
+check(repaired_lazy_loop)
+
+# %% [markdown]
+# ## What became of it
+#
+# PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), ended with release 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
+# Accelerate 1.15 and transformers 5.23 still carry the mark: on XLA devices Accelerate calls `xm.mark_step()` when `sync_gradients` becomes true, at the micro-batch that ends a window.
+#
+# The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there.
+#
+# ## What to keep
+#
+# - A lazy tensor is a recorded graph; a mark compiles what waits as one graph and runs it. The same graph is compiled once; another shape is another graph.
+# - Two marks, after backward and after the update: graph size and memory no longer depend on $k$. The number of compilations does not fall.
+# - With one mark a window is one graph, and all its activations live at once: accumulation without its saving.
+# - `.item()`, `float`, `print` and `if` on a tensor cut the graph. So do operators without a lazy kernel; their counters begin with `aten::`.
+# - Counting executions proves as little as counting steps: look at which graphs were run, and compare weights.
+#
+# Next: what is left in memory are the activations of one micro-batch. [Gradient checkpointing](../2_checkpointing/1_pytorch.ipynb) takes those.

@@ -1,0 +1,95 @@
+"""Lazy tensors: where they are missing, what a learner is told and shown; and the pictures of graphs."""
+
+import sys
+
+import nbformat
+import pytest
+
+from trainlean import exercises, feedback, lazy
+from trainlean.checking import check_notebooks
+from trainlean.exercises import CANNOT, find_exercise, judge
+from trainlean.graph_figures import graph_layers, plot_graph, plot_graphs_run
+from trainlean.workspace import COURSE, read_records
+
+LESSON = "1_accumulation/4_lazy_tensors"
+DOT = """digraph G {
+  node0 [label="lazy_tensors::device_data\\nFloat[3,1]\\ndevice=CPU0"]
+  node1 [label="lazy_tensors::device_data\\nFloat[2,3]\\ndevice=CPU0"]
+  node2 [label="aten::mm\\nFloat[2,1]"]
+  node3 [label="lazy_tensors::device_data\\nFloat[]"]
+  node4 [label="aten::add\\nFloat[2,1]\\nROOT=0"]
+  node2 -> node4 [label="i=0"]
+  node3 -> node4 [label="i=1"]
+  node1 -> node2 [label="i=0"]
+  node0 -> node2 [label="i=1"]
+}"""
+
+
+@pytest.fixture
+def without_lazy(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch._lazy", None)  # importing it fails
+    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+
+
+def test_nothing_is_missing_with_the_pinned_torch():
+    assert lazy.why_not_lazy() == ""
+
+
+def test_check_says_that_it_cannot(without_lazy, monkeypatch):
+    shown = []
+    monkeypatch.setattr(feedback, "display", shown.append)
+    exercise = find_exercise("train_with_marks")
+    verdict = judge(exercise, exercise.also_right[0], seed=1)
+    assert (verdict.outcome, verdict.points) == (CANNOT, 0)
+    assert "has no lazy tensors" in verdict.message and "torch._lazy" in verdict.message
+    feedback.check(train_with_marks=exercise.also_right[0])
+    assert repr(shown[0]).startswith("train_with_marks: cannot be checked here, 0 of 3 points")
+    assert "Cannot be checked here" in shown[0]._repr_html_()
+    assert read_records("progress") == []
+
+
+def test_the_command_says_so_too_and_is_not_content(without_lazy, capsys):
+    status = check_notebooks([COURSE / "lessons" / f"{LESSON}.ipynb"], seed=1)
+    assert status == 1
+    text = capsys.readouterr().out
+    assert text.count("cannot be checked here") == 5
+
+
+def test_other_exercises_are_checked_as_ever(without_lazy):
+    exercise = find_exercise("train_accumulated")
+    assert judge(exercise, exercise.also_right[0], seed=1).outcome == exercises.RIGHT
+
+
+def test_recorded_outputs_are_shown(without_lazy, monkeypatch, capsys):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    lazy.lazy_or_recorded(LESSON)
+    assert "has no lazy tensors" in capsys.readouterr().out
+    cells = nbformat.read(COURSE / "solutions" / f"{LESSON}.ipynb", as_version=4).cells
+    cell = next(cell for cell in cells if cell.cell_type == "code" and "print(recorded_graph(loss))" in cell.source)
+    assert shell.run_cell(cell.source).success
+    assert capsys.readouterr().out == cell.outputs[0].text
+    assert shell.run_cell("print(6 * 7)").success
+    assert capsys.readouterr().out == "42\n"
+    assert not any(line.startswith("__import__") for line in shell.transform_cell("check(train_with_marks)").splitlines())
+
+
+def test_nothing_changes_where_lazy_tensors_run(capsys):
+    lazy.lazy_or_recorded("no/such_lesson")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_graph_is_read_downwards():
+    places, labels, edges = graph_layers(DOT)
+    assert len(labels) == 5 and len(edges) == 4
+    assert all(places[tail][0] < places[head][0] for tail, head in edges)
+    assert places[3][0] == places[2][0] == 1  # an input stands right above what uses it
+
+
+def test_pictures_say_what_they_show():
+    assert repr(plot_graph(DOT)) == "graph: 5 nodes, 4 edges, 3 layers"
+    picture = plot_graphs_run({"one": [(10, True), (10, False)], "two": [(3, True)]})
+    assert repr(picture) == "one: 2 graphs; two: 1 graphs"
+    assert picture.png().startswith(b"\x89PNG")
