@@ -577,6 +577,7 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
             waits_in, since = waiting_for, time.time() if waiting_for is not None else None
         frame = sys._current_frames().get(main_thread)
         note = {"place": _place(traceback.extract_stack(frame)), "collective": name, "count": count, "since": since}
+        del frame  # it would keep the training's tensors alive until the next note
         if note != written:
             with contextlib.suppress(OSError):
                 (folder / f"{rank}.new").write_text(json.dumps(note))
