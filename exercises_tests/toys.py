@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 import torch
@@ -173,3 +174,19 @@ def fresh_accelerate():
         os.environ.pop("ACCELERATE_USE_CPU")
         if on_cpu is not None:
             os.environ["ACCELERATE_USE_CPU"] = on_cpu
+
+
+@contextlib.contextmanager
+def accelerate_on_ranks(ranks: int = 2):
+    """Accelerate (and so the Trainer) for `exercises_tests.rank_threads.as_ranks`: each thread is a rank with a state of its own, on the CPU."""
+    from accelerate.state import AcceleratorState, GradientState, PartialState, ThreadLocalSharedDict
+
+    launched = {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, launched))  # as a launcher sets them; the rank itself is asked of torch
+        stack.enter_context(fresh_accelerate())
+        # Accelerate empties the environment of the whole process while it compares defaults; the other threads would see that.
+        stack.enter_context(mock.patch("accelerate.utils.environment.clear_environment", contextlib.nullcontext))
+        for state in (AcceleratorState, GradientState, PartialState):
+            stack.enter_context(mock.patch.object(state, "_shared_state", ThreadLocalSharedDict()))
+        yield
