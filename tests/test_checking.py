@@ -68,6 +68,12 @@ def test_the_last_definition_counts_and_px_cells_too():
     assert run_statements(needed_for("answer", found))["answer"]() == 2
 
 
+def test_what_runs_before_a_redefinition_sees_the_definition_before_it():
+    found, _ = statements(notebook_of("def made(n):\n    return lambda: n", "answer = made(1)", "def made(n, m):\n    return n * m", "def later():\n    return made(2, 3)"))
+    assert run_statements(needed_for("answer", found))["answer"]() == 1
+    assert run_statements(needed_for("later", found))["later"]() == 6
+
+
 def test_a_decorated_and_a_recursive_function():
     found, _ = statements(notebook_of("from functools import cache", "@cache\ndef answer(n):\n    return 1 if n < 2 else n * answer(n - 1)"))
     assert run_statements(needed_for("answer", found))["answer"](5) == 120

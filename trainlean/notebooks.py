@@ -104,13 +104,19 @@ def read_notebook(path: str | Path) -> NotebookNode:
     if path.is_dir():
         raise CourseError(f"{where} is a folder; name the notebook (.ipynb) in it.")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return notebook_of(path.read_bytes(), where)
     except FileNotFoundError:
         raise CourseError(f"There is no notebook {where}; check the path.") from None
-    except UnicodeDecodeError as error:
-        raise CourseError(f"{where} is not UTF-8 text (byte {error.start}); save it again from JupyterLab.") from None
     except OSError as error:
         raise CourseError(f"{where} cannot be read: {error.strerror}.") from None
+
+
+def notebook_of(data: bytes, where: str) -> NotebookNode:
+    """The notebook in the bytes of a file, as `read_notebook` gives it; `where` names the file in sentences."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CourseError(f"{where} is not UTF-8 text (byte {error.start}); save it again from JupyterLab.") from None
     if not text.strip():
         raise CourseError(f"{where} is empty; run `trainlean reset {where}` to get the lesson back.")
     try:

@@ -1,0 +1,126 @@
+"""Submissions per minute: this grader with its isolation on, `nbgrader autograde` and `otter run`, on the same submissions.
+
+    python benchmarks/grading_speed.py [cut|whole] [submissions for nbgrader and otter] [submissions for this grader] [workers]
+
+`cut`: notebooks of 1_accumulation/1_pytorch cut down to their exercises, so that all grade the same work; `whole`: the
+lessons as they are, of which nbgrader and otter run every cell and this grader only what the exercises need. Half of the
+submissions are solutions, half are lessons as handed out. The time of each tool is that of its whole run, starts included;
+this grader's is also printed without the start of its workers, which a class pays once. nbgrader and otter are left out
+where they are not installed. otter runs `check(...)` cells as the notebook has them, without tests of its own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import nbformat
+from classes import cut_to_exercises
+
+from trainlean.exercises import all_exercises
+from trainlean.grading import Plan, WorkerProcess, grade_all
+from trainlean.notebooks import read_notebook
+from trainlean.sandbox import find_isolation
+from trainlean.submissions import find_submissions
+from trainlean.workspace import COURSE
+
+UNIT, NAME = "1_accumulation", "1_pytorch"
+BIN = Path(sys.executable).parent
+
+
+def notebooks(kind: str, count: int) -> dict[str, str]:
+    """{learner: notebook}: solutions and lessons in turns, without outputs."""
+    made = {}
+    for number in range(count):
+        notebook = read_notebook(COURSE / ("solutions", "lessons")[number % 2] / UNIT / f"{NAME}.ipynb")
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        made[f"learner{number:03}"] = nbformat.writes(cut_to_exercises(notebook) if kind == "cut" else notebook)
+    return made
+
+
+def write(folder: Path, made: dict[str, str], inside: str = "") -> Path:
+    for learner, text in made.items():
+        path = folder / learner / inside / f"{NAME}.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def this_grader(made: dict[str, str], folder: Path, workers: int) -> tuple[float, float, int]:
+    """Seconds of the whole run, seconds after the first worker was up, and bytes of memory of a worker."""
+    plan = Plan({name: e for name, e in all_exercises().items() if e.notebook == f"{UNIT}/{NAME}"}, 7, find_isolation())
+    worker = WorkerProcess(plan)
+    start = time.monotonic()
+    worker._start()
+    up, memory = time.monotonic() - start, worker.memory
+    worker.stop()
+    start = time.monotonic()
+    points = [sum(verdict.points for verdict in graded.verdicts) for graded in grade_all(find_submissions(write(folder, made)), plan, workers=workers)]
+    seconds = time.monotonic() - start
+    assert sorted(set(points)) == ([0, sum(e.points for e in plan.exercises.values())] if len(made) > 1 else points), points
+    return seconds, max(seconds - up, 1e-9), memory
+
+
+def nbgrader(made: dict[str, str], folder: Path) -> float | None:
+    """Seconds of `nbgrader autograde` over all submissions."""
+    if not (BIN / "nbgrader").exists():
+        return None
+    source = folder / "source" / UNIT
+    source.mkdir(parents=True)
+    (source / f"{NAME}.ipynb").write_text(next(iter(made.values())), encoding="utf-8")
+    write(folder / "submitted", made, UNIT)
+    (folder / "nbgrader_config.py").write_text("c = get_config()\nc.CourseDirectory.course_id = 'x'\nc.ClearSolutions.enforce_metadata = False\n")
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TRAINLEAN_WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
+    quiet = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([BIN / "nbgrader", "generate_assignment", UNIT, "--create"], check=True, **quiet)
+    start = time.monotonic()
+    subprocess.run([BIN / "nbgrader", "autograde", UNIT, "--create", "--ExecutePreprocessor.timeout=300"], check=False, **quiet)
+    seconds = time.monotonic() - start
+    graded = len(list((folder / "autograded").rglob("*.ipynb")))
+    assert graded == len(made), f"nbgrader graded {graded} of {len(made)}"
+    return seconds
+
+
+def otter(made: dict[str, str], folder: Path) -> float | None:
+    """Seconds of `otter run`, once for each submission, with an autograder without tests."""
+    if not (BIN / "otter").exists():
+        return None
+    write(folder, made)
+    (folder / "tests").mkdir()
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TRAINLEAN_WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
+    quiet = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([BIN / "otter", "generate", "-t", "tests", "-o", "autograder.zip", "--no-environment", "--no-requirements"], check=True, **quiet)
+    start = time.monotonic()
+    for learner in made:
+        subprocess.run([BIN / "otter", "run", "-a", "autograder.zip", "-o", f"{learner}_out", f"{learner}/{NAME}.ipynb"], check=True, **quiet)
+    return time.monotonic() - start
+
+
+def main(kind: str = "cut", few: str = "4", many: str = "60", workers: str = "2") -> None:
+    few, many, workers = int(few), int(many), int(workers)
+    if shutil.which("nproc"):
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; notebooks {kind}; {few} for nbgrader and otter, {many} for this grader with {workers} workers")
+    rates = {}
+    with TemporaryDirectory() as folder:
+        seconds, graded, memory = this_grader(notebooks(kind, many), Path(folder, "ours"), workers)
+        rates["this grader, isolated"] = 60 * many / graded
+        rates["  with the start of its workers"] = 60 * many / seconds
+        for name, run in (("nbgrader autograde", nbgrader), ("otter run", otter)):
+            (place := Path(folder, name)).mkdir()
+            if (seconds := run(notebooks(kind, few), place)) is not None:
+                rates[name] = 60 * few / seconds
+            else:
+                print(f"{name}: not installed")
+    slowest = rates.get("nbgrader autograde", min(rates.values()))
+    for name, rate in rates.items():
+        print(f"{name:32} {rate:8.1f} submissions/minute   {rate / slowest:6.1f} times nbgrader")
+    print(f"memory of a worker before its forks: {memory / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,491 @@
+"""The run of a class: outputs, resuming, the same grades for the same seed, private exercises, engines that end."""
+
+import copy
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from trainlean import classroom, cli, grading
+from trainlean.classroom import grade_class
+from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
+from trainlean.grading import Plan, WorkerProcess, grade_all, last_run, log_path, on_engines, read_log
+from trainlean.notebooks import read_notebook
+from trainlean.probes import exercises_with
+from trainlean.sandbox import find_isolation
+from trainlean.submissions import find_submissions
+from trainlean.workspace import COURSE, CourseError
+
+LESSON = "1_accumulation/1_pytorch"
+ONE, TWO = "train_accumulated", "train_accumulated_to_the_end"
+WAIT_SECONDS = 120  # for a process of a test
+
+
+def isolation():
+    """Whatever there is; the submissions of this file are the tests' own."""
+    return find_isolation(trust=True)
+
+
+def source_of(name: str) -> str:
+    notebook = read_notebook(COURSE / "solutions" / f"{LESSON}.ipynb")
+    return next(cell.source for cell in notebook.cells if cell.cell_type == "code" and f"def {name}(" in cell.source)
+
+
+SOLVED = {name: source_of(name) for name in (ONE, TWO)}
+SIGNATURE = f"def {ONE}(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
+NOT_DIVIDED = SIGNATURE + """
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        loss_function(model(inputs), targets).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+STUB = SIGNATURE + "    # YOUR CODE HERE\n    raise NotImplementedError()\n"
+
+
+def notebook_of(*sources):
+    return new_notebook(cells=[new_code_cell(source) for source in sources])
+
+
+def hand_in(folder: Path, learner: str, notebook) -> None:
+    path = folder / learner / "1_pytorch.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(notebook, bytes):
+        path.write_bytes(notebook)
+    else:
+        nbformat.write(notebook, path)
+
+
+@pytest.fixture(scope="module")
+def two_exercises():
+    """The course with two of its exercises, so that a test takes seconds."""
+    everything = exercises_with()
+    return {name: everything[name] for name in (ONE, TWO)}
+
+
+@pytest.fixture(autouse=True)
+def small_course(monkeypatch, two_exercises):
+    monkeypatch.setattr(classroom, "exercises_with", lambda overlay=None: two_exercises if overlay is None else {n: e for n, e in exercises_with(overlay).items() if n in (ONE, TWO)})
+
+
+@pytest.fixture(scope="module")
+def worker(two_exercises):
+    """One worker for the tests that only ask; its start is most of what they cost."""
+    process = WorkerProcess(Plan(two_exercises, 7, isolation()))
+    yield process
+    process.stop()
+
+
+def outcomes(worker, notebook) -> dict[str, tuple[str, str]]:
+    data = notebook if isinstance(notebook, bytes) else nbformat.writes(notebook).encode()
+    answers = worker.grade(data, "submission.ipynb")
+    verdicts, _ = grading.judge_answers(answers, worker.plan, {})
+    return {"problem": answers.problem} if answers.problem else {verdict.exercise: (verdict.outcome, verdict.mistake) for verdict in verdicts}
+
+
+# ---------------------------------------------------------------- notebooks as they come
+
+
+def solved():
+    return notebook_of(*SOLVED.values())
+
+
+def test_right_wrong_and_stub(worker):
+    assert outcomes(worker, solved()) == {ONE: (RIGHT, ""), TWO: (RIGHT, "")}
+    assert outcomes(worker, notebook_of(NOT_DIVIDED)) == {ONE: (WRONG, "loss not divided"), TWO: (NOT_ATTEMPTED, "")}
+    assert outcomes(worker, notebook_of(STUB, SOLVED[TWO])) == {ONE: (NOT_ATTEMPTED, ""), TWO: (RIGHT, "")}
+
+
+def test_cells_moved_duplicated_split_and_deleted(worker):
+    moved = notebook_of(SOLVED[TWO], "x = 1 / 0", SOLVED[ONE])
+    duplicated = notebook_of(STUB, SOLVED[ONE], SOLVED[TWO])
+    split = notebook_of("import torch\nSCALE = 1.0", "def divided(loss, k):\n    return SCALE * loss / k", NOT_DIVIDED.replace("loss_function(model(inputs), targets)", "divided(loss_function(model(inputs), targets), accumulation_steps)"))
+    assert outcomes(worker, moved)[ONE] == outcomes(worker, duplicated)[ONE] == outcomes(worker, split)[ONE] == (RIGHT, "")
+    assert outcomes(worker, split)[TWO] == (NOT_ATTEMPTED, "")
+
+
+def old_format(version: int) -> bytes:
+    if version == 4:
+        notebook = solved() | {"nbformat_minor": 0}
+        for cell in notebook["cells"]:
+            cell.pop("id", None)
+        return json.dumps(notebook).encode()
+    cells = [{"cell_type": "code", "language": "python", "input": source, "outputs": [], "collapsed": False, "metadata": {}, "prompt_number": 1} for source in SOLVED.values()]
+    return json.dumps({"metadata": {"name": "x"}, "nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": cells, "metadata": {}}]}).encode()
+
+
+def with_large_outputs() -> bytes:
+    notebook = solved()
+    for cell in notebook.cells:
+        cell.outputs = [new_output("stream", text="x" * 2_000_000)]
+    return nbformat.writes(notebook).encode()
+
+
+def test_older_formats_and_megabytes_of_output(worker):
+    right = {ONE: (RIGHT, ""), TWO: (RIGHT, "")}
+    for data in (old_format(3), old_format(4), with_large_outputs(), b"\xef\xbb\xbf" + nbformat.writes(solved()).encode()):
+        assert outcomes(worker, data) == right
+
+
+DAMAGED = {
+    "empty": (b"", "is empty"),
+    "truncated": (nbformat.writes(solved()).encode()[:-200], "not JSON"),
+    "merge conflict": (b'<<<<<<< HEAD\n{"cells": []}\n=======\n>>>>>>> theirs\n', "merge conflict marks"),
+    "not UTF-8": (nbformat.writes(solved()).encode("utf-16"), "not UTF-8"),
+    "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(100), "not UTF-8"),
+    "a web page": (b"<html><body>1_pytorch</body></html>", "not JSON"),
+    "another JSON": (b'{"cells": 3}', "not a Jupyter notebook"),
+    "deep JSON": (b"[" * 100_000, "not JSON"),
+    "a newer format": (b'{"cells": [], "metadata": {}, "nbformat": 9, "nbformat_minor": 0}', "notebook format 9"),
+    "of another course": (nbformat.writes(notebook_of("print('hello')")).encode(), "no exercise of this course"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_cannot_be_read_is_a_reason(worker, name):
+    data, says = DAMAGED[name]
+    assert says in outcomes(worker, data)["problem"]
+    assert worker.process.poll() is None  # and the worker goes on
+
+
+def test_conflict_marks_and_nonsense_inside_cells(worker):
+    found = outcomes(worker, notebook_of("<<<<<<< HEAD\nx = 1\n=======\nx = 2\n>>>>>>> theirs", SOLVED[ONE], "%%bash\nls", "!rm x", "(" * 300))
+    assert found[ONE] == (RIGHT, "") and found[TWO][0] == CRASHED
+
+
+def test_a_worker_that_is_killed_costs_one_exercise_of_one_submission(two_exercises):
+    """As where the kernel cannot keep a submission from signalling its worker."""
+    worker = WorkerProcess(Plan(two_exercises, 7, isolation()))
+    try:
+        assert outcomes(worker, solved())[ONE][0] == RIGHT
+        real = worker._receive
+
+        def receive(until):
+            head, blob = real(until)
+            if head.get("asking") == ONE and worker.starts == 1:
+                os.killpg(worker.process.pid, signal.SIGKILL)
+            return head, blob
+
+        worker._receive = receive
+        assert outcomes(worker, solved()) == {ONE: (CRASHED, ""), TWO: (RIGHT, "")}
+        assert worker.starts == 2
+    finally:
+        worker.stop()
+
+
+# ---------------------------------------------------------------- a class
+
+
+def make_class(folder: Path, size: int = 1) -> Path:
+    for number in range(size):
+        hand_in(folder, f"right {number}", solved())
+        hand_in(folder, f"wrong {number}", notebook_of(NOT_DIVIDED, SOLVED[TWO]))
+        hand_in(folder, f"stub {number}", notebook_of(STUB))
+    hand_in(folder, "broken", b"{")
+    return folder
+
+
+EXPECTED = {"right 0": ("3", "3"), "wrong 0": ("0", "3"), "stub 0": ("0", "0"), "broken": ("0", "0")}
+
+
+def grades(path: Path) -> dict[str, tuple[str, str]]:
+    return {line["learner"]: (line[ONE], line[TWO]) for line in csv.DictReader(path.open(encoding="utf-8"))}
+
+
+def without_times(path: Path) -> list[dict]:
+    lines = [line for line in read_log(log_path(path)) if line["event"] == "notebook"]
+    return sorted(({key: value for key, value in line.items() if key != "seconds"} for line in lines), key=lambda line: line["where"])
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory, two_exercises):
+    """A class graded once, with everything that can be written."""
+    folder = tmp_path_factory.mktemp("run")
+    make_class(folder / "class")
+    output = folder / "out" / "grades.csv"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classroom, "exercises_with", lambda overlay=None: two_exercises)
+        status = grade_class(folder / "class", output, seed=11, workers=1, gradescope=folder / "out" / "gradescope")
+    return folder, output, status
+
+
+def test_everything_is_written_and_the_status_tells_of_the_broken_one(first_run):
+    folder, output, status = first_run
+    assert status == 1 and grades(output) == EXPECTED
+    assert sorted(path.name for path in output.parent.iterdir()) == ["grades.csv", "grades.jsonl", "grades_feedback", "grades_mistakes.csv", "grades_mistakes.png", "gradescope"]
+    page = (output.parent / "grades_feedback" / "wrong 0.html").read_text()
+    assert "Loss not divided" in page and "Seed 11." in page and "Isolation:" in page
+    assert "exercises_tests" not in page and "def probe" not in page
+    broken = (output.parent / "grades_feedback" / "broken.html").read_text()
+    assert "this is not JSON" in broken
+    lines = read_log(log_path(output))
+    assert [line["event"] for line in lines] == ["run", *["notebook"] * 4, "end"]
+    assert lines[0]["seed"] == 11 and "Isolation" in lines[0]["isolation"]
+    assert any("seen" in line and line["seen"] for line in lines)
+
+
+def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, two_exercises):
+    """A second run of the same seed gives the same lines, and the instructor's columns stay."""
+    folder, output, _ = first_run
+    before = without_times(output)
+    text = output.read_text().splitlines()
+    place = next(number for number, line in enumerate(text) if line.startswith("stub 0"))
+    text[place] = text[place].removesuffix(",") + "2,talked about it"
+    output.write_text("\n".join(text) + "\n")
+    assert grade_class(folder / "class", output, seed=11, workers=1) == 1
+    again = without_times(output)
+    assert len(again) == 2 * len(before) and again[::2] == again[1::2] == before
+    row = next(line for line in csv.DictReader(output.open(encoding="utf-8")) if line["learner"] == "stub 0")
+    assert (row["total"], row["adjustment"], row["comment"]) == ("2", "2", "talked about it")
+    assert grades(output) == EXPECTED
+
+
+RUN = """
+import sys
+from pathlib import Path
+from trainlean import classroom
+from trainlean.probes import exercises_with
+two = {name: exercise for name, exercise in exercises_with().items() if name in sys.argv[3:]}
+classroom.exercises_with = lambda overlay=None: two
+print("begin", flush=True)
+sys.exit(classroom.grade_class(Path(sys.argv[1]), Path(sys.argv[2]), seed=11, workers=1, trust=True))
+"""
+
+
+def test_killed_half_way_it_resumes_to_the_same_gradebook(tmp_path, first_run, capsys):
+    """The run is killed as soon as something is in its log; the same command then grades the rest, and only that."""
+    folder, whole, _ = first_run
+    shutil.copytree(folder / "class", tmp_path / "class")
+    for number in range(12):
+        hand_in(tmp_path / "class", f"more {number:02}", solved())
+    output = tmp_path / "grades.csv"
+    process = subprocess.Popen([sys.executable, "-c", RUN, tmp_path / "class", output, ONE, TWO], stdout=subprocess.PIPE, cwd=tmp_path)
+    try:
+        until = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < until and sum(line["event"] == "notebook" for line in read_log(log_path(output))) < 3:
+            time.sleep(0.01)
+        process.kill()
+        process.wait(WAIT_SECONDS)
+    finally:
+        process.kill()
+        process.stdout.close()
+    start, done, ended = last_run(read_log(log_path(output)))
+    assert 3 <= len(done) < 16 and not ended and not output.exists()
+    with log_path(output).open("a") as log:
+        log.write('{"event": "notebook", "cut o')  # as a kill in the middle of a write leaves it
+    assert grade_class(tmp_path / "class", output, workers=1) == 1
+    assert f"{len(done)} notebooks are graded already" in capsys.readouterr().out
+    lines = [line["where"] for line in read_log(log_path(output)) if line["event"] == "notebook"]
+    assert len(lines) == len(set(lines)) == 16  # none twice, none lost
+    assert {learner: points for learner, points in grades(output).items() if "more" not in learner} == grades(whole) == EXPECTED
+    assert all(points == ("3", "3") for learner, points in grades(output).items() if "more" in learner)
+    assert last_run(read_log(log_path(output)))[0]["seed"] == 11
+
+
+def test_interrupted_from_the_keyboard(tmp_path, monkeypatch, capsys):
+    make_class(tmp_path / "class")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(classroom, "grade_all", interrupted)
+    assert grade_class(tmp_path / "class", tmp_path / "grades.csv", trust=True) == 130
+    assert "Nothing is lost" in capsys.readouterr().out
+
+
+def test_a_changed_submission_is_graded_again_when_resumed(tmp_path):
+    hand_in(tmp_path, "ada", solved())
+    [submission] = find_submissions(tmp_path)
+    done = grading.Graded("ada", "ada/1_pytorch.ipynb", "another digest", "", ())
+    assert classroom._still_there([done], [submission]) == []
+
+
+def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    make_class(tmp_path / "class")
+    hand_in(tmp_path / "class", "evil", notebook_of(f"open({str(tmp_path / 'written')!r}, 'w')", SOLVED[ONE]))
+    assert grade_class(tmp_path / "class", tmp_path / "grades.csv", dry_run=True) == 1
+    out = capsys.readouterr().out
+    assert "this is not JSON" in out and LESSON in out and "5 learners" in out and "nothing was run" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["class"]
+
+
+# ---------------------------------------------------------------- a private folder
+
+OVERLAY = '''
+from exercises_tests.toys import draw
+from trainlean.exercises import Mistake
+
+
+def forgets_the_rest(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    """Private: it steps once, at the very end."""
+    for inputs, targets in micro_batches:
+        (loss_function(model(inputs), targets) / 17).backward()
+    optimizer.step()
+
+
+MISTAKES = {"train_accumulated": (Mistake("the private one", forgets_the_rest, why="It was seen last year.", hint="Seventeen?"),)}
+'''
+PRIVATE = '''
+from exercises_tests.toys import flat
+from trainlean.exercises import Exercise
+
+SECRET = 42
+
+
+def probe(answer, seed):
+    return {"the sum": answer(seed, 1)}
+
+
+train_accumulated = Exercise(
+    name="train_accumulated", points=4, probe=probe, oracle=lambda seed: {"the sum": seed + 1 + 0 * SECRET}, mistakes=(), hints=("What?", "That."), also_right=()
+)
+EXERCISES = (train_accumulated,)
+'''
+
+
+def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_exercises):
+    (tmp_path / "mistakes").mkdir()
+    (tmp_path / "mistakes" / "unit_1.py").write_text(OVERLAY)
+    mine = exercises_with(tmp_path / "mistakes")
+    assert [mistake.name for mistake in mine[ONE].mistakes] == [*(mistake.name for mistake in two_exercises[ONE].mistakes), "the private one"]
+    seventeen = SIGNATURE + "    for inputs, targets in micro_batches:\n        (loss_function(model(inputs), targets) / 17).backward()\n    optimizer.step()\n"
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "exercises" / "private.py").write_text(PRIVATE)
+    replaced = exercises_with(tmp_path / "exercises")[ONE]
+    assert (replaced.points, replaced.notebook) == (4, LESSON)
+    plan = Plan({"train_accumulated": replaced, TWO: two_exercises[TWO]}, 7, isolation())
+    assert "SECRET" not in json.dumps(plan.settings()["probes"])
+    private = WorkerProcess(plan)
+    try:
+        assert outcomes(private, notebook_of("def train_accumulated(a, b):\n    return a + b"))[ONE] == (RIGHT, "")
+        assert outcomes(private, solved()) == {ONE: (CRASHED, ""), TWO: (RIGHT, "")}
+        private.plan = Plan({ONE: mine[ONE]}, 7, plan.isolation)
+        private.settings = private.settings | private.plan.settings()
+        private.stop()
+        assert outcomes(private, notebook_of(seventeen)) == {ONE: (WRONG, "the private one")}
+    finally:
+        private.stop()
+
+
+@pytest.mark.parametrize("text, says", [("", "neither EXERCISES nor MISTAKES"), ("1 / 0", "cannot be loaded"), ("MISTAKES = {'nope': ()}", "MISTAKES")])
+def test_an_overlay_that_does_not_work(tmp_path, text, says):
+    (tmp_path / "x.py").write_text(text)
+    with pytest.raises(CourseError, match=says):
+        exercises_with(tmp_path)
+    with pytest.raises(CourseError, match="holds no exercise file"):
+        exercises_with(tmp_path / "nowhere")
+
+
+# ---------------------------------------------------------------- many machines
+
+
+def test_engines_give_the_same_grades_and_one_may_end(tmp_path, two_exercises, first_run):
+    """Two local engines; one is killed while it is at work, and what it was at goes to the other."""
+    import ipyparallel
+    import psutil
+
+    folder, output, _ = first_run
+    make_class(tmp_path / "class", 2)
+    submissions = find_submissions(tmp_path / "class")
+    plan = Plan(two_exercises, 11, isolation())
+    cluster = ipyparallel.Cluster(
+        n=2,
+        profile_dir=str(tmp_path / "profile"),
+        load_profile=False,
+        log_level=100,
+        delay=0,
+        controller_args=["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=10"],
+    )
+    cluster.start_cluster_sync()
+    try:
+        client = cluster.connect_client_sync()
+        client.wait_for_engines(2, timeout=60, interactive=False)
+        victim = client[client.ids[0]].apply_async(os.getpid).get(timeout=60)
+        graded = []
+        for one in grade_all(submissions, plan, asked=lambda tasks: on_engines(client, plan, tasks, True)):
+            graded.append(one)
+            if len(graded) == 1:
+                children = psutil.Process(victim).children(recursive=True)
+                os.kill(victim, signal.SIGKILL)
+                for child in children:
+                    child.kill()
+        assert len(client.ids) == 1
+        client.close()
+    finally:
+        cluster.stop_cluster_sync()
+    known = {line["learner"]: line["verdicts"] for line in read_log(log_path(output)) if line["event"] == "notebook"}
+    assert len(graded) == len(submissions) == 7
+    for one in graded:
+        learner = one.learner.replace(" 1", " 0")
+        assert [verdict.outcome for verdict in one.verdicts] == [verdict["outcome"] for verdict in known[learner]]
+
+
+def test_no_engine_left_is_a_sentence(two_exercises):
+    class Client:
+        ids = ()
+
+    with pytest.raises(CourseError, match="No engine"):
+        list(on_engines(Client(), Plan(two_exercises, 7, isolation()), iter([(0, b"", "x")]), True))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_hands_over(monkeypatch, tmp_path, capsys):
+    calls = []
+    monkeypatch.setattr(classroom, "grade_class", lambda *arguments, **options: calls.append((arguments, options)) or 1)
+    monkeypatch.setattr(sys, "argv", ["trainlean", "grade", "class", "--output", "g.csv", "--seed", "3", "--lesson", "1_accumulation", "--dry-run"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    [(arguments, options)] = calls
+    assert arguments == (Path("class"), Path("g.csv"))
+    assert (options["seed"], options["lessons"], options["dry_run"], options["trust"]) == (3, ("1_accumulation",), True, False)
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [({"output": Path("grades.xlsx")}, "must end in .csv"), ({"lessons": ("9_nothing",)}, "no lesson '9_nothing'"), ({"canvas": Path("nowhere.csv")}, "There is no nowhere.csv"), ({"late": Path("no.py")}, "There is no no.py")],
+)
+def test_wrong_options_are_told_before_anything_runs(tmp_path, options, says):
+    make_class(tmp_path / "class")
+    output = options.pop("output", tmp_path / "grades.csv")
+    with pytest.raises(CourseError, match=says):
+        grade_class(tmp_path / "class", output, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["class"]
+
+
+def test_what_is_due_can_be_named():
+    everything = exercises_with()
+    assert {exercise.notebook for exercise in classroom.due(everything, ("1_accumulation",)).values()} > {LESSON}
+    assert {exercise.notebook for exercise in classroom.due(everything, (LESSON,)).values()} == {LESSON}
+    assert copy.copy(classroom.due(everything, ())) == everything
+
+
+def test_markdown_and_tags_do_not_matter(worker):
+    notebook = new_notebook(cells=[new_markdown_cell("# text"), *solved().cells])
+    notebook.cells[1].metadata["nbgrader"] = {"grade_id": ONE, "solution": True, "grade": False}
+    assert outcomes(worker, notebook)[ONE] == (RIGHT, "")
+
+
+def test_an_oracle_that_fails_blames_nobody(two_exercises):
+    import dataclasses
+
+    def fails(seed):
+        raise TimeoutError("busy")
+
+    plan = Plan({ONE: dataclasses.replace(two_exercises[ONE], oracle=fails)}, 7, isolation())
+    answers = grading.Answers("", (ONE,), {ONE: ({"cells": [1]}, b"anything")})
+    with pytest.raises(CourseError, match="oracle of train_accumulated failed on this machine"):
+        grading.judge_answers(answers, plan, {})

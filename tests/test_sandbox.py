@@ -1,0 +1,202 @@
+"""What a hostile submission can do: nothing. Every kind of isolation that works here is attacked; the attacks are in hostile.py."""
+
+import os
+import shutil
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import nbformat
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import hostile
+
+from trainlean import sandbox
+from trainlean.exercises import CRASHED, RIGHT
+from trainlean.grading import Graded, Plan, grade_all
+from trainlean.notebooks import read_notebook
+from trainlean.probes import exercises_with
+from trainlean.sandbox import BUBBLEWRAP, MIB, NAMESPACES, Isolation, Limits, find_isolation, try_isolation
+from trainlean.submissions import find_submissions
+from trainlean.workspace import COURSE, CourseError
+
+SEED = 7
+ATTACKED, HONEST = "train_accumulated", "train_accumulated_to_the_end"
+LIMITS = Limits(memory=200 * MIB, address_space=4096 * MIB, file_size=16 * MIB, disk=32 * MIB, answer=8 * MIB, processes=24)
+COMM = f"tl-{os.getpid()}"  # what the daemon of an attack calls itself
+FORGED_NAME = f"forged-{os.getpid()}.txt"
+
+
+@dataclass
+class Run:
+    """One class, graded: the rows by learner, and what was seen of it outside."""
+
+    places: Path
+    rows: dict[str, Graded] = field(default_factory=dict)
+    heard: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def solution(answer: str | None = None):
+    """The solution of the attacked lesson, cut to its exercises, one of which may be given another answer."""
+    notebook = read_notebook(COURSE / "solutions" / "1_accumulation" / "1_pytorch.ipynb")
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and (f"def {ATTACKED}(" in cell.source or f"def {HONEST}(" in cell.source)]
+    for cell in cells:
+        cell.outputs = []
+        if answer is not None and f"def {ATTACKED}(" in cell.source:
+            cell.source = answer
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+def outside_world():
+    """Listeners on loopback, outside the sandbox."""
+    tcp = socket.create_server(("127.0.0.1", 0))
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", 0))
+    for listener in (tcp, udp):
+        listener.setblocking(False)
+    return tcp, udp
+
+
+@pytest.fixture(scope="module", params=[BUBBLEWRAP, NAMESPACES])
+def run(request, tmp_path_factory):
+    """All attacks and three honest submissions, graded in one run under one kind of isolation."""
+    isolation = try_isolation(request.param)
+    if not isinstance(isolation, Isolation):
+        pytest.skip(f"{request.param} cannot be had here: {isolation}")
+    places = tmp_path_factory.mktemp("places")
+    os.chmod(places, 0o777)  # its rights keep nobody out; the sandbox must
+    tcp, udp = outside_world()
+    with tcp, udp:
+        fill = {"PLACES": places, "COURSE": COURSE, "TCP_PORT": tcp.getsockname()[1], "UDP_PORT": udp.getsockname()[1], "COMM": COMM, "FORGED_NAME": FORGED_NAME}
+        class_ = {"honest a": solution(), "honest m": solution(), "zz honest": solution()}
+        for name in hostile.NAMES:
+            code = hostile.cell(name)
+            for word, value in fill.items():
+                code = code.replace(word, str(value))
+            class_[f"h {name}"] = solution(code)
+        for learner, notebook in class_.items():
+            path = places / "class" / learner / "1_pytorch.ipynb"
+            path.parent.mkdir(parents=True)
+            nbformat.write(notebook, path)
+        for name in ("grades.csv", "grades.jsonl"):
+            (places / name).write_text("as it was")
+            os.chmod(places / name, 0o666)
+        exercises = {name: exercise for name, exercise in exercises_with().items() if name in (ATTACKED, HONEST)}
+        plan = Plan(exercises, SEED, isolation, LIMITS, patience=0.2)
+        result, start = Run(places), time.monotonic()
+        for graded in grade_all(find_submissions(places / "class"), plan, workers=2):
+            result.rows[graded.learner] = graded
+        result.seconds = time.monotonic() - start
+        for listener, receive in ((tcp, lambda: tcp.accept()), (udp, lambda: udp.recv(100))):
+            try:
+                receive()
+                result.heard.append("TCP" if listener is tcp else "UDP")
+            except BlockingIOError:
+                pass
+    return result
+
+
+def outcomes(graded: Graded) -> dict[str, str]:
+    return {verdict.exercise: verdict.outcome for verdict in graded.verdicts}
+
+
+@pytest.mark.parametrize("name", hostile.NAMES)
+def test_an_attack_earns_nothing_and_spoils_nothing(run, name):
+    graded = run.rows[f"h {name}"]
+    seen = {verdict.exercise: verdict for verdict in graded.verdicts}
+    assert seen[ATTACKED].outcome != RIGHT and seen[ATTACKED].points == 0, seen[ATTACKED]
+    assert seen[ATTACKED].message
+    assert seen[HONEST].outcome == RIGHT, seen[HONEST]  # its other exercise is graded as ever
+
+
+def test_there_are_enough_attacks():
+    assert len(hostile.NAMES) >= 25
+
+
+def test_every_other_submission_keeps_its_grade(run):
+    honest = [graded for learner, graded in run.rows.items() if "honest" in learner]
+    assert len(honest) == 3
+    assert all(outcomes(graded) == {ATTACKED: RIGHT, HONEST: RIGHT} for graded in honest)
+
+
+def test_nothing_outside_has_changed(run):
+    assert run.heard == []
+    assert all((run.places / name).read_text() == "as it was" for name in ("grades.csv", "grades.jsonl"))
+    assert sorted(path.name for path in run.places.iterdir()) == ["class", "grades.csv", "grades.jsonl"]
+    assert not list(COURSE.rglob(FORGED_NAME))
+
+
+def test_nothing_outlives_the_run(run):
+    names = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            names.append((process / "comm").read_text().strip())
+        except OSError:
+            continue
+    assert COMM not in names
+
+
+def test_reasons_name_the_limit(run):
+    def message(name):
+        return next(verdict.message for verdict in run.rows[f"h {name}"].verdicts if verdict.exercise == ATTACKED)
+
+    assert "gave no answer within" in message("endless loop")
+    assert "gave no answer within" in message("endless sleep")
+    assert "ended without an answer" in message("os._exit")
+    assert "memory" in message("shared memory bomb")
+    assert "no observation" in message("pickles")
+
+
+# ---------------------------------------------------------------- finding isolation
+
+
+def test_without_isolation_untrusted_submissions_are_refused(monkeypatch):
+    monkeypatch.setattr(sandbox, "try_isolation", lambda kind: "it does not work here")
+    with pytest.raises(CourseError, match="--trust-submissions"):
+        find_isolation()
+    assert "none" in find_isolation(trust=True).sentence
+
+
+def test_isolation_that_lets_something_through_is_not_trusted(monkeypatch):
+    """A bwrap that shows everything is found out by trying."""
+    if not shutil.which("bwrap") or not isinstance(try_isolation(BUBBLEWRAP), Isolation):
+        pytest.skip("bubblewrap cannot be had here")
+    right = sandbox.command
+
+    def open_house(kind, code, limits=LIMITS):
+        return [word for word in right(kind, code, limits) if word != "--unshare-net"][:1] + ["--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--", sys.executable, "-I", "-c", code]
+
+    monkeypatch.setattr(sandbox, "command", open_house)
+    found = try_isolation(BUBBLEWRAP)
+    assert isinstance(found, str) and "read the exercises' tests" in found
+
+
+def test_the_first_kind_that_works_is_taken():
+    kinds = [kind for kind in (BUBBLEWRAP, NAMESPACES) if isinstance(try_isolation(kind), Isolation)]
+    if not kinds:
+        pytest.skip("no isolation can be had here")
+    found = find_isolation()
+    assert found.kind == kinds[0] and "no network but loopback" in found.sentence
+
+
+def test_no_probe_carries_what_knows_the_answer():
+    """Where submissions run there is neither an oracle nor a mistake nor another right answer."""
+    import ast
+
+    from trainlean.probes import cut_probe
+
+    for exercise in exercises_with().values():
+        for name, source in cut_probe(exercise)["modules"].items():
+            words = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
+            words |= {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+            assert not {word for word in words if "oracle" in word or word in ("Mistake", "Exercise", "large_batch_training")}, (exercise.name, name)
+
+
+def test_outcome_of_a_submission_that_cannot_be_asked(run):
+    """A crash is told as such, never as a wrong answer."""
+    for name in ("os._exit", "crash of the interpreter", "exits when its cell is run"):
+        assert outcomes(run.rows[f"h {name}"])[ATTACKED] == CRASHED
