@@ -406,3 +406,12 @@ with open("child", "w") as file:
     assert "1 failed, 4 passed" in done.stdout, done.stdout
     assert "wrong.ipynb::Cell 1" in done.stdout and done.returncode == 1
     assert ended(int((tmp_path / "solutions" / "unit" / "child").read_text()))
+
+
+def test_the_readme_lists_every_lesson_with_its_minutes():
+    rows = dict(re.findall(r"\]\(lessons/(\S+)\.ipynb\).*\| (\d+) \|$", (COURSE / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    minutes = {}
+    for place in nb.find_notebooks():
+        text = place.authored.read_text(encoding="utf-8")
+        minutes[place.name] = re.search(r"\*\*Minutes\*\*: (\d+)", text)[1]
+    assert list(rows.items()) == list(minutes.items())
