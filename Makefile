@@ -13,7 +13,7 @@ NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-star
 lab: $(READY)
 	@$(BIN)/python -m trainlean.cli lab
 
-test: $(READY)
+test: $(READY) $(READY)-nbgrader
 	$(BIN)/python -m trainlean.cli build --check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) exercises_tests
@@ -35,6 +35,10 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock -e ".[test]"
 	@$(BIN)/python -c 'from trainlean.doctor import register_kernel; register_kernel()'
 	@touch $(READY)
+
+$(READY)-nbgrader: $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock -e ".[test,nbgrader]"
+	@touch $@
 
 clean:
 	rm -rf .venv build trainlean.egg-info

@@ -16,6 +16,7 @@ from trainlean.workspace import COURSE
 
 PROJECT = tomllib.loads((COURSE / "pyproject.toml").read_text())["project"]
 DIRECT = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
+EVERYTHING = DIRECT + PROJECT["optional-dependencies"]["nbgrader"]
 
 
 def pins(lines: list[str]) -> dict[str, str]:
@@ -45,7 +46,7 @@ def environment() -> list[str]:
 
 def test_every_direct_dependency_is_pinned_and_the_lock_agrees():
     locked = lock()
-    assert {name: locked.get(name) for name in pins(DIRECT)} == pins(DIRECT)
+    assert {name: locked.get(name) for name in pins(EVERYTHING)} == pins(EVERYTHING)
 
 
 def test_conda_users_get_the_same_versions():
@@ -56,7 +57,7 @@ def test_conda_users_get_the_same_versions():
 
 
 def test_the_lock_holds_everything_that_is_installed_for_the_course():
-    locked, todo, seen = lock(), [Requirement(line) for line in DIRECT], set()
+    locked, todo, seen = lock(), [Requirement(line) for line in EVERYTHING], set()
     wrong = []
     while todo:
         requirement = todo.pop()
