@@ -6,7 +6,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from trainlean.meter import Meter
 from trainlean.models import bert_large_config
-from trainlean.predict import OPTIMIZERS, predict_peak_full, predict_run
+from trainlean.predict import OPTIMIZERS, predict_largest_batch, predict_peak_full, predict_run
 
 MiB = 2**20
 
@@ -94,7 +94,11 @@ def test_nothing_of_the_models_size_is_allocated():
     [
         (dict(micro_batch=0), "micro_batch is a whole number"),
         (dict(micro_batch=1, accumulation_steps=1.5), "accumulation_steps is a whole number"),
-        (dict(micro_batch=1, optimizer="adam"), "optimizer is one of sgd, momentum, adamw"),
+        (dict(micro_batch=1, optimizer="adam"), "optimizer is one of sgd, momentum, adamw, adafactor, adam8bit"),
+        (dict(micro_batch=1, precision="fp8"), "precision is one of fp32, fp16, bf16"),
+        (dict(micro_batch=1, attention="flash"), "attention is one of eager, sdpa"),
+        (dict(micro_batch=1, device="tpu"), "device is one of cpu, gpu, gpu of 2022"),
+        (dict(micro_batch=1, checkpointing="some"), "checkpointing is True, False"),
         (dict(micro_batch=1, layers=(3, 3)), "two numbers of layers"),
         (dict(micro_batch=1, sequence_length=513), "512 positions"),
     ],
@@ -106,3 +110,69 @@ def test_a_setting_that_cannot_be_gets_a_sentence(settings, message):
 
 def test_a_shallow_model_is_traced_whole():
     assert predict_run(small_config(3), micro_batch=2).peak == predict_peak_full(small_config(3), micro_batch=2).peak
+
+
+def small(layers=8, **settings):
+    return predict_run(small_config(layers), **dict(micro_batch=4, sequence_length=32) | settings)
+
+
+@pytest.mark.parametrize(("every", "layers"), [(2, 8), (3, 8), (2, 9)])
+def test_checkpointing_every_n_layers_is_extrapolated_in_whole_groups(every, layers):
+    settings = dict(micro_batch=4, sequence_length=32, checkpointing=every)
+    few, full = predict_run(small_config(layers), **settings), predict_peak_full(small_config(layers), **settings)
+    assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.01) and few.flops == full.flops
+    assert small(layers).peak["activations"] > few.peak["activations"]
+    assert few.settings["checkpointing"] == f"every {every} layers"
+
+
+@pytest.mark.parametrize("settings", [dict(device="gpu"), dict(device="gpu of 2022", optimizer="adafactor"), dict(device="gpu of 2022", precision="fp16")])
+def test_on_a_gpu_too_two_layers_tell_what_eight_need(settings):
+    few, full = small(**settings), predict_peak_full(small_config(8), micro_batch=4, sequence_length=32, **settings)
+    assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.01)
+
+
+def test_what_a_gpu_keeps():
+    # Of an element of the scores the CPU keeps 4 bytes of softmax, 4 of mask and 4 of their product; CUDA has masks of 1 byte.
+    heads, tokens, width, layers, batch = 4, 32, 64, 8, 4
+    scores, hidden = layers * batch * heads * tokens**2, batch * tokens * width
+    cpu, gpu, old = (small(device=device, optimizer="sgd") for device in ("cpu", "gpu", "gpu of 2022"))
+    masks = scores + (2 * layers + 1) * hidden
+    assert cpu.peak["activations"] - gpu.peak["activations"] == pytest.approx(3 * masks, rel=0.05)
+    assert old.peak["activations"] - gpu.peak["activations"] == pytest.approx(4 * scores, rel=0.05)
+    assert old.peak["gradients"] == pytest.approx(old.peak["weights"], rel=0.01)
+
+
+def test_half_precision_keeps_whole_weights():
+    whole, half = small(device="gpu"), small(device="gpu", precision="bf16")
+    assert half.peak["weights"] == whole.peak["weights"] and half.peak["optimizer state"] == whole.peak["optimizer state"]
+    assert half.peak_bytes < whole.peak_bytes and half.flops == whole.flops
+
+
+def test_fused_attention_keeps_no_scores():
+    eager, fused = small(device="gpu", micro_batch=16), small(device="gpu", micro_batch=16, attention="sdpa")
+    scores = 8 * 16 * 4 * 32**2  # layers x batch x heads x tokens squared, each 4 + 1 + 4 bytes
+    assert eager.peak["activations"] - fused.peak["activations"] == pytest.approx(9 * scores, rel=0.1)
+
+
+def test_selective_checkpointing_lies_between():
+    plain, selective, every = (small(checkpointing=value) for value in (False, "selective", True))
+    assert plain.peak_bytes > selective.peak_bytes > every.peak_bytes
+    assert plain.flops < selective.flops < every.flops
+
+
+def test_states_of_the_optimizers():
+    state = {name: small(2, optimizer=name).peak["optimizer state"] for name in OPTIMIZERS}
+    weights = small(2, optimizer="sgd").peak["weights"]
+    assert state["sgd"] == 0 and state["adamw"] == pytest.approx(2 * weights, rel=0.03)
+    assert state["adafactor"] < 0.1 * weights
+    model = BertForSequenceClassification(small_config(2))
+    formula = sum(8 * p.numel() if p.numel() < 4096 else 2 * p.numel() + 8 * -(-p.numel() // 2048) for p in model.parameters())
+    assert state["adam8bit"] == formula
+
+
+def test_the_largest_batch_fits_and_the_next_does_not():
+    config, settings = small_config(2), dict(sequence_length=32)
+    budget = predict_run(config, micro_batch=3, **settings).peak_bytes
+    assert predict_largest_batch(config, budget, **settings) == 3
+    assert predict_largest_batch(config, budget - 1, **settings) == 2
+    assert predict_largest_batch(config, 1000, **settings) == 0

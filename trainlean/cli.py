@@ -1,4 +1,4 @@
-"""The command line: lab, build, check, progress, reset, doctor."""
+"""The command line: lab, build, check, grade, measure, progress, reset, doctor."""
 
 import os
 import signal
@@ -135,6 +135,47 @@ def check(
     from trainlean.checking import check_notebooks
 
     raise typer.Exit(check_notebooks(notebooks, json))
+
+
+@app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="a folder or zip with a folder, zip or notebook for each learner; what Canvas and Moodle produce, too")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the gradebook; everything else is written beside it")] = Path("grades.csv"),
+    lesson: Annotated[Optional[list[str]], typer.Option(help="a lesson or unit that is due, such as 1_accumulation; may be given several times")] = None,
+    seed: Annotated[Optional[int], typer.Option(help="put the questions of an earlier run again")] = None,
+    workers: Annotated[Optional[int], typer.Option(min=1, help="submissions at the same time; one for each core when left out")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show who handed in what, and what cannot be read")] = False,
+    overlay: Annotated[Optional[Path], typer.Option(help="a private folder of exercises and mistakes")] = None,
+    late: Annotated[Optional[Path], typer.Option(help="a Python file with a function late(points, submission)")] = None,
+    canvas: Annotated[Optional[Path], typer.Option(help="the gradebook exported from Canvas, to fill in")] = None,
+    canvas_column: Annotated[Optional[str], typer.Option(help="the assignment's column in it")] = None,
+    moodle: Annotated[Optional[Path], typer.Option(help="Moodle's grading worksheet, to fill in")] = None,
+    gradescope: Annotated[Optional[Path], typer.Option(help="a folder for Gradescope's results.json")] = None,
+    cluster: Annotated[Optional[str], typer.Option(help="grade on the engines of this ipyparallel profile")] = None,
+    trust_submissions: Annotated[bool, typer.Option("--trust-submissions", help="grade even where nothing protects your files from the submissions")] = False,
+) -> None:
+    """Grade a class; a run that was interrupted goes on with the same command."""
+    if os.name != "posix":
+        raise CourseError("Grading needs Linux, or macOS with --trust-submissions; on Windows use WSL.")
+    from trainlean.classroom import grade_class
+
+    options = {"seed": seed, "workers": workers, "lessons": tuple(lesson or ()), "overlay": overlay, "late": late, "canvas": canvas, "canvas_column": canvas_column}
+    options |= {"moodle": moodle, "gradescope": gradescope, "cluster": cluster, "trust": trust_submissions, "dry_run": dry_run}
+    raise typer.Exit(grade_class(submissions, output, **options))
+
+
+@app.command()
+def measure(
+    model: Annotated[Optional[str], typer.Option(help="bert-large or small; when left out, bert-large on a GPU and small on a CPU")] = None,
+    rows: Annotated[Optional[list[str]], typer.Option(help="a row's key, such as vanilla, or a point of the curve, such as 4x16; may be given several times")] = None,
+    repeats: Annotated[Optional[int], typer.Option(min=1, help="timed epochs of each row; 3 when left out")] = None,
+    picture: Annotated[Optional[Path], typer.Option(help="where the picture goes; table.png in the work folder when left out")] = None,
+    record: Annotated[Optional[Path], typer.Option(help="also write the runs into this file, such as data/measurements/NAME.json")] = None,
+) -> None:
+    """Measure the rows of the published table on this machine, each in a fresh process, beside the published ratios."""
+    from trainlean.measuring import measure_table
+
+    measure_table(model, rows, repeats=repeats, picture=picture, record=record)
 
 
 @app.command()
