@@ -139,6 +139,25 @@ def test_lives_tell_discarded_from_freed_and_recomputed_from_computed():
     assert not any(layer._forward_hooks for layer in layers)
 
 
+class Product(torch.nn.Linear):
+    """Tanh, then a product: nobody needs its output in the backward pass."""
+
+    def forward(self, x):
+        return super().forward(torch.tanh(x))
+
+
+def ends_in_tanh():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+
+
+@pytest.mark.parametrize(("kind", "recomputed"), [(ends_in_tanh, [0, 1]), (lambda: Product(4, 4), [0])])
+def test_lives_of_a_recomputation_that_stops_early(kind, recomputed):
+    layers = [kind() for _ in range(3)]
+    lives = record_lives(layers, lambda: layers[2](checkpoint(torch.nn.Sequential(*layers[:2]), torch.ones(2, 4), use_reentrant=False)).sum())
+    assert [event.layer for event in lives.events if event.what == "computed" and event.run] == recomputed  # tanh keeps its result, so it runs; the product does not
+    assert lives.live_bytes[-1] == 0
+
+
 def test_lives_need_a_layer_that_runs():
     with pytest.raises(ValueError, match="saw none of the layers"):
         record_lives([torch.nn.Linear(2, 2)], lambda: torch.ones(1, requires_grad=True).sum())

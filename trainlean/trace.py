@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
 MOST_FRAMES = 10_000  # a player with more steps than this shows nothing that a shorter run would not
 
 
@@ -178,32 +182,69 @@ class Lives:
 def record_lives(layers: Iterable, forward: Callable) -> Lives:
     """Run `forward()`, which uses the modules `layers` and returns a loss, and its backward pass; record their outputs' lives.
 
-    Seen are outputs that a module returns: a recomputation that stops within a module is not. ValueError: no module ran.
+    A recomputation may stop within a layer, as soon as it has what it needs. An output is noted when the operation that makes
+    it has run, so one that is computed right before the stop is seen, and one that is never reached is not.
+    ValueError: no module ran.
     """
     layers = list(layers)
-    events, runs, handles = [], [0] * len(layers), []
+    events, finalizers, runs = [], [], [0] * len(layers)
 
-    def computed(index):
-        def hook(module, inputs, output):
-            storage = output.untyped_storage()
-            key = index, runs[index], storage.nbytes()
-            runs[index] += 1
-            events.append(Event("computed", *key))
-            finalizers.append(weakref.finalize(storage, lambda: events.append(Event("gone", *key))))
+    def computed(index, storage):
+        key = index, runs[index], storage.nbytes()
+        runs[index] += 1
+        events.append(Event("computed", *key))
+        finalizers.append(weakref.finalize(storage, lambda: events.append(Event("gone", *key))))
 
-        return hook
-
-    finalizers = []
+    watch = _LayerOutputs(computed)
+    handles = []
     try:
-        handles = [layer.register_forward_hook(computed(index)) for index, layer in enumerate(layers)]
-        loss = forward()
-        if not events:
-            raise ValueError("record_lives() saw none of the layers run: give it the modules that forward() calls.")
-        events.append(Event("turn", None, 0, 0))
-        loss.backward()
+        for index, layer in enumerate(layers):
+            handles.append(layer.register_forward_pre_hook(lambda *_, index=index: watch.enter(index)))
+            handles.append(layer.register_forward_hook(lambda _, __, output, index=index: watch.leave(index, output.untyped_storage())))
+        with watch:
+            loss = forward()
+            if not events:
+                raise ValueError("record_lives() saw none of the layers run: give it the modules that forward() calls.")
+            events.append(Event("turn", None, 0, 0))
+            loss.backward()
     finally:
         for handle in handles:
             handle.remove()
         for finalizer in finalizers:
             finalizer.detach()  # what lives on is no longer recorded
     return Lives(len(layers), events)
+
+
+class _LayerOutputs(TorchDispatchMode):
+    """Calls `computed(layer, storage)` for each output of a layer, also where the layer is never left."""
+
+    def __init__(self, computed: Callable):
+        super().__init__()
+        self.computed = computed
+        self.place = {}  # layer -> which of its tensors is the output, learned in its first run
+        self.inside, self.made, self.noted = None, [], False
+
+    def enter(self, layer: int):
+        self.inside, self.made, self.noted = layer, [], False
+
+    def leave(self, layer: int, storage):
+        if not self.noted:
+            self.computed(layer, storage)
+        if storage._cdata in self.made:
+            self.place.setdefault(layer, len(self.made) - 1 - self.made[::-1].index(storage._cdata))
+        self.inside = None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func.is_view:  # makes nothing; checkpointing detaches what it keeps
+            return out
+        if torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled():
+            self.inside = None  # an operation of the backward pass: the recomputation has stopped
+        if self.inside is not None:
+            for tensor in tree_leaves(out):
+                if isinstance(tensor, torch.Tensor):
+                    self.made.append(tensor.untyped_storage()._cdata)
+                    if self.place.get(self.inside) == len(self.made) - 1:
+                        self.noted = True
+                        self.computed(self.inside, tensor.untyped_storage())
+        return out

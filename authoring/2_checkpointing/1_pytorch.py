@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 45 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 80, without the two sections at the end that are marked as optional · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -106,21 +106,26 @@ player(plain_lives)
 # Every output lives from the forward pass until its turn in the backward pass. At the turn all twelve are alive.
 #
 # Now cut the chain into three *segments* of four layers. The first two are checkpointed. The third one runs plainly, because its backward pass comes next anyway.
-# Where is the first output discarded, and where does the first one come back?
+# At which event is output 1 discarded? Which output comes back first?
 
 # %%
 segment_lives = record_lives(layers, lambda: checkpoint_sequential(layers, 3, x, use_reentrant=False).sum())
 player(segment_lives)
 
 # %% [markdown]
-# Filled: computed in the forward pass. Hatched: recomputed. The inner outputs of the first two segments are discarded at once, and only the *boundaries*, where segments meet, stay.
+# Filled: computed in the forward pass. Hatched: recomputed. The inner outputs of the first two segments are discarded as soon as the next layer has used them, and only the *boundaries*, where segments meet, stay.
 # When the backward pass arrives at a segment, its outputs come back, are used, and are freed. The bytes go up and down like the teeth of a saw.
-# (The last output of a segment does not come back: the second run stops when it has what it needs. More on that in a moment.)
+#
+# Even a segment's last output comes back, although it was a boundary and has just been freed: a segment remembers only what goes *into* it, and the slope of its last tanh is told from the result.
 
 # %%
 for name, lives in {"plain": plain_lives, "three segments": segment_lives}.items():
     computed = sum(event.what == "computed" for event in lives.events)
     print(f"{name:15} outputs computed: {computed}   most bytes of outputs: {format_bytes(max(lives.live_bytes))}")
+
+said = [segment_lives.say(event) for event in range(len(segment_lives.events))]
+print("output 1 is discarded at event", said.index("output 1 is discarded") + 1)
+print("the first to come back:", next(f"event {number}, {words}" for number, words in enumerate(said, start=1) if "recomputed" in words))
 
 # %% [markdown]
 # ## What it costs: forward units
@@ -204,7 +209,7 @@ with Meter() as checkpointed:
 plot_timeline(checkpointed)
 
 # %% [markdown]
-# Compare the orange. Each forward pass now leaves only a low slope of boundaries. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
+# Compare the orange. Each forward pass now leaves only a low slope of boundaries. Spikes in the forward pass are a layer's interior, discarded when the layer ends. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
 
 # %%
 for category in plain.peak:
@@ -237,10 +242,10 @@ for dropout in (0.0, 0.1):
 #
 # ## Exercise: the bill
 #
-# *Difficulty* * · *3 minutes* · *Why*: half of what is said about checkpointing is wrong in one of these entries.
+# *Difficulty* * · *3 minutes* · *Why*: most wrong claims about checkpointing are wrong about one of these entries.
 #
 # A model of `layers` equal layers was trained plainly. `plain` is a dictionary of what that took at the peak: bytes of "weights", "gradients", "optimizer state" and "activations", and "FLOPs" and "gradient norm" of one backward pass.
-# Of its activations, each layer's input takes `boundary` bytes; the rest is interior.
+# Of its activations, each layer's input takes `boundary` bytes. The rest, what a layer makes inside, is its *interior*; all layers' interiors are alike.
 #
 # Write `checkpointed_bill(plain, layers, boundary)`: the same dictionary when every layer is checkpointed. For the activations take the most at one time, for the FLOPs the bound (nothing is stopped early).
 
@@ -263,10 +268,12 @@ check(checkpointed_bill)
 
 # %%
 without, with_it = published_runs()[1:3]
-print(f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: {with_it.median_seconds:.2f} s    {with_it.median_seconds / without.median_seconds - 1:+.0%}")
+slower = with_it.median_seconds / without.median_seconds
+print(f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: {with_it.median_seconds:.2f} s")
+print(f"samples a second: {1 / slower - 1:+.0%}    seconds: {slower - 1:+.0%}")
 
 # %% [markdown]
-# The text around that table says that checkpointing slows training down by *about 20 %*. The table itself says what the line above says. The bound in FLOPs is +33 %. Believe a measurement over a sentence, also in this course.
+# Fewer samples a second and more seconds are the same fact in two numbers. Both are called "slower", so say which you mean. The text around that table says that checkpointing slows training down by *about 20 %*, which is nearer to the first of the two. The bound in FLOPs, a third more, is to be held against the seconds.
 
 # %%
 PREPARE = {"off": lambda model: None, "every layer": checkpoint_layers}
@@ -296,7 +303,7 @@ runs = [measure_bert(32, 1, "off"), measure_bert(32, 1, "every layer")]
 summary(runs)
 
 # %% [markdown]
-# The last column counts, and does not change from machine to machine. The first does, and the course does not grade it.
+# GFLOP counts operations, and does not change from machine to machine. The time does, and the course does not grade it.
 #
 # ## Write your own
 #
@@ -381,7 +388,7 @@ for preserve in (True, False):
 # - After the backward pass the random state is as if nothing had been recomputed.
 #
 # `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng()` (which puts the state back at the end of its `with`) are useful.
-# `torch.autograd.grad(..., allow_unused=True)` returns None for what was not used.
+# Some of a block's weights may take no part: `torch.autograd.grad(..., allow_unused=True)` returns None for what was not used, and without it raises.
 
 # %% exercise="checkpoint" points=4
 class Recompute(torch.autograd.Function):
@@ -431,6 +438,8 @@ check(checkpoint)
 # bytes of activations: the boundaries, all of one segment (the longest), and what the running operation works with. More segments mean more of the second term and less of the third.
 #
 # `Layer` is cheap in this sense: its interior is as large as its boundary. `Wide` is four times as wide inside, so it keeps five times what it gives on.
+#
+# `WORK` is counted in boundaries, too. The fullest moment is when a tanh writes its result while the product that it reads is still there. Beside the segment's interior there are then the input of the whole chain, 1, and this product: 1 in a `Layer`, 4 in the middle of a `Wide`, where the layer's own result, 1, is not there yet.
 
 # %%
 class Wide(nn.Module):
@@ -453,7 +462,7 @@ def chain(kind, run, number=16):
 
 
 BOUNDARY = 240 * 64 * 4
-INTERIOR, WORK = {Layer: BOUNDARY, Wide: 5 * BOUNDARY}, {Layer: 2 * BOUNDARY, Wide: 4 * BOUNDARY}
+INTERIOR, WORK = {Layer: BOUNDARY, Wide: 5 * BOUNDARY}, {Layer: (1 + 1) * BOUNDARY, Wide: (1 + 4 - 1) * BOUNDARY}
 SEGMENTS = (1, 2, 4, 8, 16)
 
 curves = {}
@@ -463,9 +472,10 @@ for kind in (Layer, Wide):
         formula = WORK[kind] + (segments - 1) * BOUNDARY + 16 // segments * INTERIOR[kind]
         curves[kind, segments] = most_activations(meter), formula, meter.flops
         print(f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP")
+print("measured and formula agree to the byte:", all(most == formula for most, formula, _ in curves.values()))
 
 # %% [markdown]
-# Measured and formula agree to the byte. As curves, with the FLOPs below:
+# As curves, with the FLOPs below:
 
 # %%
 with course_style():
@@ -518,27 +528,16 @@ for name, layers, interior, boundary in (
 # %% [markdown]
 # For both the rule asks for more segments than there are layers. That is why Transformers are checkpointed layer by layer, and why $\sqrt n$, which everybody quotes, is not what they use.
 #
-# **Recursion** goes lower still. Cut the chain in half, checkpoint the first half, and treat each half the same way when it is computed:
-
-# %%
-def bisected(layers, x):
-    if len(layers) == 1:
-        return layers[0](x)
-    half = len(layers) // 2
-    x = torch_checkpoint(bisected, layers[:half], x, use_reentrant=False)
-    return bisected(layers[half:], x)
-
-
-meter = chain(Layer, bisected)
-print(f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP, {meter.flops / curves[Layer, 1][2]:.2f} times plain")
-
-# %% [markdown]
-# The memory grows with the logarithm of the depth now (Chen and others, 2016, arXiv:1604.06174, who also gave the square root). But a layer may be recomputed once per level, so the 4/3 no longer hold.
-#
-# `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment: of 16 layers in 6 segments the last one gets 6.
+# `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment. Here are 16 layers in 6 segments; the last segment is the one whose layers run once.
 # And where a layer occurs twice in an `nn.Sequential` (shared weights), it is left out the second time:
 
 # %%
+layers, runs_of = nn.Sequential(*[Layer(4) for _ in range(16)]), [0] * 16
+for number, layer in enumerate(layers):
+    layer.register_forward_pre_hook(lambda *_, number=number: runs_of.__setitem__(number, runs_of[number] + 1))
+checkpoint_sequential(layers, 6, torch.randn(2, 4), use_reentrant=False).sum().backward()
+print("how often each layer ran:", *runs_of)
+
 shared = Layer(4)
 twice = nn.Sequential(shared, shared)
 x = torch.randn(2, 4)
@@ -576,7 +575,7 @@ check(run_in_segments)
 #
 # Write `choose_segments(layers, boundary, interior, work, budget)`: the number of segments, from 1 to `layers` (the number of layers), for which the activations are at most `budget` bytes *and* the FLOPs are the fewest. None if no number fits.
 #
-# - The bytes follow the formula above. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice.
+# - The bytes follow the formula above; `work` is what the running operation works with, in bytes. Two numbers of segments with equally many FLOPs are equally right. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice.
 # - The check trains with your number of segments and measures: bytes over the budget, and FLOPs.
 
 # %% exercise="choose_segments" points=3
@@ -710,7 +709,73 @@ summary(runs)
 explorer(runs, measure=measure_bert)
 
 # %% [markdown]
-# ## A ready curve
+# ## What must be the same twice
+#
+# Checkpointing runs your code a second time. Whatever that code *changes* happens twice, and whatever it *looks at* may have changed.
+
+# %%
+block = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+torch_checkpoint(block, torch.randn(16, 4), use_reentrant=False).sum().backward()
+print("batch norm counted batches:", block[1].num_batches_tracked.item(), "for one batch")
+
+
+class Fading(nn.Module):
+    """Weaker with each call: its forward pass depends on how often it has run."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(4, 4), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.tanh(self.linear(x) / self.calls)
+
+
+def fading_gradient(apply):
+    torch.manual_seed(0)
+    block = Fading()
+    apply(block, torch.randn(16, 4)).sum().backward()
+    return block.linear.weight.grad
+
+
+found = fading_gradient(partial(torch_checkpoint, use_reentrant=False))
+print("a block that counts its calls has the right gradient:", torch.allclose(found, fading_gradient(lambda block, x: block(x))))
+
+# %% [markdown]
+# Neither raised anything. PyTorch compares the recomputed tensors' shapes and types, not their values.
+#
+# And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
+
+# %%
+torch.manual_seed(0)
+first, last = Layer(4), Layer(4)
+with torch.no_grad():
+    hidden = first(torch.randn(8, 4))
+last(hidden).sum().backward()
+print("gradient of the first layer:", first.linear.weight.grad)
+
+# %% [markdown]
+# ## Optional, for later: recursion
+#
+# Recursion goes lower still than segments. Cut the chain in half, checkpoint the first half, and treat each half the same way when it is computed:
+
+# %%
+def bisected(layers, x):
+    if len(layers) == 1:
+        return layers[0](x)
+    half = len(layers) // 2
+    x = torch_checkpoint(bisected, layers[:half], x, use_reentrant=False)
+    return bisected(layers[half:], x)
+
+
+meter = chain(Layer, bisected)
+print(f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP, {meter.flops / curves[Layer, 1][2]:.2f} times plain")
+
+# %% [markdown]
+# The memory grows with the logarithm of the depth now (Chen and others, 2016, arXiv:1604.06174, who also gave the square root). But a layer may be recomputed once per level, so the 4/3 no longer hold.
+
+# %% [markdown]
+# ## Optional, for later: a ready curve
 #
 # Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much of the plain memory it may use: 1 is all of it, 0 only the inputs. It then saves what spares most work within that budget.
 #
@@ -776,52 +841,7 @@ if curve:
     plt.show()
 
 # %% [markdown]
-# Read it from the right. The first large saving costs no FLOPs: plain training keeps many things that no product is needed for. Each further piece costs more. The last point is full checkpointing.
-#
-# ## What must be the same twice
-#
-# Checkpointing runs your code a second time. Whatever that code *changes* happens twice, and whatever it *looks at* may have changed.
-
-# %%
-block = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
-torch_checkpoint(block, torch.randn(16, 4), use_reentrant=False).sum().backward()
-print("batch norm counted batches:", block[1].num_batches_tracked.item(), "for one batch")
-
-
-class Fading(nn.Module):
-    """Weaker with each call: its forward pass depends on how often it has run."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.calls = nn.Linear(4, 4), 0
-
-    def forward(self, x):
-        self.calls += 1
-        return torch.tanh(self.linear(x) / self.calls)
-
-
-def fading_gradient(apply):
-    torch.manual_seed(0)
-    block = Fading()
-    apply(block, torch.randn(16, 4)).sum().backward()
-    return block.linear.weight.grad
-
-
-found = fading_gradient(partial(torch_checkpoint, use_reentrant=False))
-print("a block that counts its calls has the right gradient:", torch.allclose(found, fading_gradient(lambda block, x: block(x))))
-
-# %% [markdown]
-# Neither raised anything. PyTorch compares the recomputed tensors' shapes and types, not their values.
-#
-# And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
-
-# %%
-torch.manual_seed(0)
-first, last = Layer(4), Layer(4)
-with torch.no_grad():
-    hidden = first(torch.randn(8, 4))
-last(hidden).sum().backward()
-print("gradient of the first layer:", first.linear.weight.grad)
+# Read it from the right. The first large saving costs no FLOPs: plain training keeps many things that no product is needed for. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
 
 # %% [markdown]
 # ## What to keep

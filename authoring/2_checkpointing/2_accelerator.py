@@ -3,7 +3,7 @@
 #
 # **You will be able to** add checkpointing to an accumulation loop, build it into a Transformer of your own, and find the weights that silently stopped to train.
 #
-# **Minutes**: 35 · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Minutes**: 50 · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -14,6 +14,7 @@
 
 # %%
 import warnings
+from functools import partial
 
 import pandas as pd
 import torch
@@ -79,6 +80,7 @@ guess("activations, accumulated and checkpointed", my_guess, "MiB")
 
 # %%
 checkpointed = measure(lambda: train_bert(4, checkpointing=True), name="4 x 4, checkpointed", micro_batch=4, accumulation_steps=4, checkpointing="every layer", **common)
+print("activations at the peak:", *(format_bytes(run.peak["activations"]) for run in (vanilla, accumulated, checkpointed)))
 reveal("activations, accumulated and checkpointed", round(checkpointed.peak["activations"] / 2**20, 1), "MiB")
 plot_memory([vanilla, accumulated, checkpointed])
 
@@ -94,7 +96,7 @@ summary([vanilla, accumulated, checkpointed])
 print(f"FLOPs with checkpointing: {checkpointed.flops / accumulated.flops:.3f} times as many")
 
 # %% [markdown]
-# Each layer runs forward twice and backward once. Backward costs about two forwards, so three parts become at most four: never more than 4/3, not "twice as slow". PyTorch stops a recomputation as soon as it has what it needs, but in BERT that saves nothing: a layer ends with a LayerNorm, which needs the last product. The blocks further below end with a product, and save it.
+# Each layer runs forward twice and backward once. Backward costs about two forwards, so three parts become at most four: never more than 4/3, not "twice as slow". PyTorch stops a recomputation as soon as it has what it needs, but in BERT that saves almost nothing: a layer ends with a LayerNorm, which needs the last product. The blocks further below end with a product, and save it.
 #
 # ## Is it on?
 #
@@ -137,12 +139,13 @@ print("switched on, then eval: ", times_run(model))
 #
 # Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
 #
-# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`. It comes in training mode and has dropout. Nothing is prepared yet. Gradients and weights must be those of the plain accumulation loop.
+# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop.
 
 # %% exercise="train_checkpointed" points=2
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     """Train once through the data loader with accumulation and checkpointing."""
     # BEGIN SOLUTION
+    model.train()
     switch_on(model)
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
@@ -189,7 +192,8 @@ class Classifier(nn.Module):
         return nn.functional.cross_entropy(self.head(hidden[:, 0]), labels)
 
 # %% [markdown]
-# Three ways to run the blocks. The second is what you want: each block in a checkpoint of its own. The third looks thrifty, too.
+# The plain loop; each block in a checkpoint of its own; and one checkpoint around the loop, which looks thrifty, too.
+# The second one is done from outside here, as in the last notebook, by giving each block another `forward`. In a model of your own it belongs into the loop, and you will write it below.
 
 # %%
 def run_plain(blocks, hidden, padding):
@@ -198,10 +202,9 @@ def run_plain(blocks, hidden, padding):
     return hidden
 
 
-def run_each(blocks, hidden, padding):
-    for block in blocks:
-        hidden = checkpoint(block, hidden, padding, use_reentrant=False)
-    return hidden
+def checkpoint_each(model):
+    for block in model.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def run_all_in_one(blocks, hidden, padding):
@@ -217,35 +220,16 @@ def backward_once(run_blocks, prepare=lambda model: None):
     return model, meter
 
 
-for run_blocks in (run_plain, run_each, run_all_in_one):
-    meter = backward_once(run_blocks)[1]
-    print(f"{run_blocks.__name__:15} activations {format_bytes(meter.peak['activations']):>10}   {meter.flops / 1e6:6.1f} MFLOP")
+def nothing(model):
+    pass
+
+
+for name, run_blocks, prepare in (("plain", run_plain, nothing), ("each block", run_plain, checkpoint_each), ("all in one", run_all_in_one, nothing)):
+    meter = backward_once(run_blocks, prepare)[1]
+    print(f"{name:10} activations {format_bytes(meter.peak['activations']):>10}   {meter.flops / 1e6:6.1f} MFLOP")
 
 # %% [markdown]
 # One checkpoint around everything pays for the recomputation and saves almost nothing: when the backward pass begins, it computes *all* blocks again, and all their activations are there at once. The unit of checkpointing is the block.
-#
-# ### One line that is wrong
-#
-# `checkpoint` hands arguments on, so no lambda is needed. With a lambda in a loop there is a trap that raises no error:
-
-# %%
-def run_with_lambda(blocks, hidden, padding):
-    for block in blocks:
-        hidden = checkpoint(lambda value: block(value, padding), hidden, use_reentrant=False)
-    return hidden
-
-
-def gradient_of(model, part):
-    return torch.cat([parameter.grad.flatten() for parameter in part(model).parameters()])
-
-
-right, wrong = backward_once(run_plain)[0], backward_once(run_with_lambda)[0]
-for number in range(4):
-    one, other = gradient_of(right, lambda model: model.blocks[number]), gradient_of(wrong, lambda model: model.blocks[number])
-    print(f"block {number + 1}: same gradient {torch.allclose(one, other, atol=1e-6)!s:5}  cosine {torch.cosine_similarity(one, other, dim=0):.2f}")
-
-# %% [markdown]
-# The lambda looks up `block` *when it is called*. The second call comes in the backward pass. By then the loop has ended, and `block` is the last block, for all of them. Only the last block is right.
 #
 # ### Exercise: checkpoint blocks of your own
 #
@@ -266,6 +250,30 @@ def run_checkpointed(blocks, hidden, padding):
 
 # %% check="run_checkpointed"
 check(run_checkpointed)
+
+# %% [markdown]
+# ### One line that is wrong
+#
+# `checkpoint` hands arguments on, so no lambda is needed. Who writes one in this loop meets a trap that raises no error:
+
+# %%
+def run_with_lambda(blocks, hidden, padding):
+    for block in blocks:
+        hidden = checkpoint(lambda value: block(value, padding), hidden, use_reentrant=False)
+    return hidden
+
+
+def gradient_of(model, part):
+    return torch.cat([parameter.grad.flatten() for parameter in part(model).parameters()])
+
+
+right, wrong = backward_once(run_plain)[0], backward_once(run_with_lambda)[0]
+for number in range(4):
+    one, other = gradient_of(right, lambda model: model.blocks[number]), gradient_of(wrong, lambda model: model.blocks[number])
+    print(f"block {number + 1}: same gradient {torch.allclose(one, other, atol=1e-6)!s:5}  cosine {torch.cosine_similarity(one, other, dim=0):.2f}")
+
+# %% [markdown]
+# The lambda looks up `block` *when it is called*. The second call comes in the backward pass. By then the loop has ended, and `block` is the last block, for all of them. Only the last block is right.
 
 # %% [markdown]
 # ### Exercise: may this block run twice?
@@ -317,10 +325,11 @@ def blocks_with_gradients(model):
 rows = []
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the reentrant variant warns here; in a training log the line is easily missed
-    for run_blocks in (run_plain, run_each, run_reentrant):
-        for name, prepare in (("trains", lambda model: None), ("frozen", freeze)):
-            rows.append((run_blocks.__name__, name, blocks_with_gradients(backward_once(run_blocks, prepare)[0])))
-pd.DataFrame(rows, columns=["run by", "embedding", "blocks with gradients"])
+    for way, run_blocks, before in (("plain", run_plain, nothing), ("checkpointed", run_plain, checkpoint_each), ("reentrant", run_reentrant, nothing)):
+        for name, prepare in (("trains", nothing), ("frozen", freeze)):
+            model = backward_once(run_blocks, lambda model: (before(model), prepare(model)))[0]
+            rows.append((way, name, blocks_with_gradients(model)))
+pd.DataFrame(rows, columns=["blocks", "embedding", "blocks with gradients"])
 
 # %% [markdown]
 # Read the last row. With frozen embeddings and the reentrant variant **no block gets a gradient**, and nothing is raised. The head still trains, so the loss may still fall.
@@ -374,7 +383,7 @@ check(untrained_parameters)
 
 # %%
 devices = start_devices(2)
-devices.push(Classifier=Classifier, run_plain=run_plain, run_each=run_each, run_reentrant=run_reentrant, switch_on=switch_on, train=train)
+devices.push(Classifier=Classifier, run_plain=run_plain, nothing=nothing, checkpoint_each=checkpoint_each, run_reentrant=run_reentrant, switch_on=switch_on, train=train)
 
 # %%
 # %%px
@@ -415,9 +424,10 @@ warnings.simplefilter("ignore")
 mine = next(iter(DataLoader(data, batch_size=4)))
 
 
-def attempt(run_blocks, **settings):
+def attempt(run_blocks, prepare, **settings):
     torch.manual_seed(0)
     model = Classifier(run_blocks)
+    prepare(model)
     if settings:
         model.spare = nn.Linear(2, 2)  # takes no part
     model = DistributedDataParallel(model, **settings)
@@ -429,8 +439,8 @@ def attempt(run_blocks, **settings):
 
 
 for settings in ({}, {"find_unused_parameters": True}, {"find_unused_parameters": True, "static_graph": True}):
-    for run_blocks in (run_each, run_reentrant):
-        print(f"{run_blocks.__name__:13} {settings}: {attempt(run_blocks, **settings)}")
+    for name, run_blocks, prepare in (("non-reentrant", run_plain, checkpoint_each), ("reentrant", run_reentrant, nothing)):
+        print(f"{name:13} {settings}: {attempt(run_blocks, prepare, **settings)}")
 
 # %% [markdown]
 # One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (The Trainer sets `find_unused_parameters` to false for you when its checkpointing is on.)
@@ -464,7 +474,7 @@ for name, vector in {"PyTorch": reference, "Accelerate": end_weights(train, Fals
     same = bool((vector - reference).abs().max() < 1e-6)
     print(f"{name:25} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start).norm():.4f}  same to 1e-6: {same}")
 
-one, other = (gradient_of(backward_once(way)[0], lambda model: model) for way in (run_plain, run_each))
+one, other = (gradient_of(backward_once(run_plain, prepare)[0], lambda model: model) for prepare in (nothing, checkpoint_each))
 print(f"your own blocks: same gradient to 1e-6: {bool((one - other).abs().max() < 1e-6)}")
 
 # %% [markdown]

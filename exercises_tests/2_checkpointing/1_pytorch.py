@@ -64,12 +64,14 @@ WIDTH, ROWS, WIDER = 3, 4, 40
 class Block(nn.Module):
     """Up, tanh, dropout, down. `ids`: the block begins with an embedding, so that its input is whole numbers."""
 
-    def __init__(self, *, dropout=0.0, ids=False):
+    def __init__(self, *, dropout=0.0, ids=False, spare=False):
         super().__init__()
         self.embed = nn.Embedding(7, WIDTH) if ids else nn.Identity()
         self.up = nn.Linear(WIDTH, WIDER * WIDTH)
         self.drop = nn.Dropout(dropout)
         self.down = nn.Linear(WIDER * WIDTH, WIDTH)
+        if spare:
+            self.spare = nn.Parameter(torch.ones(WIDTH))  # takes no part
         self.runs = 0
 
     def forward(self, x):
@@ -95,7 +97,7 @@ def make_blocks(case):
         return [Block(ids=True), Block()]
     if case == "two inputs":
         return [Scaled(), Scaled()]
-    blocks = [Block(dropout=0.5 if case == "dropout" else 0.0) for _ in range(3)]
+    blocks = [Block(dropout=0.5 if case == "dropout" else 0.0, spare=case == "a weight that takes no part") for _ in range(3)]
     if case == "tied weights":
         blocks[2].up.weight, blocks[2].down = blocks[0].up.weight, blocks[0].down
     if case == "a frozen layer":
@@ -103,7 +105,7 @@ def make_blocks(case):
     return blocks
 
 
-CHECKPOINT_CASES = ("three blocks", "a frozen layer", "tied weights", "an input of whole numbers", "two inputs", "dropout")
+CHECKPOINT_CASES = ("three blocks", "a frozen layer", "tied weights", "an input of whole numbers", "two inputs", "a weight that takes no part", "dropout")
 
 
 def probe_checkpoint(answer, seed):
@@ -164,7 +166,7 @@ def oracle_checkpoint(seed):
     return shown
 
 
-def own_checkpoint(*, random_state="forked", weights=True, input_grad=True, no_grad_recompute=False, frozen=True, kept=False, scale=True):
+def own_checkpoint(*, random_state="forked", weights=True, input_grad=True, no_grad_recompute=False, frozen=True, kept=False, scale=True, unused=True, state_after=False, asked_for="all", nones=2, twice=False):
     """A checkpoint as an autograd function, right unless one of its parts is left out."""
 
     class Recompute(torch.autograd.Function):
@@ -178,7 +180,10 @@ def own_checkpoint(*, random_state="forked", weights=True, input_grad=True, no_g
                     ctx.inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors[:count]]
                     ctx.output = block(*ctx.inputs)
                 return ctx.output.detach()
-            return block(*tensors[:count])
+            output = block(*tensors[:count])
+            if state_after:
+                ctx.random_state = torch.get_rng_state()
+            return output
 
         @staticmethod
         def backward(ctx, gradient):
@@ -198,10 +203,16 @@ def own_checkpoint(*, random_state="forked", weights=True, input_grad=True, no_g
             if not weights:  # as the reentrant variant does: into .grad directly
                 torch.autograd.backward(output, gradient)
                 return (None, None, *(tensor.grad for tensor in inputs))
-            asked = [*inputs, *ctx.block.parameters()]
+            if twice:  # into .grad, and returned
+                torch.autograd.backward(output, gradient)
+                return (None, None, *(tensor.grad for tensor in [*inputs, *ctx.block.parameters()]))
+            asked = [*inputs, *(ctx.block.parameters() if asked_for == "all" else [])]
             wanted = [tensor for tensor in asked if tensor.requires_grad or not frozen]
-            found = iter(torch.autograd.grad(output, wanted, gradient, allow_unused=True))
-            return (None, None, *(next(found) if tensor.requires_grad else None for tensor in asked))
+            if not wanted:
+                return (None,) * (nones + len(ctx.needs_input_grad) - 2)
+            found = iter(torch.autograd.grad(output, wanted, gradient, allow_unused=unused))
+            found = [next(found) if tensor.requires_grad else None for tensor in asked]
+            return (*(None,) * nones, *found, *(None,) * (len(ctx.needs_input_grad) - 2 - len(found) if nones == 2 else 0))
 
     def checkpoint(block, *inputs):
         return Recompute.apply(block, len(inputs), *inputs, *(block.parameters() if weights else ()))
@@ -270,6 +281,21 @@ checkpoint = Exercise(
         Mistake("random state put back and left there", own_checkpoint(random_state="set"),
                 why="The gradients are right, but after the backward pass the random state is that of the middle of the forward pass: what is drawn next was drawn before.",
                 hint="What does torch.random.fork_rng do when its block ends?"),
+        Mistake("the random state taken too late", own_checkpoint(state_after=True),
+                why="The random state was read after the block had run and drawn its masks, so the second run draws the next ones.",
+                hint="In which state was the random generator when the block ran first?"),
+        Mistake("an unused weight not allowed for", own_checkpoint(unused=False),
+                why="torch.autograd.grad raises when one of the weights asked for took no part in the output, unless it is told that this may be.",
+                hint="What does allow_unused=True return for such a weight?"),
+        Mistake("gradients for the inputs only", own_checkpoint(asked_for="inputs"),
+                why="The weights were handed to apply but their gradients were not asked for, so they get none.",
+                hint="For which tensors does backward return a gradient, beside the inputs?"),
+        Mistake("the weights' gradients counted twice", own_checkpoint(twice=True),
+                why="A backward() within backward already adds to each weight's .grad; what you return is added once more.",
+                hint="Which function computes gradients without storing them in .grad?"),
+        Mistake("the wrong number of gradients", own_checkpoint(nones=1), own_checkpoint(nones=0), own_checkpoint(nones=0, asked_for="inputs"), own_checkpoint(nones=1, asked_for="inputs"),
+                why="backward returns one value for each argument of forward (but ctx): also None for the block, for the count, and for what requires no gradient.",
+                hint="How many arguments did you hand to apply?"),
         Mistake("keeps the graph", own_checkpoint(kept=True), lambda block, *inputs: block(*inputs),
                 why="The gradients are right, but everything inside the block stays in memory until the backward pass, and nothing is recomputed: no memory is saved.",
                 hint="Which of the block's tensors are alive when your forward has returned?"),
@@ -322,12 +348,19 @@ class Layer(nn.Module):
 class Wide(nn.Module):
     """Four times as wide inside: it keeps five times what it gives on."""
 
-    def __init__(self, width=LAYER_WIDTH):
+    def __init__(self, width=LAYER_WIDTH, times=4):
         super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.up, self.down = nn.Linear(width, times * width), nn.Linear(times * width, width)
 
     def forward(self, x):
         return torch.tanh(self.down(torch.tanh(self.up(x))))
+
+
+class Widest(Wide):
+    """Sixteen times as wide inside: so much that up to 16 layers need least memory when each is a segment."""
+
+    def __init__(self, width=LAYER_WIDTH):
+        super().__init__(width, times=16)
 
 
 def probe_run(answer, seed):
@@ -409,6 +442,36 @@ def overlapping(number, segments):
     return [(start, min(end + 1, number)) for start, end in cut(number, segments)]
 
 
+def by_ceiling(number, segments):
+    size = math.ceil(number / segments)
+    return [(start, min(start + size, number)) for start in range(0, number, size)]
+
+
+def rest_last(number, segments):
+    """As checkpoint_sequential divides."""
+    size = number // segments
+    return [(index * size, (index + 1) * size if index < segments - 1 else number) for index in range(segments)]
+
+
+def ready_made(layers, x, segments):
+    from torch.utils.checkpoint import checkpoint_sequential
+
+    return checkpoint_sequential(layers, segments, x, use_reentrant=False)
+
+
+def each_layer_in_it(part, x):
+    for layer in part:
+        x = saved(layer, x)
+    return x
+
+
+def first_plain(layers, x, segments):
+    for start, end in cut(len(layers), segments):
+        part = nn.Sequential(*layers[start:end])
+        x = saved(part, x) if start else part(x)
+    return x
+
+
 def fixed_length(number, segments):
     return [(start, min(start + segments, number)) for start in range(0, number, segments)]
 
@@ -465,6 +528,15 @@ run_in_segments = Exercise(
         Mistake("segments taken for their length", in_segments(saved, pieces=fixed_length), in_segments(saved, pieces=fixed_length, last=saved),
                 why="`segments` is how many there are, not how many layers each of them holds.",
                 hint="With 10 layers and segments=4: how many checkpoints did you make?"),
+        Mistake("another division", in_segments(saved, pieces=rest_last), in_segments(saved, pieces=by_ceiling), ready_made,
+                why="All layers run, but the segments are not those of the task: checkpoint_sequential puts the whole rest into the last one, and lengths rounded up leave the last one short.",
+                hint="For 7 layers in 3 segments: which layers does each of yours hold, and what says the formula of the task?"),
+        Mistake("each layer of a segment in a checkpoint", in_segments(each_layer_in_it),
+                why="A segment keeps one boundary; here each layer within it keeps one.",
+                hint="How many calls of torch_checkpoint does one segment make?"),
+        Mistake("the first segment plain", first_plain,
+                why="The first segment's interior waits longest for its backward pass; it is the last one that needs no checkpoint.",
+                hint="Which segment's backward pass comes first?"),
         Mistake("one checkpoint around everything", lambda layers, x, segments: saved(nn.Sequential(*layers), x),
                 why="At the first step of the backward pass the whole network is recomputed and is in memory as a whole: the same peak, and a forward pass more.",
                 hint="What is in memory right after the recomputation of your only segment?"),
@@ -489,8 +561,8 @@ run_in_segments = Exercise(
                 why="Without the preserved random state the second run draws other masks than the first, and the gradients belong to neither. Nothing is raised.",
                 hint="Which argument of checkpoint did you change, and what do dropout layers need?"),
         Mistake("a function that has changed meanwhile", late_bound, late_bound_lambda,
-                why="The function looks up `start` and `end` when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised as long as the shapes agree.",
-                hint="Which values do start and end have during the backward pass?"),
+                why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised as long as the shapes agree.",
+                hint="Which values do the loop's variables have during the backward pass?"),
     ),
     hints=(
         "Where does segment number i begin, and where does it end, if all are to be as long as possible alike?",
@@ -514,7 +586,7 @@ def measured(kind, number, segments):
     return counter.most - weights, counter.flops
 
 
-KINDS = {Layer: (ONE, ONE, 2 * ONE), Wide: (ONE, 5 * ONE, 4 * ONE)}  # boundary, interior, work
+KINDS = {Layer: (ONE, ONE, 2 * ONE), Wide: (ONE, 5 * ONE, 4 * ONE), Widest: (ONE, 17 * ONE, 16 * ONE)}  # boundary, interior, work
 
 
 def draw_questions(seed):
@@ -525,6 +597,7 @@ def draw_questions(seed):
         number = int(random.choice([9, 10, 11, 13]))
         for asked in (1, 2, 3, 4, "sqrt"):
             segments = max(1, round(math.sqrt(number * interior / boundary))) if asked == "sqrt" else asked
+            segments = min(segments, number)
             exact = formula(number, boundary, interior, work, segments)
             questions.append((kind, number, exact + int(random.integers(0, 2)) * boundary // 4))
         least = min(formula(number, boundary, interior, work, segments) for segments in range(1, number + 1))
@@ -623,6 +696,9 @@ choose_segments = Exercise(
         Mistake("the most segments that fit", first_that_fits(formula, order=lambda number: range(number, 0, -1)),
                 why="More segments recompute more layers (all but those in the last one).",
                 hint="In which order should the numbers be tried?"),
+        Mistake("never every layer", first_that_fits(formula, order=lambda number: range(1, number)),
+                why="A range leaves its end out, so as many segments as layers was never tried; where the interior is large, that is what fits.",
+                hint="Which is the last number that your loop tries?"),
         Mistake("length rounded down", first_that_fits(lambda n, b, i, w, k: w + (k - 1) * b + n // k * i),
                 why="Where the division leaves something, the longest segment is a layer longer, and it is the longest that sets the peak.",
                 hint="How long is the longest of 3 segments of 10 layers?"),
@@ -675,6 +751,12 @@ class Attention(nn.Module):
 
 
 def probe_policy(answer, seed):
+    def policy(ctx, op, *args, **kwargs):
+        says = answer(ctx, op, *args, **kwargs)
+        if not isinstance(says, CheckpointPolicy):
+            raise TypeError(f"save_linear returned {says} where a CheckpointPolicy was expected.")
+        return says
+
     torch.manual_seed(seed)
     block = Attention()
     x = torch.randn(TEXTS, LENGTH + seed % 3, SIZE).requires_grad_()
@@ -682,7 +764,7 @@ def probe_policy(answer, seed):
         if answer is plainly:
             hidden = block(x)
         else:
-            hidden = torch_checkpoint(block, x, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, answer))
+            hidden = torch_checkpoint(block, x, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy))
         kept = counter.now
         hidden.square().sum().backward()
     return {
@@ -728,6 +810,9 @@ save_linear = Exercise(
                 saving((torch.nn.functional.linear,)), saving(("addmm", "mm")),
                 why="No operation was recognised, so everything is recomputed, as with plain checkpointing. The policy is handed the overload, such as aten.addmm.default; aten.addmm or a function of torch is never equal to it.",
                 hint="What does print(op) show inside your policy?"),
+        Mistake("no policy", lambda ctx, op, *args, **kwargs: op in LINEAR, saving(LINEAR, redo=None),
+                why="A policy answers with a member of CheckpointPolicy for every operation. PyTorch takes True and False, too, and None for no; the course asks for the names, which say what is meant.",
+                hint="What does your function return for an operation that it does not save?"),
         Mistake("saves everything", lambda ctx, op, *args, **kwargs: SAVE,
                 why="All results are kept, also those that plain training discards: more memory than without any checkpoint.",
                 hint="For which operations is keeping the result worth its bytes?"),
@@ -752,7 +837,7 @@ save_linear = Exercise(
         "Compare op with torch.ops.aten.addmm.default and torch.ops.aten.mm.default.",
         "return CheckpointPolicy.MUST_SAVE if op in (those two) else CheckpointPolicy.PREFER_RECOMPUTE.",
     ),
-    also_right=(saving(LINEAR), by_name, lambda ctx, op, *args, **kwargs: op in LINEAR, saving(LINEAR, CheckpointPolicy.PREFER_SAVE)),
+    also_right=(saving(LINEAR), by_name, saving(LINEAR, CheckpointPolicy.PREFER_SAVE)),
 )
 
 # ---------------------------------------------------------------- checkpointed_bill
@@ -761,7 +846,7 @@ save_linear = Exercise(
 def draw_bills(seed):
     """(what plain training costs, layers, bytes of a boundary): layers that are all alike."""
     rng = np.random.default_rng(seed)
-    for layers in (1, int(rng.integers(4, 9)), int(rng.integers(12, 49))):
+    for layers in (int(rng.integers(4, 9)), int(rng.integers(12, 49)), 1):
         boundary, interior = (int(size) * 64 for size in rng.integers((3, 90), (30, 200)))
         weights = int(rng.integers(100, 900)) * 32
         plain = {"weights": weights, "gradients": weights, "optimizer state": 2 * weights, "activations": layers * (boundary + interior),
@@ -775,8 +860,19 @@ def probe_bill(answer, seed):
         bill = answer(dict(plain), layers, boundary)
         if not isinstance(bill, dict) or bill.keys() != plain.keys():
             raise TypeError(f"checkpointed_bill must return a dictionary with the same keys as plain: {', '.join(plain)}.")
-        shown |= {f"the entry for {name} ({layers} layers of {plain['activations'] // layers:,} bytes, {boundary:,} of them the boundary)": bill[name] for name in plain}
-    return {name: float(value) for name, value in shown.items()}
+        shown |= {entry(name, plain, layers, boundary): bill[name] for name in plain}
+    return {name: whole(value) for name, value in shown.items()}
+
+
+def entry(name, plain, layers, boundary):
+    each = "1 layer" if layers == 1 else f"{layers} layers"
+    return f"the entry for {name} ({each} of {plain['activations'] // layers:,} bytes, {boundary:,} of them the boundary)"
+
+
+def whole(value):
+    """Bytes and FLOPs as whole numbers, also where a division has left a trace."""
+    value = float(value)
+    return round(value) if math.isfinite(value) and abs(value - round(value)) < 1e-4 else value
 
 
 def oracle_bill(seed):
@@ -792,7 +888,7 @@ def oracle_bill(seed):
             alive, flops = alive + interior, flops + 3 * unit  # once more forward, and backward
             most, alive = max(most, alive), alive - interior - boundary
         bill = plain | {"activations": most, "FLOPs": flops}
-        shown |= {f"the entry for {name} ({layers} layers of {plain['activations'] // layers:,} bytes, {boundary:,} of them the boundary)": float(bill[name]) for name in plain}
+        shown |= {entry(name, plain, layers, boundary): whole(bill[name]) for name in plain}
     return shown
 
 
@@ -856,6 +952,16 @@ checkpointed_bill = Exercise(
                 bill_with(activations=lambda plain, layers, boundary: plain["activations"] / layers - boundary),
                 why="The boundary of every layer is kept all through the forward pass: without it the layer could not be computed again.",
                 hint="What does each layer need in order to be computed again?"),
+        Mistake("all interiors at once", bill_with(activations=lambda plain, layers, boundary: plain["activations"]),
+                bill_with(activations=lambda plain, layers, boundary: layers * boundary + plain["activations"] - boundary),
+                why="Each layer's interior is discarded before the next one runs, and comes back alone: divide what all layers keep by their number.",
+                hint="How many layers are there whose interior is in memory at one time?"),
+        Mistake("one boundary too few", bill_with(activations=lambda plain, layers, boundary: (layers - 1) * boundary + plain["activations"] / layers - boundary),
+                why="Each checkpointed layer keeps its input, the one that is being computed again too.",
+                hint="From what is the last layer computed again?"),
+        Mistake("the last layer plain", bill_with(FLOPs=lambda plain, layers, boundary: plain["FLOPs"] + plain["FLOPs"] / 3 * (layers - 1) / layers),
+                why="Every layer is checkpointed here, the last one too, so all of them run forward twice.",
+                hint="How many layers are computed again when each of them is checkpointed?"),
         Mistake("one boundary twice", bill_with(activations=lambda plain, layers, boundary: layers * boundary + plain["activations"] / layers),
                 why="The bytes of a layer in plain training hold its boundary already, and that one is among the boundaries.",
                 hint="What is the interior of a layer, without its boundary?"),

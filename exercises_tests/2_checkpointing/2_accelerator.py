@@ -50,7 +50,7 @@ class Again:
 
     def __str__(self):
         orders = dict.fromkeys(", ".join(numbers) or "none" for numbers in self.passes)
-        return " and elsewhere ".join(orders)
+        return " and elsewhere ".join(orders) or "none"
 
 
 def in_backward() -> bool:
@@ -88,13 +88,13 @@ def classifier(seed: int, tied: bool, frozen: bool):
 
 
 def draw_classifier(case: Case, seed: int):
-    """A fresh tiny BERT in training mode and its samples. Each micro-batch has dropout masks of its own, the same in every loop."""
+    """A fresh tiny BERT and its samples; where weights are frozen or shared it comes in eval mode, as after an evaluation. Each micro-batch has dropout masks of its own, the same in every loop."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for _ in range(case.micro_batches * MICRO_BATCH):
         tokens = torch.randint(20, (6,), generator=generator)
         samples.append({"input_ids": tokens, "labels": torch.randint(2, (), generator=generator)})
-    model = copy.deepcopy(classifier(seed, case.tied, case.frozen)).train()
+    model = copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(not (case.tied or case.frozen))
     model.register_forward_pre_hook(lambda _, args, named: torch.manual_seed(seed + int(named["input_ids"].sum())) and None, with_kwargs=True)
     return model, samples
 
@@ -116,10 +116,17 @@ def probe_loop(answer, seed):
         with fresh_accelerate():
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
             answer(accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH))
-        seen = training(case, recorder)
-        shown[f"the order in which layers are run again in a backward pass ({case})"] = str(again)
-        shown |= only_counts(seen) if case is WITH_A_REST else seen
+            prepared = [min(1, len(kind)) for kind in (accelerator._models, accelerator._optimizers, accelerator._dataloaders)]
+        shown |= looked_at(case, training(case, recorder), again)
+        shown[f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"] = sum(prepared)
     return shown
+
+
+def looked_at(case, seen, again):
+    """What a training shows, the number of its steps first, then what was run again."""
+    steps = f"the number of optimizer steps ({case})"
+    order = {steps: seen[steps], f"the order in which layers are run again in a backward pass ({case})": str(again)}
+    return order | (only_counts(seen) if case is WITH_A_REST else seen)
 
 
 @one_thread()
@@ -128,6 +135,7 @@ def oracle_loop(seed):
     shown = {}
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
         model, samples = draw_classifier(case, seed)
+        model.train()
         optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
         for window in windows(list(DataLoader(samples, batch_size=MICRO_BATCH)), case.accumulation_steps):
@@ -136,9 +144,8 @@ def oracle_loop(seed):
                 (loss / len(window)).backward()
             optimizer.step()
             optimizer.zero_grad()
-        seen = training(case, recorder)
-        shown[f"the order in which layers are run again in a backward pass ({case})"] = ", ".join(str(number) for number in range(LAYERS, 0, -1))
-        shown |= only_counts(seen) if case is WITH_A_REST else seen
+        shown |= looked_at(case, training(case, recorder), ", ".join(str(number) for number in range(LAYERS, 0, -1)))
+        shown[f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"] = 3
     return shown
 
 
@@ -151,21 +158,33 @@ def loss_of(model, batch):
     return model(**batch).loss
 
 
-def loop(before=lambda model: None, *, after=lambda model: None, loss=loss_of, plain_backward=False, divide=lambda accelerator: 1, accumulate=True):
-    """The loop; `before` and `after` are given the model before and after it is prepared."""
+def loop(before=lambda model: None, *, after=lambda model: None, loss=loss_of, plain_backward=False, divide=lambda accelerator: 1, accumulate=True, mode=True, prepare=True, zero_first=False):
+    """The loop; `before` and `after` are given the model before and after it is prepared; `mode` is set unless it is None."""
 
     def train(accelerator, model, optimizer, dataloader):
+        if mode is not None:
+            model.train(mode)
         before(model)
-        model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+        if prepare:
+            model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
         after(model)
         for batch in dataloader:
             with accelerator.accumulate(model) if accumulate else contextlib.nullcontext():
+                if zero_first:
+                    optimizer.zero_grad()
                 value = loss(model, batch) / divide(accelerator)
                 value.backward() if plain_backward else accelerator.backward(value)
                 optimizer.step()
-                optimizer.zero_grad()
+                if not zero_first:
+                    optimizer.zero_grad()
 
     return train
+
+
+def with_an_accelerator_of_its_own(accelerator, model, optimizer, dataloader):
+    from accelerate import Accelerator
+
+    loop(switch_on)(Accelerator(cpu=True, gradient_accumulation_steps=accelerator.gradient_accumulation_steps), model, optimizer, dataloader)
 
 
 def older_name(model):
@@ -237,7 +256,8 @@ train_checkpointed = Exercise(
             loop(switch_on_then_eval),
             loop(switch_on, after=lambda model: model.eval()),
             loop(lambda model: model.eval(), after=switch_on),
-            why="A layer of transformers checkpoints only while `self.training` is true; `model.eval()` turns checkpointing off, and dropout with it, and says nothing.",
+            loop(switch_on, mode=None),
+            why="A layer of transformers checkpoints only while `self.training` is true; in eval mode, as an evaluation leaves it, there is neither checkpointing nor dropout, and nothing says so.",
             hint="What does `model.training` say while your loop runs?",
         ),
         Mistake(
@@ -266,6 +286,32 @@ train_checkpointed = Exercise(
             hint="How many micro-batches shall stand behind one optimizer step?",
         ),
         Mistake(
+            "nothing prepared",
+            loop(switch_on, prepare=False),
+            loop(prepare=False),
+            why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one steps after each micro-batch.",
+            hint="Which method makes the accelerator's own of model, optimizer and data loader?",
+        ),
+        Mistake(
+            "another accelerator",
+            with_an_accelerator_of_its_own,
+            why="The training is right, but the accelerator that was handed in took no part: what it was set up for (devices, precision, accumulation) would be ignored.",
+            hint="Where does the accelerator of your loop come from?",
+        ),
+        Mistake(
+            "gradients zeroed before the backward pass",
+            loop(switch_on, zero_first=True),
+            why="The prepared `zero_grad` acts at the last micro-batch of a window; called before the backward pass, it discards what the others have accumulated.",
+            hint="At the last micro-batch of a window, what is in the gradients before its backward pass?",
+        ),
+        Mistake(
+            "the random state not preserved",
+            loop(lambda model: switch_on(model, {"preserve_rng_state": False, "use_reentrant": False})),
+            loop(lambda model: switch_on(model, {"preserve_rng_state": False})),
+            why="The recomputation draws other dropout masks than the forward pass did, so the gradients belong to a network that never was.",
+            hint="Which masks does dropout draw the second time?",
+        ),
+        Mistake(
             "backward without the accelerator",
             loop(switch_on, plain_backward=True),
             why="`loss.backward()` divides nothing, so the micro-batches of a window add up to k times their mean; checkpointing has not changed that.",
@@ -288,7 +334,7 @@ train_checkpointed = Exercise(
     hints=(
         "Which single line turns checkpointing on, and does it belong inside the loop or before it?",
         "Before `prepare`: on two devices the prepared model is wrapped, and the wrapper has no such method.",
-        "model.activation_checkpointing_enable() as the first line; then the accumulation loop as it was.",
+        "model.train() and model.activation_checkpointing_enable() as the first lines; then the accumulation loop as it was.",
     ),
     also_right=(
         loop(switch_on),
@@ -758,6 +804,37 @@ class Noisy(Plain):
         return super().forward(x) + (noise if self.always or self.training else 0)
 
 
+class Averaging(Plain):
+    """Keeps a running mean of its own, changed in place or `anew`; its output does not depend on it."""
+
+    def __init__(self, anew=False):
+        super().__init__()
+        self.anew = anew
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x):
+        with torch.no_grad():
+            mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            if self.anew:
+                self.mean = mean
+            else:
+                self.mean.copy_(mean)
+        return super().forward(x)
+
+
+class Measuring(Plain):
+    """Fills a buffer at its first run and only reads it from then on."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.zeros(()))
+
+    def forward(self, x):
+        if self.scale == 0:
+            self.scale.copy_(x.detach().std())
+        return super().forward(x) / self.scale
+
+
 TWICE = {  # how to make the block, and whether it may run twice
     "plain": (Plain, True),
     "dropout": (lambda: Plain(dropout=0.5), True),
@@ -767,6 +844,9 @@ TWICE = {  # how to make the block, and whether it may run twice
     "takes from a list": (Emptying, False),
     "a generator of its own": (Noisy, False),
     "noise in training only": (lambda: Noisy(always=False), False),
+    "a running mean of its own": (Averaging, False),
+    "a running mean put anew at each run": (lambda: Averaging(anew=True), False),
+    "a buffer that the first run fills": (Measuring, True),
 }
 
 
@@ -793,20 +873,22 @@ def oracle_twice(seed):
     return {name: may for name, _, _, may in draw_twice(seed)}
 
 
-def alike(*, seeded=True, outputs=True, buffers=True, compare=torch.equal, mode=None):
+def alike(*, seeded=True, outputs=True, buffers=True, compare=torch.equal, mode=None, copies=True, before=False, only=""):
     """Whether two runs of a block give and leave the same; each part can be left out."""
 
     def answer(block, *inputs):
         if mode is not None:
             block.train(mode)
         state = torch.get_rng_state()
+        earlier = [buffer.clone() for buffer in block.buffers()]
         first = block(*inputs)
-        between = [buffer.clone() for buffer in block.buffers()]
+        between = earlier if before else [buffer.clone() if copies else buffer for name, buffer in block.named_buffers() if only in name]
         if seeded:
             torch.set_rng_state(state)
         second = block(*inputs)
         same = not outputs or compare(first, second)
-        return same and (not buffers or all(torch.equal(one, other) for one, other in zip(between, block.buffers())))
+        after = [buffer for name, buffer in block.named_buffers() if only in name]
+        return same and (not buffers or all(torch.equal(one, other) for one, other in zip(between, after)))
 
     return answer
 
@@ -840,6 +922,27 @@ runs_twice_alike = Exercise(
             alike(buffers=False, compare=torch.allclose),
             why="In training, batch norm gives the same output twice and yet counts every run: its running statistics come out as if there had been twice as many batches.",
             hint="What has the block changed in itself between the two runs, and do its buffers show it?",
+        ),
+        Mistake(
+            "the same tensors compared with themselves",
+            alike(copies=False),
+            alike(copies=False, compare=torch.allclose),
+            why="A buffer is changed in place: a list of the buffers holds the same tensors before and after the second run, so they are always equal.",
+            hint="Are these buffers copies?",
+        ),
+        Mistake(
+            "the buffers from before the first run",
+            alike(before=True),
+            alike(before=True, compare=torch.allclose),
+            why="A first run may well fill a buffer. The question is whether the second run changes what the first one left.",
+            hint="Between which two moments must nothing change?",
+        ),
+        Mistake(
+            "only batch norm's counter looked at",
+            alike(only="num_batches_tracked"),
+            alike(only="running"),
+            why="A block may have buffers of its own under any name.",
+            hint="Which method of a module gives all of its buffers?",
         ),
         Mistake(
             "only the buffers compared",

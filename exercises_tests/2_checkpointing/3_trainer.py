@@ -108,8 +108,31 @@ peak_activations = Exercise(
         Mistake(
             "the layer that is run again forgotten",
             formula(again=lambda layers, n: 0),
+            formula(again=lambda layers, n: n == 1),
             why="While a checkpointed layer is run again its whole interior is there; where the last layer is checkpointed, nothing has been freed yet that would make room for it.",
             hint="At the beginning of the backward pass, is there a plain layer behind the one that is run again?",
+        ),
+        Mistake(
+            "the last layer's number taken for their count",
+            formula(again=lambda layers, n: layers % n == 0),
+            why="Layers are counted from 0, so the last of them is number layers - 1: it is checkpointed where (layers - 1) % n is 0, not where layers % n is.",
+            hint="Of 4 layers with every_n_layers=2, which two are checkpointed, and is the last one among them?",
+        ),
+        Mistake(
+            "interior and boundary swapped",
+            lambda layers, n, interior, boundary: formula()(layers, n, boundary, interior),
+            lambda layers, n, interior, boundary: layers * interior if n is None else formula()(layers, n, boundary, interior),
+            why="A plain layer keeps its interior, a checkpointed one only its input, the boundary.",
+            hint="Which of the two is larger, and which layers are meant to save memory?",
+        ),
+        Mistake(
+            "None not provided for",
+            formula(off=lambda layers, interior, boundary: layers / None),
+            formula(off=lambda layers, interior, boundary: layers // None),
+            formula(off=lambda layers, interior, boundary: layers % None),
+            formula(off=lambda layers, interior, boundary: range(0, layers, None)),
+            why="`every_n_layers` may be None, for checkpointing off, and with None nothing can be worked out.",
+            hint="What does every layer keep when checkpointing is off?",
         ),
         Mistake(
             "one interior too many",
@@ -169,14 +192,15 @@ CHOICES = (8, 4, 2, 1)  # of every_n_layers
 
 
 def drawn_budgets(seed):
-    """A budget that is met exactly, one with room for all, one that no divisor meets, and two for which accumulation is not enough."""
+    """A budget that is met exactly, one with room for all, two that need micro-batches of 3 and 4, and two for which accumulation is not enough."""
     draw = random.Random(seed)
     return (
         Budget(draw.choice((16, 32)), draw.choice((4, 8)), None, 0),
         Budget(*[draw.choice((6, 8, 10))] * 2, None, draw.randrange(1_000, 5_000)),
+        Budget(draw.choice((6, 12, 18)), 3, None, draw.randrange(1, 99)),
         Budget(draw.choice((12, 24)), 5, None, draw.randrange(1, 99)),
         Budget(draw.choice((8, 12, 16)), 1, draw.choice((4, 2)), draw.randrange(1, 99)),
-        Budget(draw.choice((8, 12, 16)), draw.choice((1, 2)), 1, 0),
+        Budget(draw.choice((8, 12, 16)), 2, 1, 0),
     )
 
 
@@ -209,7 +233,10 @@ def checkpointed_layers(args) -> str:
     ours = {name: settings.pop(name) for name in ("every_n_layers", "offload") if name in settings}
     model = tiny_bert()
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable(settings or None, **ours)
+    try:
+        enable(settings or None, **ours)
+    except TypeError as error:
+        return f"none, since transformers raises {type(error).__name__}"
     return ", ".join(str(number) for number, layer in enumerate(model.bert.encoder.layer, 1) if layer.gradient_checkpointing)
 
 
@@ -222,12 +249,17 @@ def probe_budget(answer, seed):
         for question in drawn_budgets(seed):
             budget = peak(question.micro_batch, question.every_n_layers) + question.spare
             args = answer(folder, question.effective_batch, budget, peak)
+            if args is None:
+                shown[f"the answer ({question})"] = "None"
+                continue
             if not isinstance(args, TrainingArguments):
                 raise TypeError(f"arguments_for_budget returned {type(args).__name__}; expected TrainingArguments.")
             micro_batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
+            shown[f"the answer ({question})"] = "TrainingArguments"
             shown[f"the micro-batch ({question})"] = micro_batch
             shown[f"the effective batch ({question})"] = micro_batch * steps
             shown[f"the list of checkpointed layers ({question})"] = checkpointed_layers(args)
+            shown[f"use_cpu ({question})"] = bool(args.use_cpu)
     return shown
 
 
@@ -241,9 +273,11 @@ def oracle_budget(seed):
         settings = [(size, every) for size in divisors for every in (None, *CHOICES) if peak(size, every) <= budget]
         layers = lambda every: [] if every is None else list(range(1, LAYERS + 1, every))
         micro_batch, every = min(settings, key=lambda setting: (len(layers(setting[1])), -setting[0]))
+        shown[f"the answer ({question})"] = "TrainingArguments"
         shown[f"the micro-batch ({question})"] = micro_batch
         shown[f"the effective batch ({question})"] = question.effective_batch
         shown[f"the list of checkpointed layers ({question})"] = ", ".join(map(str, layers(every))) or "none"
+        shown[f"use_cpu ({question})"] = True
     return shown
 
 
@@ -255,19 +289,23 @@ def arguments(folder, micro_batch, steps, every_n_layers, **more):
     name = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
     if every_n_layers is not None:
         more = {name: True, f"{name}_kwargs": {"every_n_layers": every_n_layers, "use_reentrant": False}} | more
-    return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, use_cpu=True, report_to="none", **more)
+    settings = {"use_cpu": True, "report_to": "none"} | more
+    return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, **settings)
 
 
 def divisors(number):
     return [size for size in range(number, 0, -1) if number % size == 0]
 
 
-def search(settings, *, fits=lambda peak, budget: peak <= budget, make=arguments, steps=lambda effective, micro_batch: effective // micro_batch):
-    """The first of `settings(effective_batch)` that fits, as arguments; the last one where none does."""
+def search(settings, *, fits=lambda peak, budget: peak <= budget, make=arguments, steps=lambda effective, micro_batch: effective // micro_batch, otherwise=True):
+    """The first of `settings(effective_batch)` that fits, as arguments; where none does, the last one, or None without `otherwise`."""
 
     def answer(folder, effective_batch, budget, peak):
         offered = settings(effective_batch)
-        micro_batch, every = next((one for one in offered if fits(peak(*one), budget)), offered[-1])
+        found = next((one for one in offered if fits(peak(*one), budget)), offered[-1] if otherwise else None)
+        if found is None:
+            return None
+        micro_batch, every = found
         return make(folder, micro_batch, steps(effective_batch, micro_batch), every)
 
     return answer
@@ -309,6 +347,15 @@ def switch_only(folder, micro_batch, steps, every):
     from transformers import TrainingArguments
 
     return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, use_cpu=True, activation_checkpointing=every is not None)
+
+
+def switch_always(folder, micro_batch, steps, every):
+    details = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"every_n_layers": every}}
+    return arguments(folder, micro_batch, steps, None, **details)
+
+
+def powers_of_two(number):
+    return [size for size in (32, 16, 8, 4, 2, 1) if number % size == 0]
 
 
 def as_argument(name):
@@ -356,6 +403,32 @@ arguments_for_budget = Exercise(
             hint="Does the peak rise or fall when every_n_layers grows?",
         ),
         Mistake(
+            "never checkpointed",
+            search(lambda effective: [(size, None) for size in divisors(effective)], otherwise=False),
+            search(lambda effective: [(size, None) for size in divisors(effective)]),
+            why="One sample at a time is as far as accumulation goes; where even that does not fit, checkpointing must help.",
+            hint="What is left to try when a micro-batch of 1 is over the budget?",
+        ),
+        Mistake(
+            "only powers of two",
+            search(lambda effective: [(size, every) for every in (None, *CHOICES) for size in powers_of_two(effective)]),
+            search(lambda effective: [(size, every) for every in (None, *CHOICES) for size in powers_of_two(effective)], otherwise=False),
+            why="Any micro-batch that divides the effective batch will do, and of those that fit the largest was asked for: 3 of 6, for example.",
+            hint="Which numbers divide 12?",
+        ),
+        Mistake(
+            "the CPU not asked for",
+            search(fewest_layers_first, make=functools.partial(arguments, use_cpu=False)),
+            why="Without `use_cpu=True` the Trainer takes a graphics card where there is one; the training was to run on the CPU.",
+            hint="On which device does a Trainer train when you say nothing?",
+        ),
+        Mistake(
+            "every_n_layers=None handed on",
+            search(fewest_layers_first, make=switch_always),
+            why="With checkpointing off there must be no switch: `every_n_layers` is a number wherever it is on, and None makes transformers fail when training begins.",
+            hint="What do your arguments say where no layer shall be checkpointed?",
+        ),
+        Mistake(
             "one sample at a time",
             search(lambda effective: [(1, every) for every in (None, *CHOICES)]),
             why="One sample at a time fits, but among the settings with the fewest checkpointed layers the largest micro-batch was asked for.",
@@ -370,6 +443,7 @@ arguments_for_budget = Exercise(
         Mistake(
             "an exact fit refused",
             search(fewest_layers_first, fits=lambda peak, budget: peak < budget),
+            search(fewest_layers_first, fits=lambda peak, budget: peak < budget, otherwise=False),
             why="A peak that equals the budget fits: at most means <=.",
             hint="Does a peak of 100 bytes fit into 100 bytes?",
         ),
