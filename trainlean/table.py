@@ -209,9 +209,13 @@ class Training:
             torch.cuda.synchronize()
 
     def _micro_batches(self):
+        import torch
+
         size = self.row.micro_batch
         for start in range(0, len(self.labels), size):
-            yield {"input_ids": self.ids[start : start + size], "labels": self.labels[start : start + size]}
+            batch = {"input_ids": self.ids[start : start + size], "labels": self.labels[start : start + size]}
+            # As in 2022, when the model made itself a mask; the fused attention drops one that hides nothing.
+            yield batch | ({"attention_mask": torch.ones_like(batch["input_ids"])} if self.row.attention == "eager" else {})
 
     def _step(self):
         import torch

@@ -303,9 +303,9 @@ for ours, theirs in zip(predicted, published, strict=True):
     print(f"{ours.name:20} predicted {foretold:7,.0f} + context {CONTEXT:,} = {foretold + CONTEXT:7,.0f} MiB   published {told:7,.0f} MiB   difference {foretold + CONTEXT - told:+7,.0f} MiB ({(foretold + CONTEXT) / told - 1:+.1%})")
 
 # %% [markdown]
-# All three predictions are too low, the first one most. What the prediction counts are the bytes of tensors.
-# The card's driver counts what PyTorch's allocator has *reserved*: it takes memory in blocks, rounds sizes up, and keeps freed blocks for later. The more activations come and go, the more lies in its cache.
-# That explanation is an inference from how the allocator works; the published table does not divide its figure.
+# All three predictions are too low, the first one most. They are for today's PyTorch on a CPU. The table was made in 2022 on a card:
+# PyTorch kept other things then than it does now, and the card's driver counts what PyTorch's allocator holds, not only what tensors use.
+# Which of these differences matters, and by how many bytes, is worked out in [the last lesson](../4_whole_picture/1_published_table.ipynb).
 #
 # What is certain: the training state has the same proportions at every size. Here it is from the row 1 x 4, where all gradients are there at the peak:
 

@@ -635,3 +635,5 @@ pd.DataFrame(table, columns=["optimizer", "version", "sum", "norm", "moved by", 
 # - A falling loss proves nothing. Compare the first gradient with the large batch's.
 #
 # Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, [gradient checkpointing](../2_checkpointing/1_pytorch.ipynb), takes those.
+#
+# Optional, before that: [accumulation on lazy tensors](4_lazy_tensors.ipynb), where the loop is recorded first, compiled, and run later.

@@ -126,7 +126,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# (The tool that the authors read their card with says MB and means MiB, so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low: a card's driver also counts blocks that PyTorch's allocator keeps in reserve, as the first lesson discussed.
+# (The tool that the authors read their card with says MB and means MiB, so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low: the card ran the PyTorch of 2022, which kept other things than today's; [the last lesson](../4_whole_picture/1_published_table.ipynb) finds out which.
 #
 # What did checkpointing cost the authors? Their text says "about 20 %". Their last two rows, in samples a second and in seconds:
 
@@ -524,4 +524,4 @@ pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by
 # - Slower at a fixed batch. At fixed memory it depends on whether small micro-batches leave the device idle: measure.
 # - The weights at the end are the same.
 #
-# One cost is left that neither technique touches: what several devices send each other. That is the next unit, Local SGD.
+# One cost is left that neither technique touches: what several devices send each other. That is the next unit, [Local SGD](../3_local_sgd/1_pytorch.ipynb).

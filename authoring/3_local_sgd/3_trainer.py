@@ -528,4 +528,6 @@ explorer(runs[::-1], budget=30 * MiB)
 # - `grad_norm` and clipping are one rank's; a checkpoint holds rank 0's optimizer state.
 # - Memory: accumulation, then checkpointing. Communication: Local SGD. The first two leave the training as it was.
 #
-# This was the last lesson. You can now take a training that does not fit, say which of the three drivers is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
+# You can now take a training that does not fit, say which of the three drivers is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
+#
+# Last: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it foretold without the card.

@@ -339,3 +339,5 @@ explorer([*published, *map(as_the_driver_counts, predicted.values()), *recorded_
 # - What a library keeps changes with its version: the softmax's input was there in 2022 and is gone today.
 # - Rules of thumb leave out the batch or the optimizer. Know which one before you trust them.
 # - The largest micro-batch that fits comes first; accumulation supplies the rest.
+#
+# This was the last lesson. `trainlean progress` shows which exercises are still open.
