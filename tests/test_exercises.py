@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from trainlean.exercises import (
+    CANNOT,
     CRASHED,
     NOT_ATTEMPTED,
     RIGHT,
@@ -173,3 +174,14 @@ def test_unpacking_never_unpickles():
 def test_unknown_exercise_is_one_sentence():
     with pytest.raises(CourseError, match="no exercise named 'nothing'; the exercises are .*train_accumulated"):
         find_exercise("nothing")
+
+
+def test_what_stops_a_right_answer_too_is_no_mistake_of_the_learner():
+    def broken(answer, seed):
+        raise RuntimeError("no process could be started")
+
+    here = Exercise(**{name: getattr(total, name) for name in total.__dataclass_fields__} | {"probe": broken})
+    for answer in (lambda numbers: 0, *total.also_right):
+        verdict = judge(here, answer, seed=1)
+        assert (verdict.outcome, verdict.points, verdict.mistake) == (CANNOT, 0, "")
+        assert verdict.message == "This cannot be checked here: a right answer raises RuntimeError: no process could be started, too."

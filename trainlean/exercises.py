@@ -237,6 +237,8 @@ def verdict(exercise: Exercise, seen: Seen, seed: int, memory: dict | None = Non
     extra = {"printed": seen.printed, "traceback": seen.traceback}
     raised = seen.observation.get("raised")
     message = _of_an_error(raised, seen.traceback) if raised else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
+    if raised and exercise.also_right and same(seen.observation, remembered("right", lambda: see(exercise, exercise.also_right[0], seed).observation)):
+        return say(CANNOT, f"This cannot be checked here: a right answer raises {raised}, too.", traceback=seen.traceback)
     for mistake in exercise.mistakes:
         for number, wrong in enumerate(mistake.answers):
             if same(seen.observation, remembered((mistake.name, number), lambda wrong=wrong: see(exercise, wrong, seed).observation)):

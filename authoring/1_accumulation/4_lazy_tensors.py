@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what a lazy tensor records and when it runs, read the counters of compiled and executed graphs, place the marks of an accumulation loop, and find what breaks a graph.
 #
-# **Minutes**: 50 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 60 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -312,7 +312,7 @@ pd.DataFrame(rows, columns=["loop", "executions", "compiled", "from the cache", 
 plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 
 # %% [markdown]
-# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's.
+# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (One more was compiled than there are kinds: a forward and backward pass that meets the model in another state than the others is recorded as another graph.)
 #
 # `.item()` comes to the same number, and it is something else. It runs the forward pass to get at the loss, and cuts it off *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
 # That was not kept, so it is computed once more: look at the operations in all. The large graph is still there, and there are more kinds to compile.
@@ -358,7 +358,7 @@ for name, values in peaks.items():
     print(f"{name:18} at k = 8 above 1.5 times its memory at k = 1: {values[-1] > 1.5 * values[0]}")
 
 # %% [markdown]
-# This is the finding of the lesson. In one graph, the forward passes of the window come first and the backward passes later, so the activations of all $k$ micro-batches live at the same time. **Without the second mark, accumulation saves nothing: its memory is that of the large batch.**
+# This is the finding of the lesson. In one graph, the forward passes of the window come first and the backward passes later, so the activations of all $k$ micro-batches live at the same time. **Without the second mark memory grows with $k$, which is just what accumulation was to prevent.** (At the smallest $k$ weights and gradients are most of it; from then on the window's activations are.)
 # With it, each micro-batch is run to its end and its activations are gone, as in the loop that you know.
 #
 # ## What compiling costs
@@ -378,7 +378,7 @@ plot_compare(
 )
 
 # %% [markdown]
-# A graph's first run includes its compilation, and TorchScript still optimises during the next one or two. From then on it only runs. The large graph pays more for that, and pays it again for every other $k$, batch size or text length.
+# A graph's first run includes its compilation, and TorchScript still optimises during the next one or two. From then on it only runs, so the slowest run may be a graph's second or third. The large graph pays more for that, and pays it again for every other $k$, batch size or text length.
 #
 # ## The same weights
 #
@@ -419,7 +419,7 @@ print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 #
 # *Difficulty* * · *7 minutes* · *Why*: too few marks and memory grows with $k$; in the wrong place, and the update hides in the next micro-batch's graph.
 #
-# Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop (whole windows only), so that exactly two kinds of graph are run: forward and backward of one micro-batch, and the update.
+# Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop (whole windows only), so that each graph that is run is either forward and backward of *one* micro-batch, or an update. Whether gradients are set to zeros or to None is left to you.
 #
 # - Model, data and gradients are on the lazy device already. `loss_function(outputs, targets)` returns the mean, without fallbacks.
 # - `mark_step()` marks. When the loop is done, nothing is left unrun.

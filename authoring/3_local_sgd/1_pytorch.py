@@ -3,7 +3,7 @@
 #
 # **You will be able to** train on several devices that meet only now and then, write the loop so that they end with one model, count what they send, and say when meeting seldom pays.
 #
-# **Minutes**: 40 · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb), where you met ranks and the all-reduce.
+# **Minutes**: 70 · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb), where you met ranks and the all-reduce.
 
 # %% [markdown]
 # ## A question
@@ -306,7 +306,7 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 
 # %% [markdown]
 # Both ranks share this computer, so sending costs little here, and your percentages depend on what else it is doing. Look at the pattern instead.
-# With DDP the quicker rank waits for the slower one in *every* step. Local SGD waits only at the averages; in between a rank may be slow in one step and quick in the next.
+# With DDP the quicker rank waits for the slower one in *every* step. Local SGD waits only at the averages; in between a rank may be slow in one step and quick in the next. (How long the waits are differs from run to run; count them.)
 #
 # ### Exercise: Local SGD
 #
@@ -552,7 +552,7 @@ for name, tensors in groups.items():
 #
 # Write `average_replicas(model)`. Every rank calls it. Afterwards, on every rank,
 #
-# - every parameter holds the mean over the ranks, with or without a gradient in its `.grad`,
+# - every parameter holds the mean over the ranks, frozen or not, with or without a gradient in its `.grad`,
 # - every floating-point *buffer* does, too; buffers of whole numbers stay as they are.
 
 # %% exercise="average_replicas" points=2
@@ -594,7 +594,7 @@ communication_table(runs[1:], by_kind=False)
 # %% [markdown]
 # (DDP also sends the buffers, and the model once before it begins, so that all start alike.)
 #
-# With $H = 1$ nothing is saved: a parameter is as large as its gradient. From there on the bytes of a step fall with $H$, here a little less than by $H$ because of the last average.
+# With $H = 1$ nothing is saved: a parameter is as large as its gradient. From there on the bytes of a step fall with $H$. They fall by all of $H$ only where the steps are a multiple of it; else the last average is one more.
 #
 # Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch and the number of steps.
 #
@@ -714,7 +714,7 @@ figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# In the data centre the curves keep their order: there is little waiting to be saved. Between continents it turns round: when $H = 1$ has its first point, $H = 32$ is through.
+# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it turns round: when $H = 1$ has its first point, $H = 32$ is through.
 # Time to a loss is what counts, and it has a best $H$ in the middle: the single average at the end comes early, with a loss that the others beat.
 #
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
@@ -790,7 +790,7 @@ print(f"sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights -
 # ## Memory, speed and communication
 #
 # Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself.
-# From which link on is DDP good enough? And what does $H$ change in memory? (On devices the peak moves a little from run to run: a message may arrive sooner or later.)
+# From which link on is DDP good enough? And what does $H$ change in memory?
 
 # %%
 explorer(runs, budget=40 * 2**20)

@@ -322,7 +322,7 @@ check(local_sgd_traffic)
 # %% [markdown]
 # ## One message for each parameter
 #
-# DDP collects gradients in buckets (25 MiB by default) and sends a bucket as one message. `LocalSGD` sends each parameter by itself, and waits for it before it sends the next. It also sends what no training has changed. Freeze the embeddings:
+# DDP collects gradients in buckets (25 MiB by default, the first one smaller) and sends a bucket as one message. `LocalSGD` sends each parameter by itself, and waits for it before it sends the next. It also sends what no training has changed. Freeze the embeddings:
 
 # %%
 # %%px
@@ -389,7 +389,7 @@ for name, mine in {"weights": weights, "running mean of the BatchNorm": plain[1]
 
 # %% [markdown]
 # - **Optimizer state** stays local. That is a choice, not a slip: each rank goes on with a momentum (or Adam's moments) that belongs to its own last steps. Averaging it, too, would send two or three times as much. But a checkpoint holds rank 0's state only.
-# - **Buffers** such as the statistics of a BatchNorm stay local, and `model.eval()` uses them. Rank 0's model, which is saved, has seen rank 0's data only. Average the buffers yourself before you save; models with LayerNorm, such as BERT, have none.
+# - **Buffers** such as the statistics of a BatchNorm stay local, and `model.eval()` uses them. Rank 0's model, which is saved, has seen rank 0's data only. Average the buffers yourself before you save; BERT has none that training changes.
 #
 # And it saves no memory. Each rank holds a whole model, all its gradients, a whole optimizer state and its activations, as under DDP. It saves communication.
 #

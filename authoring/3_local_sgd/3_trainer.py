@@ -357,6 +357,8 @@ pd.DataFrame(rows, columns=["optimizer", "H=1 equals DDP to 1e-6", "apart, in pe
 # - **Clipping**: each rank cuts its *own* gradient, and two ranks' gradients are longer than their mean, in which opposite parts cancel. What is cut, and how much, is another question on each rank.
 # - **AdamW**: each rank divides by the size of its own gradients. The mean of the quotients is not the quotient of the means.
 #
+# Clipping is the furthest apart: each rank shortens its own gradient, before anybody averages.
+#
 # So "Local SGD with $H=1$" is a test for SGD without clipping, and only there. With AdamW it is another training, which need not be worse.
 #
 # ### Exercise: same as DDP?
@@ -508,13 +510,13 @@ figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# - **Accumulation** goes down, and costs nothing on the two other axes.
+# - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
 # - **Checkpointing** goes down further, and the dot grows: up to a third more computation.
 # - **Local SGD** goes left, and saves no memory. (The flat buffer of an average takes some for a moment; here the peak lies elsewhere.) It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
 #
-# The order to try them follows from that. First accumulation, which is free. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link.
+# The order to try them follows from that. First accumulation, which costs the least. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link.
 #
-# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured; the time is the link model's of the [first notebook of this unit](1_pytorch.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [first notebook of this unit](1_pytorch.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
 explorer(runs[::-1], budget=30 * MiB)

@@ -845,6 +845,12 @@ communication = Exercise(
             hint="How many optimizer steps does a rank make with 8 micro-batches and k = 4?",
         ),
         Mistake(
+            "bytes sent taken for the payload",
+            counting(factor=lambda devices: 2 * (devices - 1) / devices),
+            why="2(N-1)/N times the payload is what a rank of a ring sends; the payload is what it hands over, whoever carries it how.",
+            hint="How large are the tensors that a rank gives to `all_reduce`?",
+        ),
+        Mistake(
             "devices not counted",
             counting(steps=lambda micro_batches, devices, k: micro_batches // k),
             why="The micro-batches are divided among the devices, so each makes fewer steps.",
@@ -907,8 +913,9 @@ communication = Exercise(
 class Normed(nn.Module):
     """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight."""
 
-    def __init__(self, width: int = 4, *, tied: bool = False, frozen: bool = False):
+    def __init__(self, width: int = 4, *, tied: bool = False, frozen: bool = False, apart: bool = False):
         super().__init__()
+        self.apart = apart  # whether the replicas begin with different weights
         self.first, self.norm, self.last = nn.Linear(width, width), nn.BatchNorm1d(width), nn.Linear(width, width)
         if tied:
             self.last.weight = self.first.weight
@@ -923,17 +930,20 @@ REPLICA_CASES = {  # ranks, with gradients, how the model is built
     "3 ranks, after zero_grad": (3, False, {}),
     "2 ranks, tied weights": (2, True, {"tied": True}),
     "2 ranks, a frozen layer, after zero_grad": (2, False, {"frozen": True}),
+    "2 ranks that began apart, a frozen layer": (2, True, {"frozen": True, "apart": True}),
 }
 
 
 def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.Module]:
-    """One trained model per rank: equal frozen weights, everything else different."""
+    """One trained model per rank: frozen weights are equal where the replicas began equal, everything else is different."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = Normed(**how)
     models = [copy.deepcopy(model) for _ in range(ranks)]
     for number, one in enumerate(models):
+        if one.apart:
+            one.first.weight.data += number
         optimizer = torch.optim.SGD(one.parameters(), lr=0.3)
         for _ in range(2 + number):
             optimizer.zero_grad()
@@ -993,6 +1003,15 @@ def averaging(tensors=floats_of, *, divisor=lambda: dist.get_world_size(), colle
             tensor /= divisor()
 
     return average_replicas
+
+
+def float_buffers_of(model):
+    return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+
+
+def rank_0s_buffers(model):
+    averaging(parameters_of)(model)
+    rank_0_of(float_buffers_of)(model)
 
 
 def rank_0_of(tensors):
@@ -1116,6 +1135,19 @@ average_replicas = Exercise(
             averaging(parameters_of, divisor=lambda: 2),
             why="The mean over three ranks is a third of the sum; the number of ranks is `dist.get_world_size()`.",
             hint="How many summands does the sum have on three ranks?",
+        ),
+        Mistake(
+            "frozen parameters left out",
+            averaging(lambda model: [parameter.data for parameter in model.parameters() if parameter.requires_grad] + float_buffers_of(model)),
+            averaging(lambda model: [parameter.data for parameter in model.parameters() if parameter.requires_grad]),
+            why="Frozen weights do not change in training, but nobody has said that they were equal before it.",
+            hint="What if the ranks were built with different seeds?",
+        ),
+        Mistake(
+            "rank 0's buffers handed out",
+            rank_0s_buffers,
+            why="That is what DDP does: every rank then has rank 0's running averages, and what the others have seen is lost. The mean was asked for.",
+            hint="Which rank's data do the running averages know of afterwards?",
         ),
         Mistake(
             "only parameters that have a gradient",
