@@ -1,5 +1,6 @@
 """What `trainlean measure` does and prints: the published table's rows, measured on this machine."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -58,14 +59,21 @@ def _print(frame, console):
     """One line for each row; what could not be measured says why under the table."""
     shown = Table(box=None, pad_edge=False)
     reasons = [(line["row"], line["time"]) for line in frame.to_dict("records") if not line.get("samples/s")]
-    for column in frame.columns:
-        shown.add_column(column, justify="left" if column == "row" else "right")
+    for column in frame.columns:  # headings in two lines, so that the figures stay in one
+        heading = column.replace("/", "/\n", 1).replace(" ", "\n", 1)
+        shown.add_column(heading, justify="left" if column == "row" else "right", no_wrap=True)
     for line in frame.to_dict("records"):
         measured = bool(line.get("samples/s"))
-        shown.add_row(*("not run" if name == "time" and not measured else str(value).strip() for name, value in line.items()))
+        shown.add_row(*("not run" if name == "time" and not measured else _compact(value) for name, value in line.items()))
+    console.width = max(console.width, 120)  # a narrow terminal breaks the lines, but loses no figure
     console.print(shown)
     for row, reason in reasons:
         console.print(f"{row}: {reason}.", markup=False, highlight=False, soft_wrap=True)
+
+
+def _compact(value) -> str:
+    """A value of the table without the blanks and units that keep saved tables in one form."""
+    return re.sub(r"(?<=\(|–) +", "", str(value).strip()).removesuffix(" samples/s")
 
 
 def _explain(device):
