@@ -138,7 +138,7 @@ def _reach_out() -> None:
 
 def command(kind: str, code: str, limits: Limits = Limits()) -> list[str]:
     """The command line that runs Python code in isolation of that kind."""
-    python = [sys.executable, "-I", "-c"]
+    python = [os.path.normpath(sys.executable), "-I", "-c"]
     if kind == NONE:
         return [*python, code]
     if kind == NAMESPACES:
