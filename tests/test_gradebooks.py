@@ -216,12 +216,13 @@ def test_moodle_gets_grades_and_keeps_comments(tmp_path):
 def test_gradescope(tmp_path):
     rows = rows_for(*CLASS)
     exercises = graded_exercises(rows, EXERCISES)
-    write_gradescope(tmp_path / "one", rows[1:2], exercises)
+    write_gradescope(tmp_path / "one", rows[1:2], exercises, "Seed 7. Isolation: bubblewrap.")
     result = json.loads((tmp_path / "one" / "results.json").read_text())
     assert (result["score"], result["max_score"]) == (3, 5)
+    assert result["output"].endswith("Seed 7. Isolation: bubblewrap.")
     assert [(test["name"], test["score"], test["max_score"], test["status"]) for test in result["tests"]] == [("one", 3, 3, "passed"), ("two", 0, 2, "failed")]
     assert "It starts at 0." in result["tests"][1]["output"]
-    write_gradescope(tmp_path / "all", rows, exercises)
+    write_gradescope(tmp_path / "all", rows, exercises, "")
     assert sorted(path.parent.name for path in (tmp_path / "all").rglob("results.json")) == ["Ada Lovelace", "Bob Ünal", "_1_2"]
 
 

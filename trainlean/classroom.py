@@ -167,7 +167,7 @@ def write_everything(output: Path, rows: list[Row], plan: Plan, canvas: Path | N
             written.append(target)
             left += [f"Not in {form}: {', '.join(missing)}."] if missing else []
     if gradescope is not None:
-        write_gradescope(gradescope, submitted, exercises)
+        write_gradescope(gradescope, submitted, exercises, footer)
         written.append(f"{gradescope}/")
     _say(f"Written: {', '.join(map(str, written))}.")
     return left

@@ -290,11 +290,14 @@ def _feedback_line(row: Row) -> str:
     return " ".join([*lines, *row.reasons, row.manual.get("comment", "")]).strip()
 
 
-def write_gradescope(folder: Path, rows: list[Row], exercises: list[Exercise]) -> None:
-    """results.json as Gradescope's autograder wants it: directly in the folder for one learner, in a folder each for several."""
+def write_gradescope(folder: Path, rows: list[Row], exercises: list[Exercise], footer: str) -> None:
+    """results.json as Gradescope's autograder wants it: directly in the folder for one learner, in a folder each for several.
+
+    `footer` says what protected the run, as on the learners' pages.
+    """
     for row, place in zip(rows, _places(rows), strict=True):
         tests = [_gradescope_test(exercise, row.verdicts.get(exercise.name)) for exercise in exercises]
-        result = {"score": row.total, "max_score": sum(exercise.points for exercise in exercises), "output": " ".join([*row.reasons, row.manual.get("comment", "")]).strip(), "tests": tests}
+        result = {"score": row.total, "max_score": sum(exercise.points for exercise in exercises), "output": " ".join(filter(None, [*row.reasons, row.manual.get("comment", ""), footer])), "tests": tests}
         where = Path(folder) if len(rows) == 1 else Path(folder) / place
         write_whole(where / "results.json", json.dumps(result, indent=1, ensure_ascii=False))
 
