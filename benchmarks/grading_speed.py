@@ -86,15 +86,22 @@ def nbgrader(made: dict[str, str], folder: Path) -> float | None:
     return seconds
 
 
+# otter refuses an autograder without tests; the check cells of the notebook are what is graded.
+ONE_TEST = {"name": "one", "points": 1, "suites": [{"cases": [{"code": ">>> 1 + 1\n2"}], "scored": True, "setup": "", "teardown": "", "type": "doctest"}]}
+
+
 def otter(made: dict[str, str], folder: Path) -> float | None:
-    """Seconds of `otter run`, once for each submission, with an autograder without tests."""
+    """Seconds of `otter run`, once for each submission, with an autograder of one small test."""
     if not (BIN / "otter").exists():
         return None
     write(folder, made)
     (folder / "tests").mkdir()
+    (folder / "tests" / "one.py").write_text(f"OK_FORMAT = True\ntest = {ONE_TEST!r}\n")
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TRAINLEAN_WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
     quiet = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run([BIN / "otter", "generate", "-t", "tests", "-o", "autograder.zip", "--no-environment", "--no-requirements"], check=True, **quiet)
+    for learner in made:
+        (folder / f"{learner}_out").mkdir()
     start = time.monotonic()
     for learner in made:
         subprocess.run([BIN / "otter", "run", "-a", "autograder.zip", "-o", f"{learner}_out", f"{learner}/{NAME}.ipynb"], check=True, **quiet)
