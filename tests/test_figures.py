@@ -9,12 +9,12 @@ from PIL import Image
 from trainlean import figures
 from trainlean.runs import CATEGORIES, Run
 
-MIB = 2**20
+MiB = 2**20
 
 
 def make_run(micro_batch, accumulation_steps=1, *, speed=100.0, size=None, origin="measured", **settings):
     size = 40 + 10 * micro_batch if size is None else size
-    peak = dict(zip(CATEGORIES, (8 * MIB, 8 * MIB, 16 * MIB, (size - 34) * MIB, 2 * MIB)))
+    peak = dict(zip(CATEGORIES, (8 * MiB, 8 * MiB, 16 * MiB, (size - 34) * MiB, 2 * MiB)))
     samples = micro_batch * accumulation_steps
     settings = {"micro_batch": micro_batch, "accumulation_steps": accumulation_steps, "model": "small", **settings}
     seconds = (samples / speed,) if speed else ()
@@ -99,15 +99,15 @@ def test_labels_fall_back_to_names_where_they_would_be_equal():
 
 
 def timeline():
-    growing = [("forward", {"weights": 8 * MIB, "activations": i * MIB}) for i in range(30)]
+    growing = [("forward", {"weights": 8 * MiB, "activations": i * MiB}) for i in range(30)]
     shrinking = [
-        ("backward", {"weights": 8 * MIB, "gradients": 4 * MIB, "activations": (30 - i) * MIB}) for i in range(30)
+        ("backward", {"weights": 8 * MiB, "gradients": 4 * MiB, "activations": (30 - i) * MiB}) for i in range(30)
     ]
-    return growing + shrinking + [("optimizer step", {"weights": 8 * MIB, "optimizer state": 16 * MIB})] * 5
+    return growing + shrinking + [("optimizer step", {"weights": 8 * MiB, "optimizer state": 16 * MiB})] * 5
 
 
 PICTURES = {
-    "front": lambda: figures.plot_front([make_run(1, speed=60), make_run(4)], 70 * MIB),
+    "front": lambda: figures.plot_front([make_run(1, speed=60), make_run(4)], 70 * MiB),
     "memory": lambda: figures.plot_memory([make_run(8), make_run(4, 2)]),
     "timeline": lambda: figures.plot_timeline(timeline()),
     "compare": lambda: figures.plot_compare(
@@ -145,7 +145,7 @@ def test_colours_of_the_categories_are_those_of_the_course():
 
 
 def test_a_run_that_is_not_divided_into_categories_is_drawn_too():
-    run = Run(name="published", settings={"micro_batch": 4}, peak={"whole device": 900 * MIB}, origin="published")
+    run = Run(name="published", settings={"micro_batch": 4}, peak={"whole device": 900 * MiB}, origin="published")
     assert has_colour(pixels(figures.plot_memory([run])), figures.UNDIVIDED, at_least=1000)
 
 
@@ -184,7 +184,7 @@ def test_moving_artists_give_the_same_picture_as_drawing_everything():
     picture = figures.Picture(6, 4, "")
     plot = figures.FrontPlot(picture.subplots())
     plot.frame(runs)
-    for budget in (70 * MIB, 200 * MIB, 30 * MIB):  # what an earlier state has drawn must be gone
+    for budget in (70 * MiB, 200 * MiB, 30 * MiB):  # what an earlier state has drawn must be gone
         plot.draw(runs, budget=budget, chosen=runs[0])
         moved = picture.png(plot.moving, "same")
     for artist in plot.moving:

@@ -19,13 +19,13 @@ from trainlean.exercises import CRASHED, RIGHT
 from trainlean.grading import Graded, Plan, grade_all
 from trainlean.notebooks import read_notebook
 from trainlean.probes import exercises_with
-from trainlean.sandbox import BUBBLEWRAP, MIB, NAMESPACES, Isolation, Limits, find_isolation, try_isolation
+from trainlean.sandbox import BUBBLEWRAP, MiB, NAMESPACES, Isolation, Limits, find_isolation, try_isolation
 from trainlean.submissions import find_submissions
 from trainlean.workspace import COURSE, CourseError
 
 SEED = 7
 ATTACKED, HONEST = "train_accumulated", "train_accumulated_to_the_end"
-LIMITS = Limits(memory=200 * MIB, address_space=4096 * MIB, file_size=16 * MIB, disk=32 * MIB, answer=8 * MIB, processes=24)
+LIMITS = Limits(memory=200 * MiB, address_space=4096 * MiB, file_size=16 * MiB, disk=32 * MiB, answer=8 * MiB, processes=24)
 COMM = f"tl-{os.getpid()}"  # what the daemon of an attack calls itself
 FORGED_NAME = f"forged-{os.getpid()}.txt"
 

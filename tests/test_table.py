@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from trainlean import cli, measuring, table
+from trainlean import cli, table
 from trainlean.allocator import CachingAllocator, replay
 from trainlean.meter import Block
 from trainlean.runs import Run, load_runs, published_runs, record_runs, recorded_runs

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_figures import MIB, has_colour, make_run
+from test_figures import MiB, has_colour, make_run
 from torch.utils.checkpoint import checkpoint_sequential
 
 from trainlean import figures, replays
@@ -28,7 +28,7 @@ def runs():
 
 
 def test_starts_at_the_batch_that_most_runs_share(runs):
-    widget = explorer(runs, budget=90 * MIB)
+    widget = explorer(runs, budget=90 * MiB)
     assert widget.settings == {"micro_batch": 16, "accumulation_steps": 1, "checkpointing": "off"}
     assert [run.settings["micro_batch"] for run in widget.compared_runs()] == [16, 8, 4, 2, 1]
     assert repr(widget) == (
@@ -38,7 +38,7 @@ def test_starts_at_the_batch_that_most_runs_share(runs):
 
 
 def test_every_control_changes_the_picture(runs):
-    widget = explorer([*runs, make_run(16, 1, speed=150, size=90, checkpointing="every layer")], budget=90 * MIB)
+    widget = explorer([*runs, make_run(16, 1, speed=150, size=90, checkpointing="every layer")], budget=90 * MiB)
     seen = {widget.image.value}
 
     def changed():
@@ -73,7 +73,7 @@ def test_at_a_fixed_batch_the_accumulation_steps_give_way(runs):
 
 
 def test_fixed_memory_names_the_fastest_that_fits_at_any_batch(runs):
-    widget = explorer(runs, budget=90 * MIB)
+    widget = explorer(runs, budget=90 * MiB)
     assert "the fastest of them is 4×4 with 100 samples/s" in widget.sentence.get_text()
     widget.mode.value = FIXED_MEMORY
     assert len(widget.compared_runs()) == 7
@@ -82,7 +82,7 @@ def test_fixed_memory_names_the_fastest_that_fits_at_any_batch(runs):
 
 
 def test_what_does_not_fit_is_marked(runs):
-    widget = explorer(runs, budget=90 * MIB)
+    widget = explorer(runs, budget=90 * MiB)
     assert sorted(widget.front.crosses.get_xdata()) == [140, 220]
     assert has_colour(image_of(widget), figures.ALARM)
     widget.budget.value = 500
@@ -142,7 +142,7 @@ def test_the_button_measures_the_chosen_point_and_adds_it(runs):
     before = widget.image.value
     widget.button.click()
     assert asked == [{"micro_batch": 32, "accumulation_steps": 2, "checkpointing": "off"}]
-    assert len(widget.runs) == 8 and widget.chosen_run().peak_bytes == 333 * MIB
+    assert len(widget.runs) == 8 and widget.chosen_run().peak_bytes == 333 * MiB
     assert widget.settings["micro_batch"] == 32 and widget.image.value != before
     assert widget.progress.value == 1.0 and not widget.button.disabled
     assert "32×2 measured" in widget.status.value
@@ -150,7 +150,7 @@ def test_the_button_measures_the_chosen_point_and_adds_it(runs):
 
 
 def test_the_first_run_can_be_measured_from_an_empty_explorer():
-    widget = explorer([], measure=lambda **settings: Run(name="first", peak={"weights": 5 * MIB}))
+    widget = explorer([], measure=lambda **settings: Run(name="first", peak={"weights": 5 * MiB}))
     assert "0 runs" in repr(widget) and widget.image.value
     widget.button.click()
     assert widget.chosen_run().name == "first"  # its settings are filled in from the controls
@@ -170,7 +170,7 @@ def test_what_goes_wrong_becomes_a_sentence(runs, measure, sentence):
     assert len(widget.runs) == 7 and not widget.button.disabled
 
 
-def communicating(micro_batch, local_steps, steps=8, payload=4 * MIB, **more):
+def communicating(micro_batch, local_steps, steps=8, payload=4 * MiB, **more):
     """A run on two devices: DDP with two buckets a step, or Local SGD with one flat average after every `local_steps`."""
     run = make_run(micro_batch, 16 // micro_batch, devices=2, local_steps=local_steps, **more)
     sends, calls = (steps, 2 * steps) if local_steps is None else (steps // local_steps,) * 2
@@ -223,7 +223,7 @@ def test_the_time_of_a_step_is_computing_alone_and_the_modelled_communication(ne
     widget.network.devices.value = 4
     widget.controls["local_steps"].value = 2
     run = widget.chosen_run()
-    seconds = 16 / 100 + (6 * 0.010 + 1.5 * 4 * MIB / 5e6) / 2  # computing was measured on one device at 100 samples/s
+    seconds = 16 / 100 + (6 * 0.010 + 1.5 * 4 * MiB / 5e6) / 2  # computing was measured on one device at 100 samples/s
     assert run.median_seconds / run.optimizer_steps == pytest.approx(seconds)
     assert run.samples_per_second == pytest.approx(16 / seconds)
     assert run.settings["devices"] == 4 and run.origin == "predicted" and run.peak == network[4].peak

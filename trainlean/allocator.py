@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
 
-KiB, MiB = 2**10, 2**20
+from trainlean.runs import MiB
 
 
 @dataclass(eq=False, slots=True)

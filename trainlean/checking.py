@@ -41,10 +41,6 @@ class Statement:
     defines: bool  # a function or class: only the last one of a name counts
 
 
-class Unreadable(Exception):
-    """A cell that Python cannot read; the message names the cell."""
-
-
 # ---------------------------------------------------------------- what a notebook says
 
 

@@ -14,9 +14,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from PIL import Image
 
-from .runs import CATEGORIES, Run
-
-MIB = 2**20
+from .runs import CATEGORIES, MiB, Run
 
 # Okabe and Ito's palette: the five can be told apart with every common kind of colour blindness, and in grey.
 COLOURS = dict(zip(CATEGORIES, ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#BDBDBD"), strict=True))
@@ -145,7 +143,7 @@ def parts(run: Run) -> list[tuple[str, int]]:
 
 def mib(size: float) -> str:
     """Bytes as MiB, the unit of the axes, with thousands separators; one decimal below 100 where there is one."""
-    return (f"{size / MIB:,.0f}" if size >= 99.95 * MIB else f"{size / MIB:.1f}".removesuffix(".0")) + " MiB"
+    return (f"{size / MiB:,.0f}" if size >= 99.95 * MiB else f"{size / MiB:.1f}".removesuffix(".0")) + " MiB"
 
 
 # The Pareto front
@@ -275,8 +273,8 @@ class FrontPlot:
         timed = any(run.samples_per_second for run in runs)
         self.axes.yaxis.set_visible(bool(runs))
         self.axes.xaxis.set_visible(timed)
-        tops = [run.peak_bytes for run in runs] + [budget or 0, MIB]
-        self.axes.set_ylim(0, 1.12 * max(tops) / MIB)
+        tops = [run.peak_bytes for run in runs] + [budget or 0, MiB]
+        self.axes.set_ylim(0, 1.12 * max(tops) / MiB)
         speeds = [run.samples_per_second for run in runs if run.samples_per_second] or [0, 1]
         width = max(speeds) - min(speeds) or max(speeds)
         untimed = any(speed is None for _, speed in placed(runs))
@@ -293,7 +291,7 @@ class FrontPlot:
         for run, speed in placed(list(runs) + list(others)):
             x = self.untimed_at if speed is None else speed
             state = "others" if run in others else "out" if budget is not None and run.peak_bytes > budget else "fits"
-            spots[state].append((run, x, run.peak_bytes / MIB))
+            spots[state].append((run, x, run.peak_bytes / MiB))
         for origin, state in self.points:
             chosen_spots = [spot for spot in spots[state] if spot[0].origin == origin]
             self.points[origin, state].set_data([x for _, x, _ in chosen_spots], [y for _, _, y in chosen_spots])
@@ -304,7 +302,7 @@ class FrontPlot:
         self.front_line.set_data(*_stairs([(x, y) for _, x, y in front]))
 
         low, high = axes.get_ylim()
-        line = high if budget is None else min(budget / MIB, high)
+        line = high if budget is None else min(budget / MiB, high)
         self.budget_line.set_data([0, 1] if budget is not None else [], [line, line] if budget is not None else [])
         self.beyond.set_y(line)
         self.beyond.set_height(high - line)
@@ -446,14 +444,14 @@ class StackPlot:
         """Show one run; `faded` when it only stands in for a point that nobody has measured."""
         low, high = self.axes.get_ylim()
         shown = parts(run) if run else []
-        ends = [sum(size for _, size in shown[: i + 1]) / MIB for i in range(len(shown))]
-        middles = [end - size / MIB / 2 for end, (_, size) in zip(ends, shown)]
+        ends = [sum(size for _, size in shown[: i + 1]) / MiB for i in range(len(shown))]
+        middles = [end - size / MiB / 2 for end, (_, size) in zip(ends, shown)]
         heights = spread(middles, 0.052 * (high - low), 0.02 * (high - low), 0.97 * high)
         for artist in self.moving:
             artist.set_visible(False)
         for bar, text, (name, size), end, height in zip(self.bars, self.texts, shown, ends, heights):
             colour = COLOURS.get(name, UNDIVIDED)
-            bar.set(visible=True, y=end - size / MIB, height=size / MIB, facecolor=colour, alpha=0.45 if faded else 1)
+            bar.set(visible=True, y=end - size / MiB, height=size / MiB, facecolor=colour, alpha=0.45 if faded else 1)
             text.set(visible=True, text=f"{name}  {mib(size)}", y=height, color=SOFT if faded else INK)
         xs = [x for _ in shown for x in (0.285, 0.355, float("nan"))]
         self.leaders.set(visible=True, data=(xs, [y for pair in zip(middles, heights) for y in (*pair, float("nan"))]))
@@ -527,7 +525,7 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
     with course_style():
         picture = Picture(7.8, 1.35 + 0.42 * max(1, len(runs)), f"peak memory by category: {count_text(runs)}")
         axes = picture.subplots()
-        longest = max([run.peak_bytes for run in runs], default=MIB) / MIB
+        longest = max([run.peak_bytes for run in runs], default=MiB) / MiB
         names = max([len(run.name) for run in runs], default=1)
         inches = min(0.085 * names + 0.25, 2.8)
         height = picture.get_figheight()
@@ -535,7 +533,7 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
         for row, run in enumerate(runs):
             left = 0.0
             for category, size in parts(run):
-                width, colour = size / MIB, COLOURS.get(category, UNDIVIDED)
+                width, colour = size / MiB, COLOURS.get(category, UNDIVIDED)
                 axes.barh(row, width, left=left, height=0.66, color=colour, edgecolor="white", lw=1)
                 words = f"{width:,.0f}" if width >= 100 else f"{width:.1f}"
                 if width > (0.025 + 0.015 * len(words)) * longest:
@@ -575,7 +573,7 @@ def plot_timeline(timeline) -> Picture:
             axes.text(0.5, 0.5, "Nothing recorded.", transform=axes.transAxes, ha="center", color=SOFT)
             return picture
         steps = range(len(timeline) + 1)
-        layers = [[sizes.get(c, 0) / MIB for _, sizes in timeline] for c in CATEGORIES]
+        layers = [[sizes.get(c, 0) / MiB for _, sizes in timeline] for c in CATEGORIES]
         totals = [sum(column) for column in zip(*layers)]
         axes.stackplot(
             steps, [layer + layer[-1:] for layer in layers], colors=list(COLOURS.values()), step="post", lw=0
@@ -587,7 +585,7 @@ def plot_timeline(timeline) -> Picture:
         side = "right" if at > 0.7 * len(timeline) else "left"
         axes.plot(at + 0.5, totals[at], "o", ms=4.5, color=INK, clip_on=False, zorder=5)
         axes.annotate(
-            f"peak {mib(totals[at] * MIB)}",
+            f"peak {mib(totals[at] * MiB)}",
             (at + 0.5, totals[at]),
             (-7 if side == "right" else 7, 5),
             textcoords="offset points",

@@ -20,7 +20,6 @@ from trainlean.submissions import Submission
 from trainlean.workspace import CourseError
 
 MANUAL = ("adjustment", "comment")  # the instructor's columns: read before the gradebook is written again
-MARKS = ("learner", "submitted", "points", "total", "possible")
 
 
 @dataclass

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
-MiB = 2**20
+from trainlean.runs import MiB
+
 FIRST_BUCKET, BUCKET = 1 * MiB, 25 * MiB  # torch's DDP: the first bucket is small, so that the first all-reduce starts early
 BACKWARD = 2 / 3  # of a micro-batch's computation: the backward pass does about twice the work of the forward pass
 
@@ -18,7 +19,7 @@ ASSUMPTIONS = """\
 - A message takes the link's latency plus its bytes divided by the link's bandwidth; every rank sends and receives at the same time.
 - An all-reduce among N ranks is a ring: 2(N-1) messages one after the other, each an N-th of the payload, so that every rank \
 sends 2(N-1)/N of the payload.
-- gloo, which averages on processors, asks the receiver before each half of the ring: two more latencies per all-reduce (`Link(..., asks=True)`; seen over a throttled link between two processes, assumed for more).
+- gloo, which averages on processors, asks the receiver before each half of the ring: two more latencies per all-reduce (`Link(..., gloo=True)`; seen over a throttled link between two processes, assumed for more).
 - All links are alike, nobody else uses them, nothing is lost, and all ranks arrive at the same moment.
 - DDP sends its buckets while the backward pass still runs, and the backward pass is two thirds of a micro-batch's computation; \
 a bucket is sent when its share of the backward pass is done and the bucket before it is through. Computing and sending do not slow each other.

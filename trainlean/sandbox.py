@@ -20,6 +20,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from trainlean.runs import MiB
 from trainlean.workspace import COURSE, CourseError
 
 BUBBLEWRAP, NAMESPACES, NONE = KINDS = ("bubblewrap", "namespaces", "none")
@@ -28,18 +29,17 @@ READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sy
 READABLE += tuple(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "hosts", "nsswitch.conf"))
 DEVICES = ("null", "zero", "full", "random", "urandom")
 WRITABLE = ("/tmp", "/dev/shm")
-MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one exercise of a submission may use. Bytes, except where the name says otherwise."""
 
-    memory: int = 2048 * MIB  # of all its processes together, and of each
-    address_space: int = 8192 * MIB  # more than memory: thread stacks are reserved, not used
-    file_size: int = 64 * MIB
-    disk: int = 256 * MIB  # in the temporary folder, and again in shared memory
-    answer: int = 32 * MIB
+    memory: int = 2048 * MiB  # of all its processes together, and of each
+    address_space: int = 8192 * MiB  # more than memory: thread stacks are reserved, not used
+    file_size: int = 64 * MiB
+    disk: int = 256 * MiB  # in the temporary folder, and again in shared memory
+    answer: int = 32 * MiB
     processes: int = 128  # and threads
     open_files: int = 256
 

@@ -20,10 +20,9 @@ from .link_widgets import LinkControls
 from .links import Link, StepTime, step_time, total
 from .rank_figures import StepTimesPlot
 from .replays import LivesReplay, LoopReplay
-from .runs import Run, load_runs
+from .runs import MiB, Run, load_runs
 from .trace import Lives, Trace
 
-MIB = figures.MIB
 FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
 
 
@@ -279,7 +278,7 @@ class Explorer(_Shown):
 
     def fitting(self, runs: Sequence[Run]) -> list[Run]:
         """Those of the runs that fit into the budget."""
-        return [run for run in runs if run.peak_bytes <= self.budget.value * MIB]
+        return [run for run in runs if run.peak_bytes <= self.budget.value * MiB]
 
     def choose(self, run: Run):
         """Set the controls to the point of a run."""
@@ -325,11 +324,11 @@ class Explorer(_Shown):
 
     def _reframe(self, budget: float | None = None):
         """Fit limits and budget slider to the runs of the model; redraw."""
-        top = max([run.peak_bytes for run in self.shown_runs()], default=100 * MIB) / MIB
+        top = max([run.peak_bytes for run in self.shown_runs()], default=100 * MiB) / MiB
         step = 10.0 ** max(-1, len(str(int(top))) - 3)
         self._quiet = True
-        self.budget.min, self.budget.max, self.budget.step = 0, max(1.15 * top, (budget or 0) / MIB), step
-        self.budget.value = round(0.75 * top / step) * step if budget is None else budget / MIB
+        self.budget.min, self.budget.max, self.budget.step = 0, max(1.15 * top, (budget or 0) / MiB), step
+        self.budget.value = round(0.75 * top / step) * step if budget is None else budget / MiB
         self._quiet = False
         self._limits()
         self.redraw()
@@ -358,7 +357,7 @@ class Explorer(_Shown):
             run = self.chosen_run()
             stand_in = run or self.nearest_run()
             others = [other for other in shown if other not in compared]
-            self.front.draw(compared, budget=self.budget.value * MIB if shown else None, others=others, chosen=stand_in)
+            self.front.draw(compared, budget=self.budget.value * MiB if shown else None, others=others, chosen=stand_in)
             self.stack.draw(stand_in, faded=run is None)
             self.sentence.set_text(self._sentence(compared))
             self.stack_title.set_text(self._chosen_words(run, stand_in))
@@ -396,7 +395,7 @@ class Explorer(_Shown):
             return f"{self.mode.value}, {batch}: no run yet.".capitalize()
         fit = self.fitting(compared)
         words = (
-            f"{self.mode.value}, {batch}: {len(fit)} of {len(compared)} runs fit into {mib(self.budget.value * MIB)}"
+            f"{self.mode.value}, {batch}: {len(fit)} of {len(compared)} runs fit into {mib(self.budget.value * MiB)}"
         )
         timed = [run for run in fit if run.samples_per_second]
         if timed:
@@ -416,7 +415,7 @@ class Explorer(_Shown):
         chosen = ", ".join(f"{c.label} {self.settings[c.setting]}" for c in CONTROLS if self._offers(c))
         if self.communicates:
             chosen += f", devices {self.network.devices.value}, link {self.network.link}"
-        compared, budget = self.compared_runs(), mib(self.budget.value * MIB)
+        compared, budget = self.compared_runs(), mib(self.budget.value * MiB)
         state = "" if self.chosen_run() else " (not run)"
         return (
             f"Memory against speed: {count_text(self.runs)}; chosen: {chosen}{state}; "
@@ -477,7 +476,7 @@ class Explorer(_Shown):
         if self.communicates and self.steps is None:
             self._make_picture()
         self.model.value = run.settings.get("model")
-        self.budget.max = max(self.budget.max, 1.15 * run.peak_bytes / MIB)
+        self.budget.max = max(self.budget.max, 1.15 * run.peak_bytes / MiB)
         self.choose(run)
         self._quiet = False
         self._limits()
