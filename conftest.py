@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nbval.plugin import IPyNbFile
 
-from trainlean.building import end_processes, kernel_processes, notebook_environment
+from trainlean.notebooks.building import end_processes, kernel_processes, notebook_environment
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 
 from classes import make_class
 
-from trainlean.exercises import all_exercises
-from trainlean.grading import Plan, grade_all
-from trainlean.sandbox import find_isolation
-from trainlean.submissions import find_submissions
+from trainlean.exercises.exercise import all_exercises
+from trainlean.grading.grading import Plan, grade_all
+from trainlean.grading.sandbox import find_isolation
+from trainlean.grading.submissions import find_submissions
 from trainlean.workspace import COURSE
 
 

@@ -7,10 +7,10 @@ import statistics
 import time
 from dataclasses import replace
 
-from trainlean.links import traffic
-from trainlean.runs import CATEGORIES, Run
-from trainlean.trace import record
-from trainlean.widgets import FIXED_MEMORY, explorer, player
+from trainlean.costs.links import traffic
+from trainlean.costs.runs import CATEGORIES, Run
+from trainlean.costs.trace import record
+from trainlean.pictures.widgets import FIXED_MEMORY, explorer, player
 
 LIMIT = 0.150
 

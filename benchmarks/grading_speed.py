@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 import nbformat
 from classes import cut_to_exercises
 
-from trainlean.exercises import all_exercises
-from trainlean.grading import Plan, WorkerProcess, grade_all
-from trainlean.notebooks import read_notebook
-from trainlean.sandbox import find_isolation
-from trainlean.submissions import find_submissions
+from trainlean.exercises.exercise import all_exercises
+from trainlean.grading.grading import Plan, WorkerProcess, grade_all
+from trainlean.grading.sandbox import find_isolation
+from trainlean.grading.submissions import find_submissions
+from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE
 
 UNIT, NAME = "1_accumulation", "1_pytorch"

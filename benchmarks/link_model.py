@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 
-from trainlean.links import Link, all_reduce_seconds, ddp_step_seconds, local_sgd_step_seconds
+from trainlean.costs.links import Link, all_reduce_seconds, ddp_step_seconds, local_sgd_step_seconds
 
 LINKS = (Link(5e-3, 10e6, "5 ms, 10 MB/s"), Link(10e-3, 5e6, "10 ms, 5 MB/s"), Link(75e-3, 12.5e6, "75 ms, 12.5 MB/s"))
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)

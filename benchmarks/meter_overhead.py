@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from trainlean.meter import Meter
+from trainlean.costs.meter import Meter
 from trainlean.models import small_bert
 from trainlean.reviews import batches, load_reviews
 

@@ -12,9 +12,9 @@ import torch
 from accelerate.commands.estimate import estimate_training_usage
 from transformers import BertForSequenceClassification
 
+from trainlean.costs.runs import MiB
 from trainlean.models import bert_large_config
-from trainlean.runs import MiB
-from trainlean.table import CONTEXT, ROWS, predict_row, published
+from trainlean.table.table import CONTEXT, ROWS, predict_row, published
 
 SEQUENCE, WIDTH, HEADS, LAYERS = 512, 1024, 16, 24
 

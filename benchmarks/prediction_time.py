@@ -8,8 +8,8 @@ Processor time is printed beside the seconds, because other programs hardly chan
 import sys
 import time
 
+from trainlean.costs.predict import predict_peak_full, predict_run
 from trainlean.models import bert_large_config
-from trainlean.predict import predict_peak_full, predict_run
 
 CONTEXT = 1343  # MiB of CUDA context, which the published figures include
 ROWS = [

@@ -3,7 +3,7 @@
 import base64
 from pathlib import Path
 
-from trainlean.notebooks import read_notebook
+from trainlean.notebooks.notebook import read_notebook
 
 DATA = Path(__file__).resolve().parent
 NOTEBOOK = DATA.parent / "solutions" / "1_accumulation" / "1_pytorch.ipynb"

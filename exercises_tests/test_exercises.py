@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from trainlean.checking import answer_from
-from trainlean.exercises import NOT_ATTEMPTED, RIGHT, WRONG, all_exercises, judge, same, see, see_oracle
+from trainlean.exercises.checking import answer_from
+from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, WRONG, all_exercises, judge, same, see, see_oracle
 from trainlean.workspace import COURSE
 
 EXERCISES = all_exercises()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainlean.exercises import Observation
+from trainlean.exercises.exercise import Observation
 
 
 class Toy(nn.Module):

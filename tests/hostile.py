@@ -225,7 +225,7 @@ BODIES = {
         seeds += [value for name, value in frame.f_locals.items() if name == "seed"]
         frame = frame.f_back
     import types
-    import trainlean.exercises as engine
+    import trainlean.exercises.exercise as engine
     things = gc.get_objects()
     candidates = [thing.oracle for thing in things if type(thing) is engine.Exercise]
     candidates += [thing for thing in things if type(thing) is types.FunctionType and ("oracle" in thing.__name__ or thing.__name__ == "large_batch_training")]
@@ -240,7 +240,7 @@ BODIES = {
                 pass
 """,
     "asking the engine for the oracle": """
-    import trainlean.exercises as engine
+    import trainlean.exercises.exercise as engine
     exercise = engine.find_exercise("train_accumulated")
     send(engine.pack(engine.Seen(engine.see_oracle(exercise, 7))))
 """,
@@ -342,8 +342,8 @@ patched = True
     + "    return patched, builtins, json, np, Same\n",
     "patching the meter and the recorder": """
 import sys
-import trainlean.meter
-trainlean.meter.Meter = object
+import trainlean.costs.meter
+trainlean.costs.meter.Meter = object
 for name, module in list(sys.modules.items()):
     if name.startswith("exercises_tests") and hasattr(module, "Recorder"):
         module.Recorder._before_step = lambda self, model: None
@@ -361,7 +361,7 @@ for name, module in list(sys.modules.items()):
     + SIGNATURE
     + "    sys, name, module, thing\n",
     "replacing check and the verdict": """
-import trainlean.exercises as engine, trainlean.feedback as feedback, trainlean.checking as checking
+import trainlean.exercises.exercise as engine, trainlean.exercises.feedback as feedback, trainlean.exercises.checking as checking
 def check(*a, **k): return "right"
 right = engine.Verdict("train_accumulated", "1_accumulation/1_pytorch", "right", 3, 3, "Right.")
 feedback.check = check

@@ -8,9 +8,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from trainlean import checking
-from trainlean.checking import check_notebooks, needed_for, run_statements, statements
-from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, all_exercises
+from trainlean.exercises import checking
+from trainlean.exercises.checking import check_notebooks, needed_for, run_statements, statements
+from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, all_exercises
 from trainlean.workspace import COURSE
 
 SIGNATURE = "def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
@@ -112,7 +112,7 @@ def test_redefinition_is_told(tmp_path, capsys):
 
 
 def test_endless_loop_ends(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("trainlean.checking.SECONDS", 2)
+    monkeypatch.setattr("trainlean.exercises.checking.SECONDS", 2)
     _, seen = rows(capsys, write(tmp_path, SIGNATURE + FOR_EVER))
     assert seen["train_accumulated"]["outcome"] == CRASHED
     assert "within 2 s" in seen["train_accumulated"]["message"]

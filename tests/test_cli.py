@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from trainlean import building, checking, cli, doctor, progress
-from trainlean import notebooks as nb
+from trainlean import cli, doctor
+from trainlean.exercises import checking, progress
+from trainlean.notebooks import building
+from trainlean.notebooks import notebook as nb
 from trainlean.workspace import CourseError
 
 TEXT = '# %% exercise="one" points=1\ndef one():\n    # BEGIN SOLUTION\n    return 1\n    # END SOLUTION\n\n# %% check="one"\n# check(one)\n'

@@ -12,8 +12,8 @@ import nbformat
 import psutil
 import pytest
 
-from trainlean import devices as rooms
-from trainlean.devices import DeviceError, run_on_devices, start_devices, stop_devices
+from trainlean.devices import engines as rooms
+from trainlean.devices.engines import DeviceError, run_on_devices, start_devices, stop_devices
 from trainlean.workspace import CourseError
 
 
@@ -196,7 +196,7 @@ def test_a_frozen_engine_is_named(pair, monkeypatch):
 
 
 def test_no_process_outlives_a_kernel_that_is_killed():
-    code = "import time; from trainlean.devices import start_devices; start_devices(1); print('up', flush=True); time.sleep(99)"
+    code = "import time; from trainlean.devices.engines import start_devices; start_devices(1); print('up', flush=True); time.sleep(99)"
     kernel = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert kernel.stdout.readline() == b"up\n"
     family = children_of(kernel.pid)
@@ -213,7 +213,7 @@ def test_no_process_outlives_a_kernel_that_is_killed():
 # ---------------------------------------------------------------- %%px
 
 CELLS = [
-    "from trainlean.devices import start_devices\nstart_devices(2, timeout=2)",
+    "from trainlean.devices.engines import start_devices\nstart_devices(2, timeout=2)",
     "%%px\nimport time\nfor i in range(2):\n    time.sleep(0.02 * (1 - rank))\n    print('step', i)\nrank + 1",
     "%%px\nimport torch, torch.distributed as dist\ntotal = torch.tensor(rank + 1.0)\ndist.all_reduce(total)\nprint('before\\rafter', total.item(), end='')",
     "%%px\nimport warnings\nwarnings.warn('look')",

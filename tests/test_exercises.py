@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainlean.exercises import (
+from trainlean.exercises.exercise import (
     CANNOT,
     CRASHED,
     NOT_ATTEMPTED,
@@ -86,7 +86,7 @@ def test_crash_keeps_the_learners_traceback_only():
     assert verdict.outcome == CRASHED
     assert verdict.message == "Your answer raised KeyError: 'lost'"
     assert 'raise KeyError("lost")' in verdict.traceback
-    assert "trainlean/exercises.py" not in verdict.traceback
+    assert "trainlean/exercises/exercise.py" not in verdict.traceback
 
 
 def raises(error):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from trainlean.exercises import find_exercise
-from trainlean.feedback import check, hint
-from trainlean.guesses import guess, reveal
-from trainlean.progress import show_progress
+from trainlean.exercises.exercise import find_exercise
+from trainlean.exercises.feedback import check, hint
+from trainlean.exercises.guesses import guess, reveal
+from trainlean.exercises.progress import show_progress
 from trainlean.workspace import CourseError, read_records
 
 
@@ -18,7 +18,7 @@ def own_work_folder(monkeypatch, tmp_path):
 def shown(monkeypatch):
     things = []
     for room in ("feedback", "guesses"):
-        monkeypatch.setattr(f"trainlean.{room}.display", things.append)
+        monkeypatch.setattr(f"trainlean.exercises.{room}.display", things.append)
     return things
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainlean import figures
-from trainlean.runs import CATEGORIES, Run
+from trainlean.costs.runs import CATEGORIES, Run
+from trainlean.pictures import figures
 
 MiB = 2**20
 

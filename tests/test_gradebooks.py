@@ -6,9 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from trainlean import classroom
-from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Exercise, Verdict
-from trainlean.gradebooks import (
+from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Exercise, Verdict
+from trainlean.grading import classroom
+from trainlean.grading.gradebooks import (
     feedback_page,
     fill_canvas,
     fill_moodle,
@@ -20,8 +20,8 @@ from trainlean.gradebooks import (
     write_gradebook,
     write_gradescope,
 )
-from trainlean.grading import Graded
-from trainlean.submissions import File, Submission
+from trainlean.grading.grading import Graded
+from trainlean.grading.submissions import File, Submission
 from trainlean.workspace import CourseError
 
 

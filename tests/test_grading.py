@@ -15,14 +15,15 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from trainlean import classroom, cli, grading
-from trainlean.classroom import grade_class
-from trainlean.exercises import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
-from trainlean.grading import Plan, WorkerProcess, grade_all, last_run, log_path, on_engines, read_log
-from trainlean.notebooks import read_notebook
-from trainlean.probes import exercises_with
-from trainlean.sandbox import find_isolation
-from trainlean.submissions import find_submissions
+from trainlean import cli
+from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
+from trainlean.exercises.probes import exercises_with
+from trainlean.grading import classroom, grading
+from trainlean.grading.classroom import grade_class
+from trainlean.grading.grading import Plan, WorkerProcess, grade_all, last_run, log_path, on_engines, read_log
+from trainlean.grading.sandbox import find_isolation
+from trainlean.grading.submissions import find_submissions
+from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE, CourseError
 
 LESSON = "1_accumulation/1_pytorch"
@@ -252,8 +253,8 @@ def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, two_exerc
 RUN = """
 import sys
 from pathlib import Path
-from trainlean import classroom
-from trainlean.probes import exercises_with
+from trainlean.grading import classroom
+from trainlean.exercises.probes import exercises_with
 two = {name: exercise for name, exercise in exercises_with().items() if name in sys.argv[3:]}
 classroom.exercises_with = lambda overlay=None: two
 print("begin", flush=True)
@@ -324,7 +325,7 @@ def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
 
 OVERLAY = '''
 from exercises_tests.toys import draw
-from trainlean.exercises import Mistake
+from trainlean.exercises.exercise import Mistake
 
 
 def forgets_the_rest(model, optimizer, loss_function, micro_batches, accumulation_steps):
@@ -338,7 +339,7 @@ MISTAKES = {"train_accumulated": (Mistake("the private one", forgets_the_rest, w
 '''
 PRIVATE = '''
 from exercises_tests.toys import flat
-from trainlean.exercises import Exercise
+from trainlean.exercises.exercise import Exercise
 
 SECRET = 42
 

@@ -5,10 +5,12 @@ import sys
 import nbformat
 import pytest
 
-from trainlean import exercises, feedback, lazy
-from trainlean.checking import check_notebooks
-from trainlean.exercises import CANNOT, find_exercise, judge
-from trainlean.graph_figures import graph_layers, plot_graph, plot_graphs_run
+from trainlean.devices import lazy
+from trainlean.exercises import exercise as exercises
+from trainlean.exercises import feedback
+from trainlean.exercises.checking import check_notebooks
+from trainlean.exercises.exercise import CANNOT, find_exercise, judge
+from trainlean.pictures.graphs import graph_layers, plot_graph, plot_graphs_run
 from trainlean.workspace import COURSE, read_records
 
 LESSON = "1_accumulation/4_lazy_tensors"

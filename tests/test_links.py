@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trainlean.links import (
+from trainlean.costs.links import (
     ASSUMPTIONS,
     BUCKET,
     FIRST_BUCKET,
@@ -20,7 +20,7 @@ from trainlean.links import (
     total,
     traffic,
 )
-from trainlean.runs import Run
+from trainlean.costs.runs import Run
 
 LINK = Link(latency=0.01, bandwidth=1e6)  # 10 ms, 1 MB/s
 

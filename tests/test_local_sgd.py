@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from trainlean import dataset, load_reviews, small_bert
-from trainlean.checking import answer_from
-from trainlean.devices import run_on_devices
+from trainlean.devices.engines import run_on_devices
+from trainlean.exercises.checking import answer_from
 from trainlean.workspace import COURSE
 
 LEARNING_RATE, MICRO_BATCH, ACCUMULATION_STEPS, LOCAL_STEPS = 0.05, 4, 2, 3

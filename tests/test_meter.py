@@ -16,8 +16,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainlean.meter import Meter, measure
-from trainlean.runs import CATEGORIES, load_runs
+from trainlean.costs.meter import Meter, measure
+from trainlean.costs.runs import CATEGORIES, load_runs
 
 LAYERS, VOCABULARY, LENGTH = 2, 200, 16
 SETTINGS = [(16, 1, False), (4, 4, False), (4, 4, True)]

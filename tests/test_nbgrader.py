@@ -12,9 +12,9 @@ pytest.importorskip("nbgrader", reason="nbgrader is not installed; pip install n
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from classes import answer_cells, cut_to_exercises
 
-from trainlean.checking import check_notebooks
-from trainlean.exercises import RIGHT, WRONG, find_exercise
-from trainlean.notebooks import exercise_cells, nbgrader_mark, read_notebook
+from trainlean.exercises.checking import check_notebooks
+from trainlean.exercises.exercise import RIGHT, WRONG, find_exercise
+from trainlean.notebooks.notebook import exercise_cells, nbgrader_mark, read_notebook
 from trainlean.workspace import COURSE
 
 UNIT, NAME = "1_accumulation", "1_pytorch"

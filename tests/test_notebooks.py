@@ -11,8 +11,8 @@ import nbformat
 import psutil
 import pytest
 
-from trainlean import building
-from trainlean import notebooks as nb
+from trainlean.notebooks import building
+from trainlean.notebooks import notebook as nb
 from trainlean.workspace import COURSE, CourseError
 
 EXERCISE = '''# %% [markdown]

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from trainlean.meter import Meter
+from trainlean.costs.meter import Meter
+from trainlean.costs.predict import OPTIMIZERS, predict_largest_batch, predict_peak_full, predict_run
 from trainlean.models import bert_large_config
-from trainlean.predict import OPTIMIZERS, predict_largest_batch, predict_peak_full, predict_run
 
 MiB = 2**20
 

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from PIL import Image
 
-from trainlean.devices import run_on_devices
-from trainlean.rank_figures import plot_drift, plot_ranks
-from trainlean.ranks import RankRecord, RankRecorder, phases, record_rank
+from trainlean.devices.engines import run_on_devices
+from trainlean.devices.ranks import RankRecord, RankRecorder, phases, record_rank
+from trainlean.pictures.ranks import plot_drift, plot_ranks
 
 LATE = 0.3  # seconds by which rank 1 comes too late, so many that a busy machine does not matter
 

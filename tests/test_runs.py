@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from trainlean.runs import CATEGORIES, Run, format_bytes, load_runs, machine, published_runs, save_run, summary
+from trainlean.costs.runs import CATEGORIES, Run, format_bytes, load_runs, machine, published_runs, save_run, summary
 from trainlean.workspace import work_folder
 
 MiB = 2**20

@@ -14,13 +14,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile
 
-from trainlean import sandbox
-from trainlean.exercises import CRASHED, RIGHT
-from trainlean.grading import Graded, Plan, grade_all
-from trainlean.notebooks import read_notebook
-from trainlean.probes import exercises_with
-from trainlean.sandbox import BUBBLEWRAP, MiB, NAMESPACES, Isolation, Limits, find_isolation, try_isolation
-from trainlean.submissions import find_submissions
+from trainlean.exercises.exercise import CRASHED, RIGHT
+from trainlean.exercises.probes import exercises_with
+from trainlean.grading import sandbox
+from trainlean.grading.grading import Graded, Plan, grade_all
+from trainlean.grading.sandbox import BUBBLEWRAP, NAMESPACES, Isolation, Limits, MiB, find_isolation, try_isolation
+from trainlean.grading.submissions import find_submissions
+from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE, CourseError
 
 SEED = 7
@@ -187,7 +187,7 @@ def test_no_probe_carries_what_knows_the_answer():
     """Where submissions run there is neither an oracle nor a mistake nor another right answer."""
     import ast
 
-    from trainlean.probes import cut_probe
+    from trainlean.exercises.probes import cut_probe
 
     for exercise in exercises_with().values():
         for name, source in cut_probe(exercise)["modules"].items():

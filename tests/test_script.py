@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainlean import batches, load_reviews, small_bert
-from trainlean.devices import _free_port
+from trainlean.devices.engines import _free_port
 from trainlean.workspace import COURSE
 
 SCRIPT = COURSE / "scripts" / "train_local_sgd.py"

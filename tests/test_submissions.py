@@ -9,8 +9,8 @@ from datetime import datetime
 
 import pytest
 
-from trainlean import submissions
-from trainlean.submissions import Unread, find_submissions
+from trainlean.grading import submissions
+from trainlean.grading.submissions import Unread, find_submissions
 from trainlean.workspace import CourseError
 
 NOTEBOOK = json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).encode()

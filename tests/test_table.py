@@ -6,11 +6,12 @@ import sys
 import pytest
 import torch
 
-from trainlean import cli, table
-from trainlean.allocator import CachingAllocator, replay
-from trainlean.meter import Block
-from trainlean.runs import Run, load_runs, published_runs, record_runs, recorded_runs
-from trainlean.table import CONTEXT, CURVE, PLANS, ROWS, Outcome, Plan, Row, find_rows, measure_row, measure_rows, predict_row, published
+from trainlean import cli
+from trainlean.costs.allocator import CachingAllocator, replay
+from trainlean.costs.meter import Block
+from trainlean.costs.runs import Run, load_runs, published_runs, record_runs, recorded_runs
+from trainlean.table import table
+from trainlean.table.table import CONTEXT, CURVE, PLANS, ROWS, Outcome, Plan, Row, find_rows, measure_row, measure_rows, predict_row, published
 
 KiB, MiB = 2**10, 2**20
 
@@ -129,8 +130,8 @@ TINY = Plan("tiny", 8, 16, 200 * MiB, 60, repeats=1)
 
 @pytest.mark.parametrize("key", ["vanilla", "checkpointing", "selective", "sdpa", "all-bf16", "all-bf16-accelerate"])
 def test_a_row_is_measured_as_it_is_predicted(key):
+    from trainlean.costs.predict import predict_run
     from trainlean.models import small_bert_config
-    from trainlean.predict import predict_run
 
     [row] = find_rows([key])
     run = measure_row(row, small_bert_config(num_hidden_layers=2), TINY, "cpu")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from trainlean.trace import MOST_FRAMES, Trace, record, record_lives
+from trainlean.costs.trace import MOST_FRAMES, Trace, record, record_lives
 
 
 def loop(batches, k):

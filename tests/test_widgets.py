@@ -10,11 +10,11 @@ from PIL import Image
 from test_figures import MiB, has_colour, make_run
 from torch.utils.checkpoint import checkpoint_sequential
 
-from trainlean import figures, replays
-from trainlean.links import Link, traffic
-from trainlean.runs import Run, save_run
-from trainlean.trace import record, record_lives
-from trainlean.widgets import FIXED_MEMORY, explorer, newest, player
+from trainlean.costs.links import Link, traffic
+from trainlean.costs.runs import Run, save_run
+from trainlean.costs.trace import record, record_lives
+from trainlean.pictures import figures, replays
+from trainlean.pictures.widgets import FIXED_MEMORY, explorer, newest, player
 
 
 def image_of(widget):

@@ -87,8 +87,8 @@ def build(
     """Build lessons/ and solutions/ from authoring/, only what is stale."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from trainlean import building
-    from trainlean import notebooks as nb
+    from trainlean.notebooks import building
+    from trainlean.notebooks import notebook as nb
 
     places = nb.find_notebooks(notebooks or [], COURSE)
     stale = building.find_stale(places)
@@ -132,7 +132,7 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="print a list of {notebook, exercise, outcome, mistake, message, points}")] = False,
 ) -> None:
     """Check the exercises of notebooks from outside; the exit status is 0 only if all are right."""
-    from trainlean.checking import check_notebooks
+    from trainlean.exercises.checking import check_notebooks
 
     raise typer.Exit(check_notebooks(notebooks, json))
 
@@ -157,7 +157,7 @@ def grade(
     """Grade a class; a run that was interrupted goes on with the same command."""
     if os.name != "posix":
         raise CourseError("Grading needs Linux, or macOS with --trust-submissions; on Windows use WSL.")
-    from trainlean.classroom import grade_class
+    from trainlean.grading.classroom import grade_class
 
     options = {"seed": seed, "workers": workers, "lessons": tuple(lesson or ()), "overlay": overlay, "late": late, "canvas": canvas, "canvas_column": canvas_column}
     options |= {"moodle": moodle, "gradescope": gradescope, "cluster": cluster, "trust": trust_submissions, "dry_run": dry_run}
@@ -173,7 +173,7 @@ def measure(
     record: Annotated[Optional[Path], typer.Option(help="also write the runs into this file, such as data/measurements/NAME.json")] = None,
 ) -> None:
     """Measure the rows of the published table on this machine, each in a fresh process, beside the published ratios."""
-    from trainlean.measuring import measure_table
+    from trainlean.table.command import measure_table
 
     measure_table(model, rows, repeats=repeats, picture=picture, record=record)
 
@@ -181,7 +181,7 @@ def measure(
 @app.command()
 def progress() -> None:
     """Show which exercises are right so far, over the whole course."""
-    from trainlean.progress import show_progress
+    from trainlean.exercises.progress import show_progress
 
     show_progress()
 
@@ -192,8 +192,8 @@ def reset(
     exercise: Annotated[Optional[str], typer.Argument(help="one exercise of it; the whole lesson when left out")] = None,
 ) -> None:
     """Give a lesson or one exercise its stub back; the old text is kept aside."""
-    from trainlean import building
-    from trainlean import notebooks as nb
+    from trainlean.notebooks import building
+    from trainlean.notebooks import notebook as nb
 
     [*places] = nb.find_notebooks([notebook], COURSE)
     if len(places) != 1:

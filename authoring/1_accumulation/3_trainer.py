@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from trainlean import check, dataset, guess, hint, load_reviews, load_tokenizer, measure, plot_memory, reveal, small_bert, summary
-from trainlean.figures import plot_compare
+from trainlean.pictures.figures import plot_compare
 
 folder = tempfile.TemporaryDirectory()  # the Trainer wants a place for checkpoints
 reviews = load_reviews()

@@ -29,8 +29,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Subset
 from transformers import PrinterCallback, Trainer, TrainingArguments
 from trainlean import Meter, bert_large_config, check, dataset, explorer, format_bytes, guess, hint, load_reviews, measure, plot_memory, predict_run, published_runs, reveal, small_bert, summary
-from trainlean.exercises import find_exercise, judge
-from trainlean.runs import save_run
+from trainlean.exercises.exercise import find_exercise, judge
+from trainlean.costs.runs import save_run
 
 torch.set_num_threads(1)  # for a model this small, threads mostly wait for each other
 folder = tempfile.TemporaryDirectory()

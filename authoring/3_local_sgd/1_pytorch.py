@@ -28,8 +28,8 @@ from matplotlib import pyplot as plt
 from torch import nn
 from torch.nn.functional import cross_entropy
 from trainlean import LINKS, check, communication_table, dataset, ddp_step_seconds, explorer, guess, hint, load_reviews, load_tokenizer, local_sgd_step_seconds, plot_drift, plot_ranks, reveal, start_devices, stop_devices
-from trainlean.link_widgets import LinkControls
-from trainlean.links import ASSUMPTIONS
+from trainlean.pictures.links import LinkControls
+from trainlean.costs.links import ASSUMPTIONS
 
 # %% [markdown]
 # Two real processes, in one line. Each is a *rank*; its copy of the model is a *replica*. A cell that begins with `%%px` runs on both ranks, not here.

@@ -28,7 +28,7 @@ from accelerate.local_sgd import LocalSGD
 from matplotlib import pyplot as plt
 from torch.utils.data import DataLoader
 from trainlean import LINKS, all_reduce_seconds, bert_large_config, check, dataset, format_bytes, guess, hint, load_reviews, reveal, small_bert, start_devices, stop_devices
-from trainlean.devices import DeviceError
+from trainlean.devices.engines import DeviceError
 from transformers import BertForSequenceClassification
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too

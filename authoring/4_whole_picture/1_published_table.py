@@ -24,8 +24,8 @@ import torch
 from accelerate.commands.estimate import estimate_training_usage
 from trainlean import CATEGORIES, ROWS, bert_large_config, check, explorer, guess, hint, measure, measure_rows
 from trainlean import plot_table, predict_row, predict_run, prediction_table, published_runs, recorded_runs, reveal, small_bert, summary
-from trainlean.runs import PUBLISHED
-from trainlean.table import CONTEXT, find_rows, table
+from trainlean.costs.runs import PUBLISHED
+from trainlean.table.table import CONTEXT, find_rows, table
 
 MiB = 2**20
 published = published_runs()
@@ -101,7 +101,7 @@ print(f"{leanest.name}: {with_context:.2f} of vanilla with the context, {without
 # - The allocator hands out blocks: sizes are rounded up, and what lies between blocks may fit nothing.
 #
 # `predict_run(..., device=...)` takes these differences into account. With "gpu" it traces what CUDA keeps today, with "gpu of 2022" what it kept then.
-# Then it replays every birth and death of a tensor through the allocator's rules (`trainlean/allocator.py`, about 100 lines). No card is involved.
+# Then it replays every birth and death of a tensor through the allocator's rules (`trainlean/costs/allocator.py`, about 100 lines). No card is involved.
 #
 # **Predict.** Today's CPU needs 11.7 GiB of tensors for vanilla. How many GiB were there on the card of 2022?
 

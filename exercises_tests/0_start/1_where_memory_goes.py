@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from exercises_tests.toys import Toy
-from trainlean.exercises import Exercise, Mistake
+from trainlean.exercises.exercise import Exercise, Mistake
 
 # ---------------------------------------------------------------- training_state_bytes
 

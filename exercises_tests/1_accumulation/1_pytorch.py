@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from exercises_tests.toys import Case, Held, Recorder, draw, flat, large_batch_training, training, windows
-from trainlean.exercises import Exercise, Mistake
+from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1
 SAMPLES = 3  # in a micro-batch

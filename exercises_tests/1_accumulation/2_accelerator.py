@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from exercises_tests.toys import Case, Recorder, draw, flat, fresh_accelerate, large_batch_training, training, windows
-from trainlean.exercises import Exercise, Mistake, Observation
+from trainlean.exercises.exercise import Exercise, Mistake, Observation
 
 LEARNING_RATE = 0.1
 

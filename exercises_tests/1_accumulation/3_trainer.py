@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
 from exercises_tests.toys import Case, Recorder, Toy, flat, fresh_accelerate, training, windows
-from trainlean.exercises import Exercise, Mistake
+from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1
 STEPS_AT_MOST = 60  # so that a slip in the arguments is judged and not waited for

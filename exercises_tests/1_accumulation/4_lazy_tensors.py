@@ -12,8 +12,8 @@ import torch
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from exercises_tests.toys import Case, draw, flat, windows
-from trainlean.exercises import Exercise, Mistake
-from trainlean.lazy import in_fresh_process, why_not_lazy
+from trainlean.devices.lazy import in_fresh_process, why_not_lazy
+from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1
 SECONDS = 5  # for one answer

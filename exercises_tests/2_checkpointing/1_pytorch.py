@@ -15,7 +15,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.flop_counter import flop_registry
 
-from trainlean.exercises import Exercise, Mistake
+from trainlean.exercises.exercise import Exercise, Mistake
 
 aten = torch.ops.aten
 

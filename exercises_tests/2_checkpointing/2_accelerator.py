@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from exercises_tests.toys import Case, Recorder, flat, fresh_accelerate, training, windows
-from trainlean.exercises import Exercise, Mistake, Observation
+from trainlean.exercises.exercise import Exercise, Mistake, Observation
 
 LEARNING_RATE = 0.1
 

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 
 from exercises_tests.toys import fresh_accelerate
-from trainlean.exercises import Exercise, Mistake
+from trainlean.exercises.exercise import Exercise, Mistake
 
 # ---------------------------------------------------------------- peak_activations
 

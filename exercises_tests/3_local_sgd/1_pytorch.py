@@ -11,7 +11,7 @@ from torch.nn.functional import mse_loss
 
 from exercises_tests.rank_threads import as_ranks
 from exercises_tests.toys import Case, Recorder, Toy, draw, flat
-from trainlean.exercises import Exercise, Mistake, Observation
+from trainlean.exercises.exercise import Exercise, Mistake, Observation
 
 LEARNING_RATE = 0.1
 LARGER_THAN_A_SIGNAL = 8  # bytes: a rank may also tell the others a number

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from exercises_tests.rank_threads import as_ranks
 from exercises_tests.toys import Recorder, accelerate_on_ranks, flat, windows
-from trainlean.exercises import Exercise, Mistake
+from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE, RANKS, LAYERS, MICRO_BATCH = 0.1, 2, 2, 2
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainlean.exercises import Exercise, Mistake
+from trainlean.exercises.exercise import Exercise, Mistake
 
 # ---------------------------------------------------------------- ratios
 

@@ -1,0 +1,1 @@
+"""What a training costs: measured, predicted, modelled."""

@@ -1,0 +1,229 @@
+"""Runs: what a training was and what it cost; kept as JSON lines in the learner's work folder."""
+
+import json
+import os
+import platform
+import statistics
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+from trainlean.workspace import COURSE, append_record, read_records
+
+CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "temporary")
+ORIGINS = ("measured", "predicted", "published")
+MEASUREMENTS = COURSE / "data" / "measurements"
+PUBLISHED = MEASUREMENTS / "bert_large_v100.json"
+MiB = 2**20
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one training was (`settings`) and what it cost; the counts are those of one whole training.
+
+    `peak` holds bytes by category at the moment of the peak, `seconds` one float per timed repeat (empty: not timed),
+    `bytes_sent` the payload that this rank handed to collectives, `collectives` the same by kind (see `trainlean.costs.links`).
+    A published run has one category, "whole device".
+    """
+
+    name: str
+    settings: dict = field(default_factory=dict)
+    peak: dict = field(default_factory=dict)
+    seconds: tuple = ()
+    samples: int = 0
+    flops: int = 0
+    optimizer_steps: int = 0
+    all_reduces: int = 0
+    bytes_sent: int = 0
+    collectives: dict = field(default_factory=dict)
+    machine: dict = field(default_factory=dict)
+    origin: str = "measured"
+    created: str = ""
+
+    def __post_init__(self):
+        if self.origin not in ORIGINS:
+            raise ValueError(f"A run's origin is one of {', '.join(ORIGINS)}, not {self.origin!r}.")
+        object.__setattr__(self, "seconds", tuple(self.seconds))
+        object.__setattr__(self, "created", self.created or datetime.now(timezone.utc).isoformat(timespec="seconds"))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The peak of memory, in bytes."""
+        return sum(self.peak.values())
+
+    @property
+    def median_seconds(self) -> float | None:
+        """The median of the timed repeats; None when the run was not timed."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Samples divided by the median time; None when the run was not timed or its samples are not known."""
+        return self.samples / self.median_seconds if self.seconds and self.samples else None
+
+    def to_dict(self) -> dict:
+        """The run as a dictionary that JSON can hold."""
+        return asdict(self) | {"seconds": list(self.seconds)}
+
+    @classmethod
+    def from_dict(cls, record: dict) -> "Run":
+        """The run that `to_dict` wrote; a ValueError says what a record lacks or what it has too much."""
+        if not isinstance(record, dict) or not isinstance(record.get("name"), str):
+            raise ValueError("A run is a dictionary with a name.")
+        unknown = record.keys() - {f.name for f in fields(cls)}
+        if unknown:
+            raise ValueError(f"Run {record['name']!r} has entries that no run has: {', '.join(sorted(unknown))}.")
+        names = ("settings", "peak", "collectives", "machine")
+        wrong = [name for name in names if not isinstance(record.get(name, {}), dict)]
+        if not wrong:
+            wrong = [name for name in ("peak", "seconds") if not _numbers(record.get(name, []))]
+            wrong += ["collectives"] * (not all(_counts(count) for count in record.get("collectives", {}).values()))
+        if wrong:
+            raise ValueError(f"Run {record['name']!r} has {', '.join(wrong)} in a form that no run has.")
+        return cls(**record)
+
+
+def _counts(values):
+    return isinstance(values, dict) and values.keys() == {"calls", "payload", "messages", "sent"} and _numbers(values)
+
+
+def _numbers(values):
+    values = values.values() if isinstance(values, dict) else values
+    return values is not None and all(isinstance(value, (int, float)) for value in values)
+
+
+def save_run(run: Run) -> None:
+    """Add the run to the learner's records (`runs.jsonl` in the work folder)."""
+    try:
+        json.dumps(run.to_dict())
+    except TypeError as error:
+        raise ValueError(
+            f"Run {run.name!r} cannot be saved: its settings must be numbers, texts, lists or None ({error})."
+        ) from None
+    append_record("runs", run.to_dict())
+
+
+def load_runs(**settings) -> list[Run]:
+    """The saved runs, oldest first; `load_runs(model="small-bert", micro_batch=4)` gives those with these settings."""
+    runs = []
+    for record in read_records("runs"):
+        try:
+            run = Run.from_dict(record)
+        except ValueError:
+            continue  # a damaged record must not take the good ones with it
+        if all(run.settings.get(name) == value for name, value in settings.items()):
+            runs.append(run)
+    return runs
+
+
+def summary(runs):
+    """A table of runs, one row each: time, samples/second and memory first, then the counts.
+
+    Returns a pandas DataFrame of numbers and texts. Times have one fixed form, `median s (fastest–slowest)`;
+    the columns of communication are there when a run has communicated.
+    """
+    import pandas
+
+    runs = [runs] if isinstance(runs, Run) else list(runs)
+    columns = {
+        "run": [run.name for run in runs],
+        "time": [_time(run) for run in runs],
+        "samples/s": [_rate(run) for run in runs],
+        "peak MiB": [round(run.peak_bytes / MiB, 1) for run in runs],
+        "optimizer steps": [_counted(run, run.optimizer_steps) for run in runs],
+        "GFLOP": [_counted(run, round(run.flops / 1e9, 1)) for run in runs],
+    }
+    if any(run.all_reduces or run.bytes_sent for run in runs):
+        columns["all-reduces"] = [run.all_reduces for run in runs]
+        columns["MiB sent"] = [round(run.bytes_sent / MiB, 1) for run in runs]
+    return pandas.DataFrame(columns)
+
+
+def _time(run):
+    if not run.seconds:
+        return "not timed"
+    return f"{run.median_seconds:8.3f} s ({min(run.seconds):8.3f}–{max(run.seconds):8.3f})"
+
+
+def _counted(run, count):
+    return "–" if run.origin == "published" else count
+
+
+def _rate(run):
+    return "not timed" if run.samples_per_second is None else f"{run.samples_per_second:8.1f} samples/s"
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes for people, in units of 1024: `12.3 MiB`."""
+    if abs(count) < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if abs(count) < 1024:
+            break
+    return f"{count:.1f} {unit}"
+
+
+def machine() -> dict:
+    """What the numbers were measured on: device, cores, threads and the versions that matter."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    device = str(accelerator.type) if accelerator else "cpu"
+    if device == "cuda":
+        device = f"cuda ({torch.cuda.get_device_name()})"
+    versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
+    return {
+        "device": device,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        **versions,
+    }
+
+
+def published_runs(path: str | Path = PUBLISHED) -> list[Run]:
+    """The published BERT-large measurements (Tesla V100, January 2022), as the source states them.
+
+    Their memory is that of the whole device in MiB, CUDA context and caches included, and not divided into categories.
+    """
+    table = json.loads(Path(path).read_text(encoding="utf-8"))
+    return [
+        Run(
+            name=row["name"],
+            settings={"model": table["model"]} | row["settings"],
+            peak={"whole device": row["memory_mb"] * MiB},
+            seconds=(row["seconds"],) if row.get("seconds") else (),
+            samples=table.get("samples", 512),
+            origin="published",
+            created="2022-01-11",
+        )
+        for row in table["runs"]
+    ]
+
+
+def recorded_runs(folder: str | Path = MEASUREMENTS) -> list[Run]:
+    """The runs that `trainlean measure --record` has written into the course's data, by file name; none is no error.
+
+    Such a file has the entries source ("trainlean measure"), command, date, machine and runs (as `Run.to_dict` writes them).
+    Learners without a GPU see these points beside their own. A file that cannot be read is a ValueError.
+    """
+    runs = []
+    for path in sorted(Path(folder).glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if record["source"] == "trainlean measure":
+                runs += [Run.from_dict(run) for run in record["runs"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path.name} holds no recorded measurements ({error}); write it again with `trainlean measure --record`.") from None
+    return runs
+
+
+def record_runs(runs: list[Run], path: str | Path, command: str) -> None:
+    """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine."""
+    date = datetime.now(timezone.utc).date().isoformat()
+    record = {"source": "trainlean measure", "command": command, "date": date, "machine": runs[0].machine if runs else machine()}
+    text = json.dumps(record | {"runs": [run.to_dict() for run in runs]}, indent=1)
+    Path(path).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""The processes of a distributed cell, and of a lazy one."""

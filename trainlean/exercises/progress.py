@@ -1,0 +1,35 @@
+"""What a learner has got right so far."""
+
+from datetime import datetime, timezone
+
+from rich.console import Console
+from rich.table import Table
+
+from trainlean.exercises.exercise import CANNOT, NOT_ATTEMPTED, Verdict, all_exercises
+from trainlean.workspace import append_record, read_records
+
+
+def record_verdict(verdict: Verdict) -> None:
+    """Keep an outcome; what was not attempted or cannot be checked has none."""
+    if verdict.outcome in (NOT_ATTEMPTED, CANNOT):
+        return
+    kept = {key: getattr(verdict, key) for key in ("notebook", "exercise", "outcome", "mistake", "points")}
+    append_record("progress", kept | {"created": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+
+
+def show_progress() -> None:
+    """Print each exercise's last outcome and best points, and the total over the whole course."""
+    last, best = {}, {}
+    for record in read_records("progress"):
+        name = record["exercise"]
+        last[name] = record["outcome"] + (f": {record['mistake']}" if record["mistake"] else "")
+        best[name] = max(best.get(name, 0), record["points"])
+    exercises = all_exercises().values()
+    table = Table("lesson", "exercise", "last outcome", "best points")
+    for exercise in exercises:
+        table.add_row(exercise.notebook, exercise.name, last.get(exercise.name, NOT_ATTEMPTED), f"{best.get(exercise.name, 0)} of {exercise.points}")
+    right = sum(best.get(exercise.name, 0) == exercise.points for exercise in exercises)
+    points = sum(best.get(exercise.name, 0) for exercise in exercises)
+    console = Console()
+    console.print(table)
+    console.print(f"{right} of {len(exercises)} exercises right, {points} of {sum(exercise.points for exercise in exercises)} points.")

@@ -1,0 +1,1 @@
+"""A whole class, graded from outside: safely, and nothing is lost."""

@@ -1,0 +1,248 @@
+"""The process that runs submissions: it has imported everything, and forks for each exercise a process that answers questions.
+
+It reads requests from stdin and writes frames to stdout: a line of JSON, then as many bytes as its "bytes" says. Everything
+that comes out of a learner's process is numpy's own format and JSON (`exercises.pack`), never pickle, and the verdict falls
+where the frames are read. No torch operation happens here before the fork: its threads would not survive one.
+"""
+
+import contextlib
+import importlib
+import json
+import linecache
+import multiprocessing
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from trainlean import _ROOMS
+from trainlean.exercises.checking import HEAVY, ask, belonging, cells_of, no_answer, seconds_for, see_answer, statements, too_long
+from trainlean.exercises.exercise import Verdict, pack
+from trainlean.exercises.probes import compiled, exercise_without_probe, load_probe
+from trainlean.grading.sandbox import Limits, confine, protect_worker
+from trainlean.notebooks.notebook import notebook_of
+from trainlean.workspace import CourseError
+
+PRELOADED = ["torch", "torch.distributed", "torch.utils.data", "torch.utils.checkpoint", "torch.nn.parallel"]
+PRELOADED += [f"trainlean.{room}" for room in _ROOMS]
+ANSWER_PIPE = 3
+IDLE = 3  # times the processor time that an exercise may take, it may take on the clock: other work goes on beside it
+LOOK_SECONDS = 0.25  # between two looks at the memory in use
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)  # what a library prints must not end up among the frames
+    worker = Worker(json.loads(source.readline()), sink)
+    _send(sink, {"ready": True, "memory": _memory(os.getpid())})
+    for line in source:
+        request = json.loads(line)
+        worker.grade(request, source.read(request["bytes"]))
+
+
+def _send(sink, head: dict, blob: bytes = b"") -> None:
+    sink.write(json.dumps(head | {"bytes": len(blob)}).encode() + b"\n" + blob)
+    sink.flush()
+
+
+class Worker:
+    """Reads notebooks and lets probes question them, with the settings of one run."""
+
+    def __init__(self, settings: dict, sink):
+        self.sink = sink
+        self.seed, self.isolated, self.factor = settings["seed"], settings["isolated"], settings["patience"]
+        self.limits = Limits(**settings["limits"])
+        self.outside = settings["process_names"]
+        self.probes = {name: compiled(cut) for name, cut in settings["probes"].items()}
+        self.starts_processes = {name for name, cut in settings["probes"].items() if "run_on_devices" in str(cut["modules"])}
+        self.exercises = {name: exercise_without_probe(cut) for name, cut in self.probes.items()}
+        self.before = {folder: set(os.listdir(folder)) for folder in ("/tmp", "/dev/shm")} if self.isolated else {}
+        if self.isolated:
+            protect_worker()
+            if os.readlink("/proc/self/ns/pid") == self.outside or os.getpid() > 9:
+                sys.exit("this worker is not alone among its processes")
+        words = str([cut["modules"] for cut in settings["probes"].values()])
+        for module in [*PRELOADED, *(module for name, module in HEAVY.items() if name in words)]:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+        from IPython.core import inputtransformer2  # noqa: F401  read notebooks with it later
+
+    def grade(self, request: dict, data: bytes) -> None:
+        """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
+        linecache.clearcache()
+        try:
+            notebook = notebook_of(data, request["where"])
+            found, problems = statements(notebook)
+            exercises = belonging(Path(request["where"]), notebook, self.exercises.values())
+        except CourseError as error:
+            return _send(self.sink, {"end": True, "problem": str(error)})
+        except (RecursionError, MemoryError, ValueError) as error:
+            return _send(self.sink, {"end": True, "problem": f"{request['where']} cannot be read: {type(error).__name__}."})
+        del notebook, data
+        _send(self.sink, {"exercises": [exercise.name for exercise in exercises]})
+        folder = self._temporary_folder()
+        for exercise in exercises:
+            if exercise.name in request["done"]:
+                continue
+            blob, head = b"", {"exercise": exercise.name, "cells": cells_of(exercise, found)}
+            _send(self.sink, {"asking": exercise.name})
+            answer = ask(Path(request["where"]), exercise, found, problems, lambda e, chosen: self._put(e, chosen, folder))
+            if isinstance(answer, Verdict):
+                head |= {"outcome": answer.outcome, "message": answer.message}
+            else:
+                blob = answer
+            _send(self.sink, head, blob)
+        self._clean(folder)
+        _send(self.sink, {"end": True, "problem": ""})
+
+    def _temporary_folder(self) -> str:
+        folder = tempfile.mkdtemp(prefix="submission-")
+        os.chmod(folder, 0o777)
+        return folder
+
+    def _clean(self, folder: str) -> None:
+        """What a submission has left behind goes; a worker that cannot be cleaned ends, and another takes its place."""
+        linked = [f"{place}/{name}" for place, before in self.before.items() for name in set(os.listdir(place)) - before]
+        for path in [folder, *linked]:
+            if os.path.isdir(path) and not os.path.islink(path):
+                for here, folders, _ in os.walk(path):
+                    with contextlib.suppress(OSError):
+                        for name in folders:
+                            if not os.path.islink(f"{here}/{name}"):
+                                os.chmod(f"{here}/{name}", 0o700)
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        if any(os.path.lexists(path) for path in linked):
+            os._exit(3)
+
+    def _put(self, exercise, chosen, folder: str) -> bytes | str:
+        """The packed answer of a process forked for one exercise, or a sentence why there is none."""
+        seconds = seconds_for(exercise) * self.factor
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                self._answer(exercise, chosen, folder, theirs, seconds)
+            os._exit(1)
+        os.close(theirs)
+        try:
+            data, problem = self._receive(exercise, ours, child, seconds)
+        finally:
+            os.close(ours)
+            status, used = self._end(child)
+        if data is None and status < 0 and used >= seconds:
+            problem = too_long(exercise.name, seconds)
+        return data if data is not None else problem or no_answer(exercise.name, status)
+
+    def _answer(self, exercise, chosen, folder: str, pipe: int, seconds: float) -> None:
+        """Runs in the forked process: nothing in it goes back to the worker but one packed answer."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.dup2(pipe, ANSWER_PIPE)
+        os.closerange(ANSWER_PIPE + 1, 65536)
+        os.setpgid(0, 0)
+        cut = self.probes[exercise.name]
+        self.probes.clear()  # what the other exercises ask is none of this one's business
+        os.chdir(folder)
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        os.environ["TRAINLEAN_WORK"] = f"{folder}/work"
+        confine(self.limits, self.isolated, seconds)
+        # Probes ask whether this process was made for one answer; it was.
+        multiprocessing.process._parent_process = multiprocessing.process._ParentProcess("worker", os.getppid(), None)
+
+        import torch
+
+        torch.set_num_threads(1)
+        asked = load_probe(cut)
+        if exercise.name in self.starts_processes or any("run_on_devices" in statement.needs for statement in chosen):
+            serve_processes()
+        data = pack(see_answer(asked, chosen, self.seed))
+        with os.fdopen(ANSWER_PIPE, "wb") as file:
+            file.write(struct.pack("Q", len(data)) + data)
+        os._exit(0)
+
+    def _receive(self, exercise, pipe: int, child: int, seconds: float) -> tuple[bytes | None, str]:
+        """The answer, or None with a sentence, or None without one where the process just ended."""
+        received, wanted = bytearray(), None
+        start = looked = time.monotonic()
+        while time.monotonic() - start < seconds * IDLE:
+            if not select.select([pipe], [], [], LOOK_SECONDS)[0]:
+                if time.monotonic() - looked > LOOK_SECONDS and self._memory_in_use(child) > self.limits.memory:
+                    return None, f"{exercise.name} used more than {self.limits.memory >> 20:,} MiB of memory."
+                looked = time.monotonic()
+                continue
+            piece = os.read(pipe, 1 << 16)
+            if not piece:
+                return None, ""
+            received += piece
+            if wanted is None and len(received) >= 8:
+                [wanted] = struct.unpack("Q", received[:8])
+                if wanted > self.limits.answer:
+                    return None, f"{exercise.name} answered with more than {self.limits.answer >> 20:,} MiB."
+            if wanted is not None and len(received) >= 8 + wanted:
+                return bytes(received[8 : 8 + wanted]), ""
+        return None, too_long(exercise.name, seconds * IDLE)
+
+    def _memory_in_use(self, child: int) -> int:
+        """Bytes that the submission's processes use beyond what they were forked with."""
+        own = _memory(os.getpid())
+        processes = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) > 1] if self.isolated else [child]
+        return sum(max(0, _memory(process) - own) for process in processes)
+
+    def _end(self, child: int) -> tuple[int, float]:
+        """End every process of the submission; returns the exit status and the seconds of processor time of the first."""
+        if self.isolated:  # alone in its names of processes (looked at when starting): everything but this and the first
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        _, status, used = os.wait4(child, 0)
+        return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+
+
+def serve_processes() -> None:
+    """Make this process's server of new processes (multiprocessing's forkserver) by a fork: it has then imported everything."""
+    from multiprocessing import connection, forkserver
+
+    server = forkserver._forkserver
+    with socket.socket(socket.AF_UNIX) as listener:
+        address = connection.arbitrary_address("AF_UNIX")
+        listener.bind(address)
+        listener.listen()
+        theirs, ours = os.pipe()
+        process = os.fork()
+        if not process:
+            with contextlib.suppress(BaseException):
+                os.close(ours)
+                os.close(ANSWER_PIPE)
+                forkserver.main(listener.fileno(), theirs, [])
+            os._exit(0)
+        os.close(theirs)
+    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, ours, process
+
+
+def _memory(process: int) -> int:
+    """Bytes of memory that a process has in use; 0 where nobody can tell."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))
+
+
+if __name__ == "__main__":
+    main()

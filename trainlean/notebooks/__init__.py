@@ -1,0 +1,1 @@
+"""Notebooks read, run, cut, compared and built."""

@@ -1,0 +1,1 @@
+"""Figures, and the widgets around them; each a picture without a kernel, too."""

@@ -1,0 +1,1 @@
+"""The published table, repeatable: its rows, predicted, measured and shown."""
