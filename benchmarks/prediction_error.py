@@ -14,7 +14,7 @@ from transformers import BertForSequenceClassification
 
 from trainlean.costs.runs import MiB
 from trainlean.models import bert_large_config
-from trainlean.table.table import CONTEXT, ROWS, predict_row, published
+from trainlean.table.rows import CONTEXT, ROWS, predict_row, published
 
 SEQUENCE, WIDTH, HEADS, LAYERS = 512, 1024, 16, 24
 

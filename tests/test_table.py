@@ -9,11 +9,13 @@ import torch
 from trainlean import cli
 from trainlean.costs.allocator import CachingAllocator, replay
 from trainlean.costs.meter import Block
-from trainlean.costs.runs import Run, load_runs, published_runs, record_runs, recorded_runs
-from trainlean.table import table
-from trainlean.table.table import CONTEXT, CURVE, PLANS, ROWS, Outcome, Plan, Row, find_rows, measure_row, measure_rows, predict_row, published
+from trainlean.costs.runs import MiB, Run, load_runs, published_runs, record_runs, recorded_runs
+from trainlean.table import command, measured, shown, training
+from trainlean.table.measured import Outcome, measure_rows
+from trainlean.table.rows import CONTEXT, CURVE, PLANS, ROWS, Plan, Row, find_rows, predict_row, published
+from trainlean.table.training import measure_row
 
-KiB, MiB = 2**10, 2**20
+KiB = 2**10
 
 
 @pytest.fixture(autouse=True)
@@ -113,14 +115,14 @@ def test_rows_are_found_by_their_keys():
 
 def test_what_a_machine_cannot_run_has_its_reason(monkeypatch):
     rows = {row.key: row for row in ROWS}
-    monkeypatch.setattr(table, "find_spec", lambda name: None)
-    monkeypatch.setattr(table, "which", lambda name: None)
+    monkeypatch.setattr(training, "find_spec", lambda name: None)
+    monkeypatch.setattr(training, "which", lambda name: None)
     for device in ("cpu", "cuda"):
-        assert table.reason_against(rows["adam8bit"], device) == "bitsandbytes is not installed"
-        assert table.reason_against(rows["sdpa"], device) == ""
-    assert "GPU only" in table.reason_against(rows["fp16"], "cpu") and not table.reason_against(rows["fp16"], "cuda")
-    assert "C++ compiler" in table.reason_against(rows["compile"], "cpu")
-    assert "triton" in table.reason_against(rows["compile"], "cuda")
+        assert training.reason_against(rows["adam8bit"], device) == "bitsandbytes is not installed"
+        assert training.reason_against(rows["sdpa"], device) == ""
+    assert "GPU only" in training.reason_against(rows["fp16"], "cpu") and not training.reason_against(rows["fp16"], "cuda")
+    assert "C++ compiler" in training.reason_against(rows["compile"], "cpu")
+    assert "triton" in training.reason_against(rows["compile"], "cuda")
     outcomes = measure_rows(find_rows(["fp16", "adam8bit"]), "small", device="cpu")
     assert [bool(outcome.reason) for outcome in outcomes] == [True, True] and load_runs() == []
 
@@ -161,7 +163,7 @@ def test_a_row_that_fails_has_its_reason_and_the_next_one_runs(code, reason, mon
     script = tmp_path / "python"
     script.write_text(f"#!{sys.executable}\n{code}\n")
     script.chmod(0o755)
-    monkeypatch.setattr(table.sys, "executable", str(script))
+    monkeypatch.setattr(measured.sys, "executable", str(script))
     outcomes = measure_rows(ROWS[:2], "small", device="cpu", limit=2, save=False)
     assert [outcome.run for outcome in outcomes] == [None, None] and all(reason in outcome.reason for outcome in outcomes)
 
@@ -187,16 +189,16 @@ class FakeCuda:
 def test_what_a_card_says_is_kept(monkeypatch):
     monkeypatch.setattr(torch, "cuda", FakeCuda())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(table, "_driver", lambda: "580.1")
-    seen = table._gpu_memory()
+    monkeypatch.setattr(training, "_driver", lambda: "580.1")
+    seen = training._gpu_memory()
     assert seen == {"allocator_peak": 9 * MiB, "allocator_reserved": 12 * MiB, "whole_device": 40 * MiB, "device_memory": 100 * MiB, "cuda": "13.0", "driver": "580.1"}
     assert json.dumps(seen)
-    assert table.memory_of(a_run(machine=seen)) == 9 * MiB
+    assert shown.memory_of(a_run(machine=seen)) == 9 * MiB
 
 
 def test_a_driver_that_is_not_there_is_unknown(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert table._driver() == "unknown"
+    assert training._driver() == "unknown"
 
 
 # Tables, pictures, files
@@ -205,14 +207,14 @@ def test_a_driver_that_is_not_there_is_unknown(monkeypatch):
 def test_the_table_has_ratios_beside_the_published_ones():
     rows = find_rows(["vanilla", "accumulation", "fp16"])
     outcomes = [Outcome(rows[0], a_run()), Outcome(rows[1], a_run("accumulation", (4.0,), 60 * MiB)), Outcome(rows[2], reason="no GPU")]
-    frame = table.table(outcomes, {"accumulation": a_run(size=63 * MiB)})
+    frame = shown.measured_table(outcomes, {"accumulation": a_run(size=63 * MiB)})
     assert list(frame["time/vanilla"]) == ["1.00", "2.00", ""] and list(frame["memory/vanilla"]) == ["1.00", "0.60", ""]
     assert list(frame["published memory"]) == ["1.00", "0.54", "0.93"] and list(frame["published time"]) == ["1.00", "1.14", "0.47"]
     assert list(frame["prediction off by"]) == ["", "+5.0%", ""] and frame["time"][2] == "no GPU"
 
 
 def test_the_picture_shows_what_was_measured():
-    picture = table.plot_table({"vanilla": a_run(), "sdpa": a_run("sdpa")})
+    picture = shown.plot_table({"vanilla": a_run(), "sdpa": a_run("sdpa")})
     assert picture.png().startswith(b"\x89PNG") and repr(picture) == "ratios to vanilla: 2 rows beside the published ones"
 
 
@@ -236,7 +238,7 @@ def test_the_courses_own_measurements_can_be_read():
 
 
 @pytest.fixture
-def measured(monkeypatch):
+def a_measured_table(monkeypatch):
     """`trainlean measure` with rows that cost nothing."""
 
     def rows(rows, model, *, device, repeats, started, **_):
@@ -244,9 +246,9 @@ def measured(monkeypatch):
             started(row)
         return [Outcome(row, a_run(row.key), "") if row.key != "fp16" else Outcome(row, None, "no GPU here") for row in rows]
 
-    monkeypatch.setattr(table, "measure_rows", rows)
-    monkeypatch.setattr(table, "predict_row", lambda row, model, device: a_run(row.key))
-    monkeypatch.setattr(table, "the_device", lambda: "cpu")
+    monkeypatch.setattr(command, "measure_rows", rows)
+    monkeypatch.setattr(command, "predict_row", lambda row, model, device: a_run(row.key))
+    monkeypatch.setattr(command, "the_device", lambda: "cpu")
 
 
 def command(monkeypatch, capsys, *arguments):
@@ -256,7 +258,7 @@ def command(monkeypatch, capsys, *arguments):
     return end.value.code or 0, *capsys.readouterr()
 
 
-def test_the_command_prints_saves_and_draws(measured, monkeypatch, capsys, tmp_path):
+def test_the_command_prints_saves_and_draws(a_measured_table, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
     record = tmp_path / "mine.json"
     status, out, _ = command(monkeypatch, capsys, "--rows", "vanilla", "--rows", "fp16", "--picture", tmp_path / "new" / "a.png", "--record", record)
@@ -275,7 +277,7 @@ def test_the_command_prints_saves_and_draws(measured, monkeypatch, capsys, tmp_p
         (["--record", "/nowhere/x.json"], "There is no folder /nowhere"),
     ],
 )
-def test_the_command_says_what_cannot_be(measured, monkeypatch, capsys, arguments, sentence):
+def test_the_command_says_what_cannot_be(a_measured_table, monkeypatch, capsys, arguments, sentence):
     status, _, err = command(monkeypatch, capsys, *arguments)
     assert status == 2 and sentence in err
 

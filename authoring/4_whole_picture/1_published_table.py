@@ -22,10 +22,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from accelerate.commands.estimate import estimate_training_usage
-from trainlean import CATEGORIES, ROWS, bert_large_config, check, explorer, guess, hint, measure, measure_rows
+from trainlean import CATEGORIES, CONTEXT, ROWS, bert_large_config, check, explorer, find_rows, guess, hint, measure, measure_rows, measured_table
 from trainlean import plot_table, predict_row, predict_run, prediction_table, published_runs, recorded_runs, reveal, small_bert, summary
 from trainlean.costs.runs import PUBLISHED
-from trainlean.table.table import CONTEXT, find_rows, table
 
 MiB = 2**20
 published = published_runs()
@@ -208,7 +207,7 @@ frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
 outcomes = measure_rows(find_rows(["vanilla", "accumulation", "checkpointing", "fp16"]), "small", device="cpu", repeats=2)
 runs = {outcome.row.key: outcome.run for outcome in outcomes if outcome.run}
 foretold = {key: predict_row(next(row for row in ROWS if row.key == key), "small", "cpu") for key in runs}
-table(outcomes, foretold).drop(columns="time/vanilla")
+measured_table(outcomes, foretold).drop(columns="time/vanilla")
 
 # %% [markdown]
 # On a CPU the prediction meets the meter's bytes, since both count the same tensors. The ratios are not BERT-large's, and they need not be.

@@ -10,20 +10,22 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from trainlean.costs.runs import MiB, record_runs
-from trainlean.table import table
+from trainlean.table.measured import measure_rows, the_device
+from trainlean.table.rows import CONTEXT, PLANS, find_rows, predict_row
+from trainlean.table.shown import measured_table, plot_table
 from trainlean.workspace import CourseError, work_folder
 
 
 def measure_table(model=None, keys=None, *, repeats=None, picture=None, record=None, width=None) -> None:
     """Measure, print, save the runs and the picture; a CourseError says what cannot be."""
-    device = table.the_device()
+    device = the_device()
     model = model or ("bert-large" if device == "cuda" else "small")
-    if model not in table.PLANS:
-        raise CourseError(f"The model is one of {', '.join(table.PLANS)}, not {model!r}.")
+    if model not in PLANS:
+        raise CourseError(f"The model is one of {', '.join(PLANS)}, not {model!r}.")
     if model == "bert-large" and device == "cpu":
         raise CourseError("BERT-large needs a GPU, and torch finds none; `trainlean measure --model small` measures the small model.")
     try:
-        rows = table.find_rows(keys)
+        rows = find_rows(keys)
     except ValueError as error:
         raise CourseError(str(error)) from None
     if record and not Path(record).parent.is_dir():
@@ -31,13 +33,13 @@ def measure_table(model=None, keys=None, *, repeats=None, picture=None, record=N
     outcomes = _with_progress(rows, model, device, repeats)
     runs = {outcome.row.key: outcome.run for outcome in outcomes if outcome.run}
     where = "gpu" if device == "cuda" else "cpu"
-    predicted = {o.row.key: table.predict_row(o.row, model, where) for o in outcomes if o.run and not o.row.compiled}
-    _print(table.table(outcomes, predicted), Console(width=width))
+    predicted = {o.row.key: predict_row(o.row, model, where) for o in outcomes if o.run and not o.row.compiled}
+    _print(measured_table(outcomes, predicted), Console(width=width))
     _explain(device)
     if "vanilla" in runs:
         path = Path(picture) if picture else work_folder() / "table.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(table.plot_table(runs).png())
+        path.write_bytes(plot_table(runs).png())
         print(f"The picture is {path}")
     if record and runs:
         record_runs(list(runs.values()), record, shlex.join(["trainlean", *sys.argv[1:]]))
@@ -50,7 +52,7 @@ def _with_progress(rows, model, device, repeats):
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task("measuring", total=len(rows))
         number = iter(range(len(rows)))
-        return table.measure_rows(
+        return measure_rows(
             rows, model, device=device, repeats=repeats, started=lambda row: bars.update(task, completed=next(number), description=row.key)
         )
 
@@ -78,4 +80,4 @@ def _compact(value) -> str:
 
 def _explain(device):
     memory = "the most that the card's allocator handed out" if device == "cuda" else "the bytes of all tensors at the fullest moment"
-    print(f"Memory is {memory}. time/vanilla compares the time for one sample; published memory is without the context of {table.CONTEXT // MiB:,} MiB.")
+    print(f"Memory is {memory}. time/vanilla compares the time for one sample; published memory is without the context of {CONTEXT // MiB:,} MiB.")

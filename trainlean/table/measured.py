@@ -1,0 +1,92 @@
+"""The rows measured here, each in a fresh process, so that nothing of one row is left in the next.
+
+A row that a machine cannot run keeps its place and says why.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+
+from trainlean.costs.runs import Run, save_run
+from trainlean.table.rows import PLANS, Row, largest
+from trainlean.table.training import RESULT, reason_against
+
+
+def the_device() -> str:
+    """"cuda" where torch finds a GPU of that kind, else "cpu"."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a row: a run, or the reason why there is none."""
+
+    row: Row
+    run: Run | None = None
+    reason: str = ""
+
+
+def measure_rows(
+    rows: Iterable[Row],
+    model: str,
+    *,
+    device: str | None = None,
+    repeats: int | None = None,
+    limit: float | None = None,
+    save: bool = True,
+    started: Callable[[Row], None] = lambda row: None,
+) -> list[Outcome]:
+    """Measure each row in a fresh process; a row that cannot run, fails, or takes longer than `limit` seconds (the plan's) has its reason."""
+    device = device or the_device()
+    outcomes = []
+    for row in rows:
+        started(row)
+        reason, run = reason_against(row, device), None
+        if not reason:
+            if row.micro_batch == 0:
+                row = replace(row, micro_batch=largest(model, "cpu" if device == "cpu" else "gpu"))
+            if row.micro_batch == 0:
+                reason = "not even one sample fits into the budget"
+        if not reason:
+            run, reason = _in_fresh_process(row, model, device, repeats, limit or PLANS[model].limit)
+        if run and save:
+            save_run(run)
+        outcomes.append(Outcome(row, run, reason))
+    return outcomes
+
+
+def _in_fresh_process(row, model, device, repeats, limit):
+    """The row's run, or None and one sentence about what went wrong."""
+    order = json.dumps({"row": asdict(row), "model": model, "device": device, "repeats": repeats})
+    command = [sys.executable, "-m", "trainlean.table.training", order]
+    quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+    # A group of its own, so that the compilers that a row starts end with it.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | quiet, start_new_session=True)
+    try:
+        printed, errors = process.communicate(timeout=limit)
+    except BaseException as error:
+        _end(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            return None, f"took longer than {limit:.0f} s"
+        raise
+    for line in printed.splitlines():
+        if line.startswith(RESULT):
+            return Run.from_dict(json.loads(line.removeprefix(RESULT))), ""
+    said = [line.strip() for line in errors.splitlines() if line.strip()]
+    if any("out of memory" in line.lower() for line in said):
+        return None, "out of memory"
+    return None, said[-1][:200] if said else f"ended with status {process.returncode} and without a word"
+
+
+def _end(process):
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.communicate()

@@ -1,0 +1,228 @@
+"""One row, measured in this process; `python -m trainlean.table.training` is the process of one row."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from shutil import which
+
+from trainlean.costs.runs import Run, machine
+from trainlean.table.rows import PLANS, Plan, Row, config_of
+
+RESULT = "trainlean result: "
+
+
+def reason_against(row: Row, device: str) -> str:
+    """Why this machine cannot run the row; an empty string when it can."""
+    if row.precision == "fp16" and device != "cuda":
+        return "fp16 is run on a GPU only, a CPU is slow in it; the rows with bf16 show half precision here"
+    if row.precision == "bf16" and device == "cuda":
+        import torch
+
+        if not torch.cuda.is_bf16_supported():
+            return "this GPU has no bf16"
+    if row.optimizer == "adam8bit" and find_spec("bitsandbytes") is None:
+        return "bitsandbytes is not installed"
+    if row.optimizer == "adam8bit" and device != "cuda":
+        return "8-bit Adam is measured on a GPU only"
+    if row.compiled and device == "cpu" and not any(which(name) for name in (os.environ.get("CXX") or "g++", "clang++", "cl")):
+        return "torch.compile needs a C++ compiler on a CPU, and none is installed"
+    if row.compiled and device == "cuda" and find_spec("triton") is None:
+        return "torch.compile needs triton on a GPU, and it is not installed"
+    return ""
+
+
+def optimizer_of(row: Row, parameters):
+    """The row's optimizer, the one that is really run."""
+    from trainlean.costs.predict import OPTIMIZERS
+
+    if row.optimizer == "adam8bit":
+        import bitsandbytes
+
+        return bitsandbytes.optim.Adam8bit(parameters, lr=1e-4)
+    return OPTIMIZERS[row.optimizer](parameters)
+
+
+class Training:
+    """A row's model, optimizer and data on a device; `steps(n)` takes n optimizer steps, `epoch()` all of them."""
+
+    def __init__(self, row: Row, config, plan: Plan, device: str):
+        import torch
+        from transformers import BertForSequenceClassification
+
+        from trainlean.costs.predict import PRECISIONS, enable_checkpointing
+
+        self.row, self.device = row, device
+        self.dtype = PRECISIONS[row.precision]
+        torch.manual_seed(0)
+        config._attn_implementation = row.attention
+        config.use_cache = False
+        with torch.device(device):
+            self.model = BertForSequenceClassification(config).train()
+        enable_checkpointing(self.model, row.checkpointing)
+        self.optimizer = optimizer_of(row, self.model.parameters())
+        window = row.micro_batch * row.accumulation_steps
+        self.windows = max(1, plan.samples // window)
+        self.samples = self.windows * window
+        # Random tokens, as the original had; its labels were all 0, these are drawn.
+        self.ids = torch.randint(config.vocab_size, (window, plan.tokens), device=device)
+        self.labels = torch.randint(2, (window,), device=device)
+        self.scaler = torch.amp.GradScaler(device, enabled=row.precision == "fp16")
+        self.forward = torch.compile(self.model) if row.compiled else self.model
+        self.accelerator = None
+        if row.loop == "Accelerate":
+            from accelerate import Accelerator
+
+            self.accelerator = Accelerator(
+                mixed_precision={"fp32": "no"}.get(row.precision, row.precision), gradient_accumulation_steps=row.accumulation_steps, cpu=device == "cpu"
+            )
+            self.forward, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+
+    def epoch(self) -> None:
+        """Train on all samples once."""
+        self.steps(self.windows)
+
+    def steps(self, count: int) -> None:
+        """Take `count` optimizer steps and wait for their end."""
+        import torch
+
+        for _ in range(count):
+            (self._step_of_accelerate if self.accelerator else self._step)()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def _micro_batches(self):
+        import torch
+
+        size = self.row.micro_batch
+        for start in range(0, len(self.labels), size):
+            batch = {"input_ids": self.ids[start : start + size], "labels": self.labels[start : start + size]}
+            # As in 2022, when the model made itself a mask; the fused attention drops one that hides nothing.
+            yield batch | ({"attention_mask": torch.ones_like(batch["input_ids"])} if self.row.attention == "eager" else {})
+
+    def _step(self):
+        import torch
+
+        for batch in self._micro_batches():
+            with torch.autocast(self.device, self.dtype or torch.bfloat16, enabled=self.dtype is not None):
+                loss = self.forward(**batch).loss / self.row.accumulation_steps
+            self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+
+    def _step_of_accelerate(self):
+        for batch in self._micro_batches():
+            with self.accelerator.accumulate(self.forward):
+                self.accelerator.backward(self.forward(**batch).loss)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+
+
+def measure_row(row: Row, config, plan: Plan, device: str, progress: Callable[[], None] = lambda: None) -> Run:
+    """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch."""
+    training = Training(row, config, plan, device)
+    peak, flops = _memory(training)
+    progress()
+    seconds = []
+    for _ in range(plan.repeats):
+        gc.collect()
+        start = time.perf_counter()
+        training.epoch()
+        seconds.append(time.perf_counter() - start)
+        progress()
+    from trainlean.costs.predict import checkpointing_label
+
+    settings = row.training() | {"checkpointing": checkpointing_label(row.checkpointing), "model": plan.model, "sequence_length": plan.tokens}
+    return Run(
+        name=row.key,
+        settings=settings | {"loop": row.loop, "compiled": row.compiled},
+        peak=peak,
+        seconds=tuple(seconds),
+        samples=training.samples,
+        flops=flops * training.windows,
+        optimizer_steps=training.windows,
+        machine=machine() | (_gpu_memory() if device == "cuda" else {}),
+    )
+
+
+def _memory(training):
+    """Peak by category and FLOPs of an optimizer step whose state is in place."""
+    from trainlean.costs.meter import Meter
+
+    training.steps(1)  # makes the state, compiles, warms up
+    if training.row.compiled:
+        return _profiled(training), 0
+    with Meter(training.model, training.optimizer) as meter:
+        training.steps(1)
+    if training.device == "cuda":
+        import torch
+
+        training.steps(1)
+        # From here on nothing but the training is counted; what is held in reserve is what this row made of it.
+        torch.cuda.reset_peak_memory_stats()
+        training.steps(1)
+    return meter.peak, meter.flops
+
+
+def _profiled(training):
+    """The peak of a compiled step, which no meter of operations sees: what the allocator's events say, undivided."""
+    import torch
+
+    weights = sum(p.nbytes for p in training.model.parameters()) + sum(b.nbytes for b in training.model.buffers())
+    state = sum(t.nbytes for s in training.optimizer.state.values() for t in s.values() if torch.is_tensor(t))
+    if training.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        training.steps(1)
+        more = torch.cuda.max_memory_allocated() - weights - state
+    else:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+            training.steps(1)
+        level = more = 0
+        events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+        for event in sorted(events, key=lambda event: event.start_ns()):
+            level += event.nbytes()
+            more = max(more, level)
+    return {"weights": weights, "optimizer state": state, "not divided": more}
+
+
+def _gpu_memory():
+    """What the card says: the allocator's peaks, the whole device as its driver counts it, and the driver's version."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "allocator_peak": torch.cuda.max_memory_allocated(),
+        "allocator_reserved": torch.cuda.max_memory_reserved(),
+        "whole_device": total - free,
+        "device_memory": total,
+        "cuda": torch.version.cuda,
+        "driver": _driver(),
+    }
+
+
+def _driver():
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()[0].strip()
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return "unknown"
+
+
+def main(order: str) -> None:
+    """Measure the row of this order (JSON) and print its run on a line of its own."""
+    order = json.loads(order)
+    plan = PLANS[order["model"]]
+    if order["repeats"]:
+        plan = replace(plan, repeats=order["repeats"])
+    run = measure_row(Row(**order["row"]), config_of(order["model"]), plan, order["device"])
+    print("\n" + RESULT + json.dumps(run.to_dict()), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
