@@ -10,7 +10,8 @@ from dataclasses import replace
 from trainlean.costs.links import traffic
 from trainlean.costs.runs import CATEGORIES, Run
 from trainlean.costs.trace import record
-from trainlean.pictures.widgets import FIXED_MEMORY, explorer, player
+from trainlean.pictures.explorer import FIXED_MEMORY, explorer
+from trainlean.pictures.player import player
 
 LIMIT = 0.150
 

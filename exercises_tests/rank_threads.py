@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import distributed
 
-from trainlean.devices.engines import DeviceError
+from trainlean.devices.waiting import DeviceError
 
 PATIENCE = 1.5  # seconds for a rank that is still busy
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import types
 
 import nbclient
@@ -12,8 +13,9 @@ import nbformat
 import psutil
 import pytest
 
-from trainlean.devices import engines as rooms
-from trainlean.devices.engines import DeviceError, run_on_devices, start_devices, stop_devices
+from trainlean.devices import inside, waiting
+from trainlean.devices.engines import run_on_devices, start_devices, stop_devices
+from trainlean.devices.waiting import DeviceError
 from trainlean.workspace import CourseError
 
 
@@ -189,7 +191,7 @@ def test_a_dead_engine_is_named_and_replaced(pair):
 
 
 def test_a_frozen_engine_is_named(pair, monkeypatch):
-    monkeypatch.setattr(rooms, "FROZEN_SECONDS", 1)
+    monkeypatch.setattr(waiting, "FROZEN_SECONDS", 1)
     with pytest.raises(DeviceError, match=r"^rank 1 froze, last seen in line 6.*The devices were stopped"):
         pair.run(on_rank_1(f"time.sleep(0.5); os.kill(os.getpid(), {signal.SIGSTOP:d})", then="    return 1"))
     assert not children_of(os.getpid())
@@ -265,6 +267,6 @@ def test_the_output_of_a_cell_has_one_form_and_nbval_agrees(tmp_path):
 
 def test_notes_are_of_the_learners_lines():
     """A note names the line of the learner, not the one of a library that it called."""
-    frames = [rooms.traceback.FrameSummary(file, line, "f", line="code") for file, line in [("cell.py", 3), (time.__name__, 1)]]
-    frames.append(rooms.traceback.FrameSummary(os.__file__, 9, "g", line="library"))
-    assert rooms._place(frames[:1] + frames[2:]) == ["cell.py", 3, "code"]
+    frames = [traceback.FrameSummary(file, line, "f", line="code") for file, line in [("cell.py", 3), (time.__name__, 1)]]
+    frames.append(traceback.FrameSummary(os.__file__, 9, "g", line="library"))
+    assert inside.own_line(frames[:1] + frames[2:]) == ["cell.py", 3, "code"]

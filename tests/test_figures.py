@@ -7,7 +7,11 @@ import pytest
 from PIL import Image
 
 from trainlean.costs.runs import CATEGORIES, Run
-from trainlean.pictures import figures
+from trainlean.pictures.front import FrontPlot, pareto_front, placed, plot_front
+from trainlean.pictures.labels import place_labels, spread
+from trainlean.pictures.memory import plot_memory, plot_timeline
+from trainlean.pictures.steps import plot_accumulation_window, plot_compare
+from trainlean.pictures.style import COLOURS, UNDIVIDED, Picture
 
 MiB = 2**20
 
@@ -41,7 +45,7 @@ def test_pareto_front_against_brute_force(seed):
         for i, (speed, size) in enumerate(points)
         if not any(s >= speed and m <= size and (s, m) != (speed, size) for s, m in points)
     }
-    front = figures.pareto_front(points)
+    front = pareto_front(points)
     assert set(front) == expected and len(front) == len(expected)
     assert [points[i][0] for i in front] == sorted(points[i][0] for i in front)
 
@@ -52,7 +56,7 @@ def test_placed_labels_overlap_nothing(seed):
     points = [(generator.uniform(0, 400), generator.uniform(0, 250)) for _ in range(25)]
     labels, box = ["16×1 ckpt"] * 25, (0, 0, 400, 250)
     obstacles = [(0, 100, 400, 102)]
-    places = figures.place_labels(points, labels, box, 8.5, obstacles)
+    places = place_labels(points, labels, box, 8.5, obstacles)
     areas = [(x, y, x + 0.62 * 8.5 * 9, y + 1.1 * 8.5) for x, y in filter(None, places)]
     assert len(areas) >= 10
     for i, (left, bottom, right, top) in enumerate(areas):
@@ -64,15 +68,15 @@ def test_placed_labels_overlap_nothing(seed):
 
 
 def test_spread_keeps_order_distance_and_limits():
-    assert figures.spread([1, 1.2, 5], 1, 0, 10) == [1, 2, 5]
-    assert figures.spread([9.5, 9.8], 1, 0, 10) == [9, 10]
-    assert figures.spread([], 1, 0, 10) == []
+    assert spread([1, 1.2, 5], 1, 0, 10) == [1, 2, 5]
+    assert spread([9.5, 9.8], 1, 0, 10) == [9, 10]
+    assert spread([], 1, 0, 10) == []
 
 
 def test_what_lies_above_the_budget_is_crossed_and_not_on_the_front():
     runs = [make_run(1, speed=50), make_run(4, speed=80), make_run(16, speed=120), make_run(8, speed=40)]
-    axes = figures.Picture(6, 4, "").subplots()
-    plot = figures.FrontPlot(axes)
+    axes = Picture(6, 4, "").subplots()
+    plot = FrontPlot(axes)
     plot.frame(runs)
     front = plot.draw(runs, budget=runs[1].peak_bytes)  # exactly the budget still fits
     assert [run.settings["micro_batch"] for run in front] == [1, 4]
@@ -90,12 +94,12 @@ def test_a_prediction_stands_at_the_speed_of_its_likest_timed_twin():
     full = make_run(4, speed=9, origin="published", precision="fp32")
     predicted = make_run(4, speed=None, origin="predicted", precision="fp32")
     alone = make_run(2, speed=None, origin="predicted")
-    assert [speed for _, speed in figures.placed([half, full, predicted, alone])] == [20, 9, 9, None]
+    assert [speed for _, speed in placed([half, full, predicted, alone])] == [20, 9, 9, None]
 
 
 def test_labels_fall_back_to_names_where_they_would_be_equal():
     runs = [make_run(4, 2, checkpointing="every layer"), make_run(4, 1), make_run(4, 1, optimizer="adafactor")]
-    assert figures.FrontPlot.names(runs) == ["4×2 ckpt", "measured 4x1", "measured 4x1"]
+    assert FrontPlot.names(runs) == ["4×2 ckpt", "measured 4x1", "measured 4x1"]
 
 
 def timeline():
@@ -107,13 +111,13 @@ def timeline():
 
 
 PICTURES = {
-    "front": lambda: figures.plot_front([make_run(1, speed=60), make_run(4)], 70 * MiB),
-    "memory": lambda: figures.plot_memory([make_run(8), make_run(4, 2)]),
-    "timeline": lambda: figures.plot_timeline(timeline()),
-    "compare": lambda: figures.plot_compare(
+    "front": lambda: plot_front([make_run(1, speed=60), make_run(4)], 70 * MiB),
+    "memory": lambda: plot_memory([make_run(8), make_run(4, 2)]),
+    "timeline": lambda: plot_timeline(timeline()),
+    "compare": lambda: plot_compare(
         {"PyTorch": [2.0, 1.0, 0.5], "Trainer": ([1, 3], [2.0, 0.7])}, title="Loss"
     ),
-    "window": lambda: figures.plot_accumulation_window(4, 10),
+    "window": lambda: plot_accumulation_window(4, 10),
 }
 TEXTS = {
     "front": "memory against speed: 2 runs (2 measured); 1 fit into 70 MiB",
@@ -137,26 +141,26 @@ def test_every_picture_shows_something_and_has_a_fixed_text(name):
 
 
 def test_colours_of_the_categories_are_those_of_the_course():
-    assert tuple(figures.COLOURS) == CATEGORIES
+    assert tuple(COLOURS) == CATEGORIES
     for name in ("memory", "timeline"):
         image = pixels(PICTURES[name]())
         for category in ("weights", "gradients", "optimizer state", "activations"):
-            assert has_colour(image, figures.COLOURS[category]), (name, category)
+            assert has_colour(image, COLOURS[category]), (name, category)
 
 
 def test_a_run_that_is_not_divided_into_categories_is_drawn_too():
     run = Run(name="published", settings={"micro_batch": 4}, peak={"whole device": 900 * MiB}, origin="published")
-    assert has_colour(pixels(figures.plot_memory([run])), figures.UNDIVIDED, at_least=1000)
+    assert has_colour(pixels(plot_memory([run])), UNDIVIDED, at_least=1000)
 
 
-@pytest.mark.parametrize("draw", [figures.plot_memory, figures.plot_front, figures.plot_timeline, figures.plot_compare])
+@pytest.mark.parametrize("draw", [plot_memory, plot_front, plot_timeline, plot_compare])
 def test_nothing_to_draw_is_no_error(draw):
-    assert draw({} if draw is figures.plot_compare else []).png()
+    assert draw({} if draw is plot_compare else []).png()
 
 
 def test_window_refuses_nonsense():
     with pytest.raises(ValueError, match="at least 1, not 0 and 4"):
-        figures.plot_accumulation_window(0, 4)
+        plot_accumulation_window(0, 4)
 
 
 def test_the_style_is_the_courses_own_and_stays_local():
@@ -181,8 +185,8 @@ def test_a_notebook_shows_one_picture_and_the_fixed_text(monkeypatch):
 
 def test_moving_artists_give_the_same_picture_as_drawing_everything():
     runs = [make_run(1, speed=60), make_run(4)]
-    picture = figures.Picture(6, 4, "")
-    plot = figures.FrontPlot(picture.subplots())
+    picture = Picture(6, 4, "")
+    plot = FrontPlot(picture.subplots())
     plot.frame(runs)
     for budget in (70 * MiB, 200 * MiB, 30 * MiB):  # what an earlier state has drawn must be gone
         plot.draw(runs, budget=budget, chosen=runs[0])

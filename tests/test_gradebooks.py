@@ -20,7 +20,7 @@ from trainlean.grading.gradebooks import (
     write_gradebook,
     write_gradescope,
 )
-from trainlean.grading.grading import Graded
+from trainlean.grading.plan import Graded
 from trainlean.grading.submissions import File, Submission
 from trainlean.workspace import CourseError
 

@@ -18,9 +18,14 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from trainlean import cli
 from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
 from trainlean.exercises.probes import exercises_with
-from trainlean.grading import classroom, grading
+from trainlean.grading import classroom
+from trainlean.grading.asking import WorkerProcess
 from trainlean.grading.classroom import grade_class
-from trainlean.grading.grading import Plan, WorkerProcess, grade_all, last_run, log_path, on_engines, read_log
+from trainlean.grading.cluster import on_engines
+from trainlean.grading.grading import grade_all
+from trainlean.grading.judging import judge_answers
+from trainlean.grading.log import last_run, log_path, read_log
+from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.sandbox import find_isolation
 from trainlean.grading.submissions import find_submissions
 from trainlean.notebooks.notebook import read_notebook
@@ -89,7 +94,7 @@ def worker(two_exercises):
 def outcomes(worker, notebook) -> dict[str, tuple[str, str]]:
     data = notebook if isinstance(notebook, bytes) else nbformat.writes(notebook).encode()
     answers = worker.grade(data, "submission.ipynb")
-    verdicts, _ = grading.judge_answers(answers, worker.plan, {})
+    verdicts, _ = judge_answers(answers, worker.plan, {})
     return {"problem": answers.problem} if answers.problem else {verdict.exercise: (verdict.outcome, verdict.mistake) for verdict in verdicts}
 
 
@@ -307,7 +312,7 @@ def test_interrupted_from_the_keyboard(tmp_path, monkeypatch, capsys):
 def test_a_changed_submission_is_graded_again_when_resumed(tmp_path):
     hand_in(tmp_path, "ada", solved())
     [submission] = find_submissions(tmp_path)
-    done = grading.Graded("ada", "ada/1_pytorch.ipynb", "another digest", "", ())
+    done = Graded("ada", "ada/1_pytorch.ipynb", "another digest", "", ())
     assert classroom._still_there([done], [submission]) == []
 
 
@@ -487,6 +492,6 @@ def test_an_oracle_that_fails_blames_nobody(two_exercises):
         raise TimeoutError("busy")
 
     plan = Plan({ONE: dataclasses.replace(two_exercises[ONE], oracle=fails)}, 7, isolation())
-    answers = grading.Answers("", (ONE,), {ONE: ({"cells": [1]}, b"anything")})
+    answers = Answers("", (ONE,), {ONE: ({"cells": [1]}, b"anything")})
     with pytest.raises(CourseError, match="oracle of train_accumulated failed on this machine"):
-        grading.judge_answers(answers, plan, {})
+        judge_answers(answers, plan, {})

@@ -17,7 +17,8 @@ import hostile
 from trainlean.exercises.exercise import CRASHED, RIGHT
 from trainlean.exercises.probes import exercises_with
 from trainlean.grading import sandbox
-from trainlean.grading.grading import Graded, Plan, grade_all
+from trainlean.grading.grading import grade_all
+from trainlean.grading.plan import Graded, Plan
 from trainlean.grading.sandbox import BUBBLEWRAP, NAMESPACES, Isolation, Limits, MiB, find_isolation, try_isolation
 from trainlean.grading.submissions import find_submissions
 from trainlean.notebooks.notebook import read_notebook

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainlean import batches, load_reviews, small_bert
-from trainlean.devices.engines import _free_port
+from trainlean.devices.inside import free_port
 from trainlean.workspace import COURSE
 
 SCRIPT = COURSE / "scripts" / "train_local_sgd.py"
@@ -73,7 +73,7 @@ def distance(folder, expected):
 
 
 def test_two_processes_end_where_one_process_ends_that_does_the_same_by_hand(tmp_path, by_hand):
-    said = launch(torchrun(tmp_path, "--master-port", str(_free_port()), "--nproc_per_node", "2"))
+    said = launch(torchrun(tmp_path, "--master-port", str(free_port()), "--nproc_per_node", "2"))
     norm = torch.cat([values.flatten() for values in by_hand.values()]).double().norm()
     assert said == f"2 ranks, 4 optimizer steps each, 2 averages, norm of the weights {norm:.6f}\n"
     assert distance(tmp_path, by_hand) < 1e-6
@@ -81,14 +81,14 @@ def test_two_processes_end_where_one_process_ends_that_does_the_same_by_hand(tmp
 
 def test_two_machines_with_a_process_each_are_the_same_training(tmp_path, by_hand):
     """As the README says it for several machines; both are this one."""
-    where = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", str(_free_port())]
+    where = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
     said = launch(*(torchrun(tmp_path, *where, "--node_rank", str(node)) for node in range(2)))
     assert said.startswith("2 ranks, 4 optimizer steps each, 2 averages")
     assert distance(tmp_path, by_hand) < 1e-6
 
 
 def test_accelerate_launches_it_too(tmp_path, by_hand):
-    where = ["--multi_gpu", "--num_machines", "2", "--num_processes", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", str(_free_port())]
+    where = ["--multi_gpu", "--num_machines", "2", "--num_processes", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())]
     said = launch(*(accelerate(tmp_path, *where, "--machine_rank", str(machine)) for machine in range(2)))
     assert "2 ranks, 4 optimizer steps each, 2 averages" in said and distance(tmp_path, by_hand) < 1e-6
 

@@ -10,7 +10,8 @@ from trainlean import cli
 from trainlean.costs.allocator import CachingAllocator, replay
 from trainlean.costs.meter import Block
 from trainlean.costs.runs import MiB, Run, load_runs, published_runs, record_runs, recorded_runs
-from trainlean.table import command, measured, shown, training
+from trainlean.table import command as measure_command
+from trainlean.table import measured, shown, training
 from trainlean.table.measured import Outcome, measure_rows
 from trainlean.table.rows import CONTEXT, CURVE, PLANS, ROWS, Plan, Row, find_rows, predict_row, published
 from trainlean.table.training import measure_row
@@ -246,9 +247,9 @@ def a_measured_table(monkeypatch):
             started(row)
         return [Outcome(row, a_run(row.key), "") if row.key != "fp16" else Outcome(row, None, "no GPU here") for row in rows]
 
-    monkeypatch.setattr(command, "measure_rows", rows)
-    monkeypatch.setattr(command, "predict_row", lambda row, model, device: a_run(row.key))
-    monkeypatch.setattr(command, "the_device", lambda: "cpu")
+    monkeypatch.setattr(measure_command, "measure_rows", rows)
+    monkeypatch.setattr(measure_command, "predict_row", lambda row, model, device: a_run(row.key))
+    monkeypatch.setattr(measure_command, "the_device", lambda: "cpu")
 
 
 def command(monkeypatch, capsys, *arguments):

@@ -13,8 +13,10 @@ from torch.utils.checkpoint import checkpoint_sequential
 from trainlean.costs.links import Link, traffic
 from trainlean.costs.runs import Run, save_run
 from trainlean.costs.trace import record, record_lives
-from trainlean.pictures import figures, replays
-from trainlean.pictures.widgets import FIXED_MEMORY, explorer, newest, player
+from trainlean.pictures import replays
+from trainlean.pictures.explorer import FIXED_MEMORY, explorer, newest
+from trainlean.pictures.player import player
+from trainlean.pictures.style import ALARM
 
 
 def image_of(widget):
@@ -84,7 +86,7 @@ def test_fixed_memory_names_the_fastest_that_fits_at_any_batch(runs):
 def test_what_does_not_fit_is_marked(runs):
     widget = explorer(runs, budget=90 * MiB)
     assert sorted(widget.front.crosses.get_xdata()) == [140, 220]
-    assert has_colour(image_of(widget), figures.ALARM)
+    assert has_colour(image_of(widget), ALARM)
     widget.budget.value = 500
     assert len(widget.front.crosses.get_xdata()) == 0
 

@@ -17,11 +17,14 @@ _ROOMS = {
     "devices.ranks": ["RankRecorder", "record_rank"],
     "exercises.guesses": ["guess", "reveal"],
     "exercises.feedback": ["check", "hint"],
-    "pictures.figures": ["plot_timeline", "plot_memory", "plot_front", "plot_compare", "plot_accumulation_window"],
+    "pictures.memory": ["plot_timeline", "plot_memory"],
+    "pictures.front": ["plot_front"],
+    "pictures.steps": ["plot_compare", "plot_accumulation_window"],
     "pictures.ranks": ["plot_ranks", "plot_drift"],
     "pictures.graphs": ["plot_graph", "plot_graphs_run"],
     "devices.lazy": ["in_fresh_process", "lazy_or_recorded"],
-    "pictures.widgets": ["explorer", "player"],
+    "pictures.explorer": ["explorer"],
+    "pictures.player": ["player"],
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = sorted(_HOME)

@@ -16,15 +16,17 @@
 # %%
 import json
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from accelerate.commands.estimate import estimate_training_usage
-from trainlean import CATEGORIES, CONTEXT, ROWS, bert_large_config, check, explorer, find_rows, guess, hint, measure, measure_rows, measured_table
+from IPython.display import display
+from trainlean import CATEGORIES, CONTEXT, CURVE, ROWS, bert_large_config, check, explorer, find_rows, guess, hint, measure, measure_rows, measured_table
 from trainlean import plot_table, predict_row, predict_run, prediction_table, published_runs, recorded_runs, reveal, small_bert, summary
 from trainlean.costs.runs import PUBLISHED
+from trainlean.table.measured import Outcome
 
 MiB = 2**20
 published = published_runs()
@@ -54,8 +56,8 @@ for fault in source["faults"]:
 # %% [markdown]
 # ## Read the ratios rightly
 #
-# The memory is that of the *whole device*. On that machine the CUDA context took 1,343 MB before any tensor existed, in every row. What the training needs is the rest.
-# Times can only be compared for equal work.
+# The memory is that of the *whole device*. On that machine the CUDA context, which is what CUDA keeps for itself, took 1,343 MB before any tensor existed, in every row. What the training needs is the rest.
+# Times can only be compared for equal work. All rows of this table trained on 512 samples; the rows of another table may not have.
 #
 # ### Exercise: ratios of a table
 #
@@ -81,18 +83,27 @@ def ratios(rows, context):
 check(ratios)
 
 # %% [markdown]
-# (`hint(ratios)` helps.) The difference it makes for the row with everything and Adafactor, the leanest of the table:
+# (`hint(ratios)` helps.) Put it to the published table. The last row has no time and is left out.
 
 # %%
-leanest = published[6]
-with_context = leanest.peak_bytes / published[0].peak_bytes
-without = (leanest.peak_bytes - CONTEXT) / (published[0].peak_bytes - CONTEXT)
-print(f"{leanest.name}: {with_context:.2f} of vanilla with the context, {without:.2f} without")
+timed = [{"name": run.name, "seconds": run.median_seconds, "samples": run.samples, "memory": run.peak_bytes} for run in published if run.seconds]
+pairs = ratios(timed, CONTEXT)
+pd.DataFrame(
+    {
+        "run": [row["name"] for row in timed],
+        "time": [f"{time:.2f}" for time, _ in pairs],
+        "memory": [f"{memory:.2f}" for _, memory in pairs],
+        "with the context": [f"{memory:.2f}" for _, memory in ratios(timed, 0)],
+    }
+)
+
+# %% [markdown]
+# Compare the last two columns: the leaner the row, the more of its saving the context had hidden.
 
 # %% [markdown]
 # ## What a card of 2022 held
 #
-# In the first lesson the prediction for vanilla was about a tenth too low. It counted the tensors that today's PyTorch keeps on a CPU. A card of 2022 kept others, and the difference can be named:
+# Now the bytes. In the first lesson the prediction for vanilla was about a tenth too low. It counted the tensors that today's PyTorch keeps on a CPU. A card of 2022 kept others, and the difference can be named:
 #
 # - On CUDA the mask of a dropout has 1 byte for each number, not 4. That is *less*.
 # - The softmax of torch 1.10 also kept its input until the backward pass (pull request 66018 removed that, one version later).
@@ -133,7 +144,7 @@ print(f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = {(reser
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
 # - *8-bit Adam*: its kernels cannot be traced, so its state is a formula: 2 bytes a weight and one scale for every 2,048 of them.
 #
-# The last column is the error in what the training itself takes, so the context is left out on both sides.
+# The last column is the error in what the training itself takes, so the context is left out on both sides. Three cells, since each row takes about a second.
 
 # %%
 predicted = {row.key: predict_row(row) for row in find_rows(["vanilla", "accumulation", "checkpointing", "adam8bit"])}
@@ -187,6 +198,7 @@ def meter(row):
     return predicted[row.key].machine["allocator_reserved"]
 
 
+# %%
 truth = {row.key: next(run for run in published if run.name == row.published).peak_bytes - CONTEXT for row in rows}
 errors = {rule.__name__: {row.key: rule(row) / truth[row.key] - 1 for row in rows} for rule in (sixteen_bytes, accelerate_estimate, with_activations, meter)}
 frame = pd.DataFrame(errors)
@@ -197,6 +209,41 @@ frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
 # The first two know nothing of activations, so they come near only where few are left. The third comes near where the optimizer's state is right by chance or by design. None of them knows the optimizer, although each could be told.
 # (The last line is the mean of the errors' sizes.)
 # A formula is quick and needs no code; the trace sees what the libraries really do.
+#
+# ## Rows of today
+#
+# The table is of 2022. What would you add now? Three settings, predicted for a card and a PyTorch of today:
+#
+# - *bf16*: numbers of 2 bytes with the range of `float32`, so no loss has to be scaled.
+# - *sdpa*: scaled dot-product attention in one operation, which never keeps the table of all pairs of tokens.
+# - *selective*: checkpointing that keeps the results of the large multiplications and computes the cheap rest again, with 1x4.
+
+# %%
+today = {row.key: predict_row(row, device="gpu") for row in find_rows(["vanilla", "accumulation", "bf16", "sdpa", "selective"])}
+pd.DataFrame(
+    {
+        "tensors": [round(run.peak_bytes / MiB) for run in today.values()],
+        "allocator": [round(run.machine["allocator_reserved"] / MiB) for run in today.values()],
+        "TFLOP a step": [round(run.flops / 1e12, 2) for run in today.values()],
+    },
+    index=today.keys(),
+)
+
+# %% [markdown]
+# In MiB; hold *selective* against *accumulation*, the others against *vanilla*. Here *sdpa* saves more than *bf16* does, since the numbers of 2 bytes leave weights, gradients and state at 4. Both recompute little or nothing: see the FLOPs.
+# These are predictions. What a GPU measured is shown where the course has it on file:
+
+# %%
+known = {row.key: row for row in (*ROWS, *CURVE)}
+on_gpu = [run for run in recorded_runs() if run.settings.get("model") == "bert-large-uncased" and run.name in known]
+if on_gpu:
+    print("Measured on", on_gpu[0].machine["device"], "with torch", on_gpu[0].machine["torch"])
+    display(measured_table([Outcome(known[run.name], run) for run in on_gpu], today))
+else:
+    print("No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is known here of its times.")
+
+# %% [markdown]
+# (`trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
 #
 # ## On your machine
 #
@@ -220,8 +267,7 @@ plot_table(runs)
 # %% [markdown]
 # ## The largest micro-batch first
 #
-# A batch of 64 can be taken as 64x1, 16x4, 4x16 or 1x64. The FLOPs are the same. Take the largest micro-batch that fits: small ones leave the device waiting, and memory that stays empty is worth nothing.
-# Here is the curve for the small model, and the memory that BERT-large would need on a card of today.
+# A batch of 64 can be taken as 64x1, 16x4, 4x16 or 1x64. The FLOPs are the same. Is the speed?
 
 # %%
 ids = torch.randint(1000, (64, 16), generator=torch.Generator().manual_seed(0))
@@ -245,28 +291,63 @@ curve = [
 ]
 summary(curve)
 
+# %% [markdown]
+# The small ones leave the device waiting between many small operations. So take the largest micro-batch that fits; memory that stays empty is worth nothing.
+#
+# What fits BERT-large on a card of 16 GB (it has 16,160 MiB)? Here is the same curve, predicted for a card of today, plain and with every layer checkpointed:
+
 # %%
-large = [predict_run(bert_large_config(), name=f"{size}x{64 // size}", micro_batch=size, accumulation_steps=64 // size, device="gpu") for size in SIZES]
-for run in large:
-    print(f"{run.name:5} {run.machine['allocator_reserved'] / MiB:9,.0f} MiB with the allocator, {run.flops / 1e12:5.1f} TFLOP")
+CARD = 16160 * MiB
+
+
+@cache
+def foretell(micro_batch, checkpointing=False):
+    steps = 64 // micro_batch
+    return predict_run(bert_large_config(), name=f"{micro_batch}x{steps}", micro_batch=micro_batch, accumulation_steps=steps, checkpointing=checkpointing, device="gpu")
+
+
+plain, checkpointed = ([foretell(size, checkpointing) for size in SIZES] for checkpointing in (False, True))
+with_context = {
+    name: [run.machine["allocator_reserved"] + CONTEXT for run in runs_of] for name, runs_of in (("plain", plain), ("checkpointed", checkpointed))
+}
+pd.DataFrame(
+    {f"{name}, MiB": [round(size / MiB) for size in sizes] for name, sizes in with_context.items()}
+    | {f"{name}, TFLOP": [round(run.flops / 1e12, 1) for run in runs_of] for name, runs_of in (("plain", plain), ("checkpointed", checkpointed))},
+    index=[run.name for run in plain],
+)
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2))
 left.plot(SIZES, [run.samples_per_second for run in curve], "o-", color="#0072B2")
-left.set(xscale="log", xticks=SIZES, xticklabels=[run.name for run in curve], ylabel="samples/second", ylim=(0, None), title="small BERT, measured here")
-right.plot(SIZES, [(run.machine["allocator_reserved"] + CONTEXT) / 2**30 for run in large], "D-", mfc="white", color="#4A4E57")
-right.axhline(16160 / 1024, color="#B3261E", ls="--", lw=1)
-right.annotate("the card of 16 GB", (1, 16160 / 1024), xytext=(0, 5), textcoords="offset points", color="#B3261E")
-right.set(xscale="log", xticks=SIZES, xticklabels=[run.name for run in large], ylabel="GiB with context", ylim=(0, None), title="BERT-large, predicted")
+left.set(ylabel="samples/second", ylim=(0, None), title="small BERT, speed measured here")
+for name, colour, offset, place in (("plain", "#4A4E57", (-8, 4), "right"), ("checkpointed", "#0072B2", (0, -17), "center")):
+    gib = [size / 2**30 for size in with_context[name]]
+    right.plot(SIZES, gib, "D-", mfc="white", color=colour)
+    right.annotate(name, (16, gib[2]), xytext=offset, textcoords="offset points", color=colour, ha=place)
+right.axhline(CARD / 2**30, color="#B3261E", ls="--", lw=1)
+right.annotate("card of 16 GB", (1, CARD / 2**30), xytext=(0, 4), textcoords="offset points", color="#B3261E")
+right.set(yscale="log", yticks=(8, 16, 32, 64, 128), yticklabels=(8, 16, 32, 64, 128), ylim=(5, 160), ylabel="GiB with context", title="BERT-large, memory predicted")
 for axes in (left, right):
+    axes.set(xscale="log", xticks=SIZES, xticklabels=[run.name for run in curve])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
 figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# 4x16 fits on the card of 16 GB, 16x4 does not. So 4x16 is the better choice than 1x64: the same training, the same FLOPs, a quarter of the steps through the model.
+# (The scale of memory doubles from mark to mark.) Plain, 4x16 is below the line and 16x4 is not. So 4x16 is the better choice than 1x64: the same training, the same FLOPs, a quarter of the passes through the model.
+# Checkpointed, even 64x1 is below it, and nothing is left to accumulate. Its FLOPs are in the last column.
 #
+# Which of the two is faster, 4x16 plain or 64x1 checkpointed? The last lesson on checkpointing asked that of the small model, and the answer was measured. For BERT-large it takes a GPU:
+
+# %%
+sizes_on_gpu = [run for run in on_gpu if run.name in {row.key for row in CURVE}]
+if sizes_on_gpu:
+    display(summary(sizes_on_gpu))
+else:
+    print("No file in data/measurements/ holds BERT-large's speed for micro-batches from 1x64 to 64x1: that curve is not measured.")
+
+# %% [markdown]
 # ### Exercise: the largest micro-batch
 #
 # *Difficulty* ** · *8 minutes* · *Why*: it is the first decision of every training that does not fit.
@@ -288,6 +369,27 @@ def largest_micro_batch(peak, effective_batch, budget, context):
 check(largest_micro_batch)
 
 # %% [markdown]
+# Let it choose for BERT-large on three cards, with the predictions as `peak`:
+
+# %%
+for size in (16160, 24000, 12000):
+    for name, checkpointing in (("plain", False), ("checkpointed", True)):
+        chosen = largest_micro_batch(lambda micro_batch: foretell(micro_batch, checkpointing).machine["allocator_reserved"], 64, size * MiB, CONTEXT)
+        print(f"{size:6,} MiB, {name:12} {chosen[0]}x{chosen[1]}")
+
+# %% [markdown]
+# The choice had to divide 64. What is the largest micro-batch of all, if every one makes a step of its own?
+# `trainlean.costs.predict.predict_largest_batch` searches for it, one prediction after the other. Here are the last size that fits the card of 16 GB and the first that does not:
+
+# %%
+for name, checkpointing, neighbours in (("plain", False, (6, 7)), ("checkpointed", True, (76, 77))):
+    for size in neighbours:
+        needed = predict_run(bert_large_config(), micro_batch=size, checkpointing=checkpointing, device="gpu").machine["allocator_reserved"] + CONTEXT
+        print(f"{name:12} {size:2} sequences: {needed / MiB:6,.0f} MiB, {'fits' if needed <= CARD else 'too large'}")
+
+# %% [markdown]
+# With checkpointing the same card holds more than twelve times as many sequences at once: a checkpointed layer keeps only its input of each.
+#
 # ### Exercise: choose a row
 #
 # *Difficulty* * · *6 minutes* · *Why*: a table is there to decide something.
@@ -337,6 +439,6 @@ explorer([*published, *map(as_the_driver_counts, predicted.values()), *recorded_
 # - A device's figure is tensors, what the allocator holds besides, and the context. Each can be predicted without the device.
 # - What a library keeps changes with its version: the softmax's input was there in 2022 and is gone today.
 # - Rules of thumb leave out the batch or the optimizer. Know which one before you trust them.
-# - The largest micro-batch that fits comes first; accumulation supplies the rest.
+# - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for a third more FLOPs.
 #
 # This was the last lesson. `trainlean progress` shows which exercises are still open.

@@ -4,14 +4,16 @@ import contextlib
 import copy
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
+from unittest import mock
 
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from exercises_tests.toys import Case, Recorder, draw, flat, fresh_accelerate, large_batch_training, training, windows
+from exercises_tests.toys import Case, Recorder, draw, flat, fresh_accelerate, training, windows
 from trainlean.exercises.exercise import Exercise, Mistake, Observation
 
 LEARNING_RATE = 0.1
@@ -50,116 +52,222 @@ WHOLE_WINDOWS = (
     Case(micro_batches=6, accumulation_steps=3, tied=True),
     Case(micro_batches=6, accumulation_steps=2, frozen=True),
 )
-WITH_A_REST = Case(micro_batches=10, accumulation_steps=4)  # only counted: its last gradient is a matter of its own
+WITH_A_REST = Case(micro_batches=10, accumulation_steps=4)
+
+
+@dataclass(frozen=True)
+class Clipped(Case):
+    """A case with a limit for the gradient; the default is longer than any gradient here, a k times too long one too."""
+
+    max_norm: float = 1000.0
+
+    def __str__(self):
+        return f"{super().__str__()}, max_norm {self.max_norm:g}"
+
+
+CLIPPED = (  # clipping hides a wrong factor, so the first case does not clip
+    Clipped(8, 4),
+    Clipped(8, 4, max_norm=0.05),
+    Clipped(3, 1),
+    Clipped(6, 3, tied=True),
+    Clipped(6, 2, frozen=True, max_norm=0.05),
+)
+CLIPPED_REST = Clipped(10, 4)  # only counted: its last gradient is a matter of its own
 
 
 def probe_accelerated(answer, seed):
     from accelerate import Accelerator
+    from accelerate.optimizer import AcceleratedOptimizer
 
     shown, forgotten = {}, {}
-    for case in (*WHOLE_WINDOWS, WITH_A_REST):
+    for case in (*CLIPPED, CLIPPED_REST):
         model, micro_batches = draw(case, seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
-        with fresh_accelerate():
+        asked = mock.patch.object(AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step)
+        with fresh_accelerate(), asked as prepared_step:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
-            answer(accelerator, model, optimizer, loader_of(micro_batches), squared_error)
+            answer(accelerator, model, optimizer, loader_of(micro_batches), squared_error, case.max_norm)
         seen = training(case, recorder)
-        shown |= only_counts(seen) if case is WITH_A_REST else seen
+        shown |= only_counts(seen) if case is CLIPPED_REST else seen
         prepared = {"model": accelerator._models, "optimizer": accelerator._optimizers, "data loader": accelerator._dataloaders}
         forgotten |= {f"{'an' if thing == 'optimizer' else 'a'} {thing} that was not prepared": True for thing, found in prepared.items() if not found}
+        if accelerator._optimizers and not prepared_step.called:
+            forgotten["a prepared optimizer whose step was never called"] = True
     return shown | forgotten
 
 
 def oracle_accelerated(seed):
     shown = {}
-    for case in WHOLE_WINDOWS:
-        shown |= large_batch_training(case, seed, mse_loss, LEARNING_RATE)
-    return shown | only_counts(large_batch_training(WITH_A_REST, seed, mse_loss, LEARNING_RATE))
+    for case in (*CLIPPED, CLIPPED_REST):
+        model, micro_batches = draw(case, seed)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        recorder = Recorder(model, optimizer)
+        groups = windows(micro_batches, case.accumulation_steps)
+        for window in groups:
+            inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
+            mse_loss(model(inputs), targets).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), case.max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+        seen = training(case, recorder, [len(window) for window in groups])
+        shown |= only_counts(seen) if case is CLIPPED_REST else seen
+    return shown
 
 
-def steps_when_gradients_are_in_sync(accelerator, model, optimizer, dataloader, loss_of):
+def clip(accelerator, model, max_norm):
+    if accelerator.sync_gradients:
+        accelerator.clip_grad_norm_(model.parameters(), max_norm)
+
+
+def steps_when_gradients_are_in_sync(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     dataloader, optimizer, model = accelerator.prepare(dataloader, optimizer, model)
     for batch in dataloader:
         with accelerator.accumulate(model):
             accelerator.backward(loss_of(model, batch))
             if accelerator.sync_gradients:
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
                 optimizer.step()
                 optimizer.zero_grad()
 
 
-def prepares_one_by_one(accelerator, model, optimizer, dataloader, loss_of):
+def prepares_one_by_one(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer = accelerator.prepare(model), accelerator.prepare(optimizer)
     optimizer.zero_grad()
     for batch in accelerator.prepare(dataloader):
         with accelerator.accumulate(model):
             accelerator.backward(loss_of(model, batch))
+            clip(accelerator, model, max_norm)
             optimizer.step()
             optimizer.zero_grad()
 
 
-def backward_by_pytorch(accelerator, model, optimizer, dataloader, loss_of):
+def zeroes_before_the_block(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for index, batch in enumerate(dataloader):
+        if index % accelerator.gradient_accumulation_steps == 0:
+            optimizer.zero_grad()  # outside the block the flag still stands as the last window left it
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            clip(accelerator, model, max_norm)
+            optimizer.step()
+
+
+def backward_by_pytorch(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         with accelerator.accumulate(model):
             loss_of(model, batch).backward()
+            clip(accelerator, model, max_norm)
             optimizer.step()
             optimizer.zero_grad()
 
 
-def divides_twice(accelerator, model, optimizer, dataloader, loss_of):
+def divides_twice(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         with accelerator.accumulate(model):
             loss = loss_of(model, batch) / accelerator.gradient_accumulation_steps
             accelerator.backward(loss)
+            clip(accelerator, model, max_norm)
             optimizer.step()
             optimizer.zero_grad()
 
 
 def forgets_to_prepare(*names):
-    def train(accelerator, model, optimizer, dataloader, loss_of):
+    def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
         things = {"model": model, "optimizer": optimizer, "dataloader": dataloader}
         things |= {name: accelerator.prepare(thing) for name, thing in things.items() if name not in names}
         model, optimizer, dataloader = things.values()
         for batch in dataloader:
             with accelerator.accumulate(model):
                 accelerator.backward(loss_of(model, batch))
+                clip(accelerator, model, max_norm)
                 optimizer.step()
                 optimizer.zero_grad()
 
     return train
 
 
-def without_accumulate(accelerator, model, optimizer, dataloader, loss_of):
+def drops_what_prepare_returns(*, keep_loader=False):
+    def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+        *_, prepared_loader = accelerator.prepare(model, optimizer, dataloader)
+        for batch in prepared_loader if keep_loader else dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch))
+                clip(accelerator, model, max_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train
+
+
+def mixes_up_what_prepare_returns(order):
+    def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+        prepared = accelerator.prepare(model, optimizer, dataloader)
+        model, optimizer, dataloader = (prepared[place] for place in order)
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch))
+
+    return train
+
+
+def makes_its_own(**settings):
+    def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+        from accelerate import Accelerator
+
+        given = {name: getattr(accelerator, name) for name in settings}
+        accelerator = Accelerator(cpu=True, **given)
+        model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch))
+                clip(accelerator, model, max_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train
+
+
+def without_accumulate(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         accelerator.backward(loss_of(model, batch))
+        clip(accelerator, model, max_norm)
         optimizer.step()
         optimizer.zero_grad()
 
 
-def one_block_around_the_loop(accelerator, model, optimizer, dataloader, loss_of):
+def one_block_around_the_loop(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     with accelerator.accumulate(model):
         for batch in dataloader:
             accelerator.backward(loss_of(model, batch))
+            clip(accelerator, model, max_norm)
             optimizer.step()
             optimizer.zero_grad()
 
 
-def step_outside_the_loop(accelerator, model, optimizer, dataloader, loss_of):
+def step_outside_the_loop(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         with accelerator.accumulate(model):
             accelerator.backward(loss_of(model, batch))
+    clip(accelerator, model, max_norm)
     optimizer.step()
     optimizer.zero_grad()
 
 
 def two_micro_batches_a_block(*, step_inside):
-    def train(accelerator, model, optimizer, dataloader, loss_of):
+    def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
         model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+
+        def step():
+            clip(accelerator, model, max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
         waiting = []
         for number, batch in enumerate(dataloader, 1):
             waiting.append(batch)
@@ -169,70 +277,99 @@ def two_micro_batches_a_block(*, step_inside):
                 for batch in waiting:
                     accelerator.backward(loss_of(model, batch))
                     if step_inside:
-                        optimizer.step()
-                        optimizer.zero_grad()
+                        step()
                 if not step_inside:
-                    optimizer.step()
-                    optimizer.zero_grad()
+                    step()
             waiting = []
 
     return train
 
 
-def splits_the_batch_inside_the_block(accelerator, model, optimizer, dataloader, loss_of):
+def splits_the_batch_inside_the_block(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         with accelerator.accumulate(model):
             for start in range(len(batch[0])):
                 accelerator.backward(loss_of(model, [part[start : start + 1] for part in batch]))
+            clip(accelerator, model, max_norm)
             optimizer.step()
             optimizer.zero_grad()
 
 
-def several_blocks_a_batch(accelerator, model, optimizer, dataloader, loss_of):
+def several_blocks_a_batch(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         for start in range(len(batch[0])):
             with accelerator.accumulate(model):
                 accelerator.backward(loss_of(model, [part[start : start + 1] for part in batch]))
+                clip(accelerator, model, max_norm)
                 optimizer.step()
                 optimizer.zero_grad()
 
 
-def zeroes_before_backward(accelerator, model, optimizer, dataloader, loss_of):
+def zeroes_before_backward(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         with accelerator.accumulate(model):
             optimizer.zero_grad()
             accelerator.backward(loss_of(model, batch))
+            clip(accelerator, model, max_norm)
             optimizer.step()
 
 
-def never_zeroes(accelerator, model, optimizer, dataloader, loss_of):
+def zeroes_through_the_model(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         with accelerator.accumulate(model):
             accelerator.backward(loss_of(model, batch))
-            optimizer.step()
-
-
-def zeroes_through_the_model(accelerator, model, optimizer, dataloader, loss_of):
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    for batch in dataloader:
-        with accelerator.accumulate(model):
-            accelerator.backward(loss_of(model, batch))
+            clip(accelerator, model, max_norm)
             optimizer.step()
             model.zero_grad()
 
 
-def counts_by_hand_too(accelerator, model, optimizer, dataloader, loss_of):
+def never_zeroes(*, asks_at_the_first=False):
+    def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+        model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+        for index, batch in enumerate(dataloader):
+            with accelerator.accumulate(model):
+                if asks_at_the_first and index % accelerator.gradient_accumulation_steps == 0:
+                    optimizer.zero_grad()  # ignored: the window has just begun
+                accelerator.backward(loss_of(model, batch))
+                clip(accelerator, model, max_norm)
+                optimizer.step()
+
+    return train
+
+
+def counts_by_hand_too(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for number, batch in enumerate(dataloader, 1):
         with accelerator.accumulate(model):
             accelerator.backward(loss_of(model, batch))
             if number % accelerator.gradient_accumulation_steps == 0:
+                clip(accelerator, model, max_norm)
                 optimizer.step()
                 optimizer.zero_grad()
+
+
+def clips(place):
+    """The right loop, except that it clips at another place: "always", "before backward", "after the step" or "never"."""
+
+    def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+        model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                if place == "before backward":
+                    accelerator.clip_grad_norm_(model.parameters(), max_norm)
+                accelerator.backward(loss_of(model, batch))
+                if place == "always":
+                    accelerator.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+                if place == "after the step":
+                    clip(accelerator, model, max_norm)
+                optimizer.zero_grad()
+
+    return train
 
 
 train_with_accelerator = Exercise(
@@ -271,6 +408,42 @@ train_with_accelerator = Exercise(
             forgets_to_prepare("model"),
             why="On one device nothing changes, but on two the gradients would never be averaged: `prepare` wraps the model in DistributedDataParallel.",
             hint="Who would tell the other device about this device's gradients?",
+        ),
+        Mistake(
+            "what prepare returns not kept",
+            drops_what_prepare_returns(),
+            drops_what_prepare_returns(keep_loader=True),
+            why="`prepare` changes nothing in place, it returns new objects; the optimizer that you step is still the plain one, which steps on every micro-batch.",
+            hint="Where do the prepared model, optimizer and data loader go in your function?",
+        ),
+        Mistake(
+            "what prepare returns in another order",
+            mixes_up_what_prepare_returns((0, 2, 1)),
+            mixes_up_what_prepare_returns((1, 0, 2)),
+            mixes_up_what_prepare_returns((2, 1, 0)),
+            why="`prepare` returns things in the order in which it was given them, so two of your names stand for each other's thing.",
+            hint="In which order did you pass the three, and in which order do you unpack them?",
+        ),
+        Mistake(
+            "an Accelerator of its own",
+            makes_its_own(),
+            makes_its_own(gradient_accumulation_steps=True),
+            why="Making a second Accelerator sets the accumulation steps of all of them anew; the one that you were given is already set up, and is the one to use.",
+            hint="Which argument of your function already knows the accumulation steps?",
+        ),
+        Mistake(
+            "clipped in every micro-batch",
+            clips("always"),
+            clips("before backward"),
+            why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts parts of a sum that is not complete, and so turns the gradient.",
+            hint="Which flag tells that the gradient of the window is complete?",
+        ),
+        Mistake(
+            "not clipped before the step",
+            clips("never"),
+            clips("after the step"),
+            why="The optimizer steps with the gradient as it finds it; what is clipped later, or not at all, has no effect on the weights.",
+            hint="Between which two calls is the gradient complete and not yet used?",
         ),
         Mistake(
             "no accumulate block",
@@ -312,9 +485,10 @@ train_with_accelerator = Exercise(
         ),
         Mistake(
             "gradients never zeroed",
-            never_zeroes,
-            why="`step` leaves the gradients where they are, so each window begins with the sum of all windows before it.",
-            hint="Who empties `.grad` after a step?",
+            never_zeroes(),
+            never_zeroes(asks_at_the_first=True),
+            why="Nothing empties `.grad` between two windows: `step` leaves it as it is, and a `zero_grad` in the first block of a window is ignored, because that window is not complete.",
+            hint="In which block of a window does `zero_grad` happen, and where in that block must it stand?",
         ),
         Mistake(
             "own counter beside accumulate",
@@ -330,11 +504,11 @@ train_with_accelerator = Exercise(
         ),
     ),
     hints=(
-        "Which three things does `prepare` have to know so that it can work for all the others?",
-        "In the loop: the `with accelerator.accumulate(model):` line first, and in it all that the PyTorch loop did with one micro-batch, without division and without `if`.",
-        "prepare(model, optimizer, dataloader); then for each micro-batch, in one block: loss, accelerator.backward(loss), optimizer.step(), optimizer.zero_grad().",
+        "Which lines of the loop does Accelerate take over, and which of the rest are put off until the window is complete?",
+        "In the loop: the `with accelerator.accumulate(model):` line first, and in it what is done with one micro-batch, without division; only clipping needs an `if`, and it asks `accelerator.sync_gradients`.",
+        "prepare(model, optimizer, dataloader); then for each micro-batch, in one block: accelerator.backward(loss), clip if accelerator.sync_gradients, optimizer.step(), optimizer.zero_grad().",
     ),
-    also_right=(steps_when_gradients_are_in_sync, prepares_one_by_one),
+    also_right=(steps_when_gradients_are_in_sync, prepares_one_by_one, zeroes_before_the_block),
 )
 
 
@@ -369,7 +543,7 @@ def probe_schedule(answer, seed):
             plain = torch.optim.SGD(model.parameters(), lr=first_rate(seed))
             rates = []
             plain.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-            model, optimizer, dataloader = accelerator.prepare(model, plain, DataLoader(torch.ones(micro_batches, 1)))
+            model, optimizer, dataloader = accelerator.prepare(model, plain, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=2))
             scheduler = answer(accelerator, optimizer, dataloader, epochs)
             for _ in range(epochs):
                 for inputs in dataloader:
@@ -429,6 +603,11 @@ def steps_in_all(batches, k, epochs, devices):
     return math.ceil(batches / k) * epochs * devices
 
 
+def in_samples(accelerator, optimizer, dataloader, epochs):
+    total = math.ceil(len(dataloader.dataset) / accelerator.gradient_accumulation_steps) * epochs
+    return accelerator.prepare(torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / total)))
+
+
 def constant_rate(accelerator, optimizer, dataloader, epochs):
     return accelerator.prepare(torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0))
 
@@ -466,6 +645,7 @@ linear_decay = Exercise(
             "rounded over all epochs together",
             *decays_over(lambda batches, k, epochs, devices: math.ceil(batches * epochs / k) * devices),
             *decays_over(lambda batches, k, epochs, devices: batches * epochs // k * devices),
+            *decays_over(lambda batches, k, epochs, devices: math.ceil(batches * epochs * devices / k)),
             why="Each epoch ends its last window early, so the rounding happens in every epoch, not once at the end.",
             hint="Does a window go on from one epoch into the next?",
         ),
@@ -486,6 +666,19 @@ linear_decay = Exercise(
             *decays_over(lambda batches, k, epochs, devices: math.ceil(batches / k / devices) * epochs),
             why="The prepared data loader is already one device's share, and the prepared scheduler moves once for every device: multiply.",
             hint="Is `len(dataloader)` after `prepare` the number for one device or for all?",
+        ),
+        Mistake(
+            "length in samples",
+            in_samples,
+            why="`len(dataloader.dataset)` counts samples; a micro-batch holds several of them, and a window several micro-batches.",
+            hint="What does `len(dataloader)` count?",
+        ),
+        Mistake(
+            "zero at the last step already",
+            *decays_over(lambda *case: steps_in_all(*case) - 1),
+            *decays_over(lambda batches, k, epochs, devices: (math.ceil(batches / k) * epochs - 1) * devices),
+            why="The line is too short by one: the last optimizer step is made with a learning rate of zero, and so does nothing.",
+            hint="Between how many steps does the rate fall, if it is whole at the first and zero after the last?",
         ),
         Mistake(
             "the rate never moves",
@@ -583,16 +776,14 @@ def probe_distributed(answer, seed):
     for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(cases, *two_ranks(work), strict=True):
         shown |= distributed_training(case, recorder, synchronisation.all_reduces)
         gap = float(abs(weights - other_weights).max())
-        if case is not WITH_A_REST:
-            shown[f"the largest difference between the ranks' weights ({case})"] = gap if gap > 1e-6 else 0.0
+        shown[f"the largest difference between the ranks' weights ({case})"] = gap if gap > 1e-6 else 0.0
         shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = synchronisation.only_backward
     return shown
 
 
 def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=None):
     counted = {f"the number of all-reduces before step {number} ({case})": count for number, count in enumerate(all_reduces, 1)}
-    seen = training(case, recorder, micro_batches_per_forward)
-    return counted | (only_counts(seen) if case is WITH_A_REST else seen)
+    return counted | training(case, recorder, micro_batches_per_forward)
 
 
 def oracle_distributed(seed):
@@ -609,13 +800,12 @@ def oracle_distributed(seed):
             optimizer.zero_grad()
         sizes = [len(window) for window in groups[0]]
         shown |= distributed_training(case, recorder, [1] * len(sizes), sizes)
-        if case is not WITH_A_REST:
-            shown[f"the largest difference between the ranks' weights ({case})"] = 0.0
+        shown[f"the largest difference between the ranks' weights ({case})"] = 0.0
         shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = 0
     return shown
 
 
-def distributed_loop(forward_in_no_sync, backward_in_no_sync=None, *, divisor=lambda k: k, last_window=True, step_always=False):
+def distributed_loop(forward_in_no_sync, backward_in_no_sync=None, *, divisor=lambda k, size: size, last_window=True, step_always=False, zero=True):
     """The loop with `no_sync` on in the passes for which the two functions of (number in the window from 1, window size) say so."""
     backward_in_no_sync = backward_in_no_sync or forward_in_no_sync
 
@@ -626,14 +816,49 @@ def distributed_loop(forward_in_no_sync, backward_in_no_sync=None, *, divisor=la
             begin = index - number + 1
             size = min(accumulation_steps, count - begin) if last_window else accumulation_steps
             with model.no_sync() if forward_in_no_sync(number, size) else contextlib.nullcontext():
-                loss = loss_of(model, batch) / divisor(accumulation_steps)
+                loss = loss_of(model, batch) / divisor(accumulation_steps, size)
             with model.no_sync() if backward_in_no_sync(number, size) else contextlib.nullcontext():
                 loss.backward()
             if number == size or step_always:
                 optimizer.step()
+                if zero:
+                    optimizer.zero_grad()
+
+    return train
+
+
+def steps_alone_on_the_rest(divide):
+    """`no_sync` up to the k-th micro-batch, but a step at the end of the list, too."""
+
+    def train(model, optimizer, loss_of, micro_batches, accumulation_steps):
+        count = len(micro_batches)
+        for number, batch in enumerate(micro_batches, 1):
+            complete = number % accumulation_steps == 0
+            rest = count % accumulation_steps if number > count - count % accumulation_steps else accumulation_steps
+            with contextlib.nullcontext() if complete else model.no_sync():
+                (loss_of(model, batch) / divide(accumulation_steps, rest)).backward()
+            if complete or number == count:
+                optimizer.step()
                 optimizer.zero_grad()
 
     return train
+
+
+def counts_from_zero(at_the_end):
+    def train(model, optimizer, loss_of, micro_batches, accumulation_steps):
+        for index, batch in enumerate(micro_batches):
+            last = index % accumulation_steps == 0 or (at_the_end and index == len(micro_batches) - 1)
+            with contextlib.nullcontext() if last else model.no_sync():
+                (loss_of(model, batch) / accumulation_steps).backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train
+
+
+def asks_torch_distributed(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    torch.distributed.get_world_size()
 
 
 def before_the_last(number, size):
@@ -700,13 +925,13 @@ train_synchronised_once = Exercise(
         ),
         Mistake(
             "loss not divided",
-            distributed_loop(before_the_last, divisor=lambda k: 1),
+            distributed_loop(before_the_last, divisor=lambda k, size: 1),
             why="The all-reduce averages over the ranks, but nothing averages over the micro-batches of the window: their gradients are added up.",
             hint="Over what does DistributedDataParallel take a mean, and over what does it not?",
         ),
         Mistake(
             "divided by the ranks as well",
-            distributed_loop(before_the_last, divisor=lambda k: k * RANKS),
+            distributed_loop(before_the_last, divisor=lambda k, size: size * RANKS),
             why="DistributedDataParallel already takes the mean over the ranks, so the division by their number makes the gradient too small.",
             hint="What does the all-reduce of DistributedDataParallel do after it has summed the gradients?",
         ),
@@ -715,6 +940,38 @@ train_synchronised_once = Exercise(
             distributed_loop(before_the_last, last_window=False),
             why="The last micro-batches do not fill a window, so neither an all-reduce nor a step comes for them.",
             hint="With 10 micro-batches and 4 accumulation steps: after which micro-batches must there be a step?",
+        ),
+        Mistake(
+            "last window divided by k",
+            distributed_loop(before_the_last, divisor=lambda k, size: k),
+            why="The last window holds fewer micro-batches than k, so its sum divided by k is less than their mean.",
+            hint="Of how many micro-batches is the last window the mean?",
+        ),
+        Mistake(
+            "last window stepped without its all-reduce",
+            steps_alone_on_the_rest(lambda k, rest: rest),
+            steps_alone_on_the_rest(lambda k, rest: k),
+            why="The last window has its step, but its last micro-batch is still in `no_sync`: each rank steps with its own gradient, and the weights drift apart.",
+            hint="Do the condition for `no_sync` and the condition for the step name the same micro-batches?",
+        ),
+        Mistake(
+            "gradients never zeroed",
+            distributed_loop(before_the_last, zero=False),
+            why="`step` leaves the gradients where they are, so each window begins with the sum of all windows before it.",
+            hint="Who empties `.grad` after a step?",
+        ),
+        Mistake(
+            "counted from 0",
+            counts_from_zero(True),
+            counts_from_zero(False),
+            why="Counted from 0 the modulo is zero at the first micro-batch, so the first step comes after one micro-batch and every later window is cut in the wrong place.",
+            hint="What is `number % accumulation_steps` for the first micro-batch?",
+        ),
+        Mistake(
+            "torch.distributed asked",
+            asks_torch_distributed,
+            why="`check` plays both ranks in one process and has no default process group; and there is nothing to ask, because DistributedDataParallel takes the mean over the ranks.",
+            hint="What is left to do by hand, if the model averages over the ranks by itself?",
         ),
         Mistake(
             "step after every micro-batch",
@@ -727,7 +984,7 @@ train_synchronised_once = Exercise(
     hints=(
         "Which micro-batch of a window is the only one whose backward pass must talk to the other rank?",
         "`with model.no_sync():` around forward and backward of all micro-batches of a window but the last; contextlib.nullcontext() stands for no context.",
-        "last = number % k == 0 or number == len(micro_batches); with nullcontext() if last else model.no_sync(): loss and backward of loss / k; if last: step, zero_grad.",
+        "For each window (a slice of k of the list, the last one shorter): `nullcontext()` for its last micro-batch, `model.no_sync()` for the others, around loss and backward of loss / len(window); then step, zero_grad.",
     ),
     also_right=(
         sets_the_flag,
@@ -749,15 +1006,19 @@ ALL_WINDOWS = (
 
 
 def probe_whole(answer, seed):
-    shown = {}
+    from accelerate.state import AcceleratorState
+
+    shown, without = {}, {}
     for case in ALL_WINDOWS:
         model, micro_batches = draw(case, seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
         with fresh_accelerate():
             answer(model, optimizer, loader_of(micro_batches), squared_error, case.accumulation_steps, EPOCHS)
+            if not AcceleratorState._shared_state:
+                without["a training without an Accelerator"] = True
         shown |= training(case, recorder)
-    return shown
+    return shown | without
 
 
 def oracle_whole(seed):
@@ -776,8 +1037,19 @@ def oracle_whole(seed):
     return shown
 
 
-def accelerated_epochs(factor=lambda k, size: k / size, *, plugin=None, steps=lambda k: k, prepare_loader=True, plain_backward=False, skip_rest=False, guard=False):
-    """The whole loop; `factor(k, window size)` multiplies the loss before backward."""
+def accelerated_epochs(
+    factor=lambda k, size: k / size,
+    *,
+    plugin=None,
+    steps=lambda k: k,
+    prepare_loader=True,
+    plain_backward=False,
+    skip_rest=False,
+    guard=False,
+    one_epoch=False,
+    corrected=lambda index, whole, count: True,
+):
+    """The whole loop; `factor(k, window size)` multiplies the loss before backward, for the micro-batches that are `corrected`."""
 
     def train(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
         from accelerate import Accelerator
@@ -788,13 +1060,13 @@ def accelerated_epochs(factor=lambda k, size: k / size, *, plugin=None, steps=la
         model, optimizer = accelerator.prepare(model, optimizer)
         dataloader = accelerator.prepare(dataloader) if prepare_loader else dataloader
         whole = count // k * k
-        for _ in range(epochs):
+        for _ in range(1 if one_epoch else epochs):
             for index, batch in enumerate(dataloader):
                 if skip_rest and index >= whole:
                     break
                 size = k if index < whole else count - whole
                 with accelerator.accumulate(model):
-                    loss = loss_of(model, batch) * factor(k, size)
+                    loss = loss_of(model, batch) * (factor(k, size) if corrected(index, whole, count) else 1)
                     loss.backward() if plain_backward else accelerator.backward(loss)
                     if not guard or (index + 1) % k == 0:
                         optimizer.step()
@@ -823,21 +1095,34 @@ def scales_the_gradient(model, optimizer, dataloader, loss_of, accumulation_step
                 optimizer.zero_grad()
 
 
-def sets_the_steps_on_the_way(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    from accelerate import Accelerator
+def sets_the_steps_on_the_way(*, back):
+    def train(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+        from accelerate import Accelerator
 
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    whole = len(dataloader) // accumulation_steps * accumulation_steps
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+        model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+        whole = len(dataloader) // accumulation_steps * accumulation_steps
+        for _ in range(epochs):
+            if back:
+                accelerator.gradient_accumulation_steps = accumulation_steps
+            for index, batch in enumerate(dataloader):
+                if index == whole:
+                    accelerator.gradient_accumulation_steps = len(dataloader) - whole
+                with accelerator.accumulate(model):
+                    accelerator.backward(loss_of(model, batch))
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+    return train
+
+
+def by_pytorch_alone(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     for _ in range(epochs):
-        accelerator.gradient_accumulation_steps = accumulation_steps
-        for index, batch in enumerate(dataloader):
-            if index == whole:
-                accelerator.gradient_accumulation_steps = len(dataloader) - whole
-            with accelerator.accumulate(model):
-                accelerator.backward(loss_of(model, batch))
-                optimizer.step()
-                optimizer.zero_grad()
+        for window in windows(list(dataloader), accumulation_steps):
+            for batch in window:
+                (loss_of(model, batch) / len(window)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 train_to_the_last_batch = Exercise(
@@ -885,6 +1170,26 @@ train_to_the_last_batch = Exercise(
             hint="Which argument of Accelerator says how many micro-batches belong together?",
         ),
         Mistake(
+            "only a part of the last window corrected",
+            accelerated_epochs(corrected=lambda index, whole, count: index == count - 1),
+            accelerated_epochs(corrected=lambda index, whole, count: index > whole),
+            why="Every micro-batch of the last window was divided by k, not only the one that ends it, so every one of them must be corrected.",
+            hint="With 10 micro-batches and 4 accumulation steps: which micro-batches make up the last window?",
+        ),
+        Mistake(
+            "one epoch only",
+            accelerated_epochs(one_epoch=True),
+            accelerated_epochs(lambda k, size: 1, one_epoch=True),
+            why="The data loader was gone through once, whatever `epochs` says.",
+            hint="Which of your arguments did you not use?",
+        ),
+        Mistake(
+            "without an Accelerator",
+            by_pytorch_alone,
+            why="The training is the right one, but it is the loop of the last notebook: no Accelerator was made, so it would run on one device only.",
+            hint="Which loop of this lesson ends each epoch with a step, and what is wrong with that step?",
+        ),
+        Mistake(
             "the ratio upside down",
             accelerated_epochs(lambda k, size: size / k),
             why="The last window is already too small by size/k; multiplied with size/k once more it gets smaller still.",
@@ -905,8 +1210,9 @@ train_to_the_last_batch = Exercise(
         ),
         Mistake(
             "accumulation steps changed on the way",
-            sets_the_steps_on_the_way,
-            why="The accelerator compares its running count with the new number: after 4 micro-batches a window of 3 is complete at the 6th, so the rest is cut in two.",
+            sets_the_steps_on_the_way(back=True),
+            sets_the_steps_on_the_way(back=False),
+            why="The accelerator compares its running count with the new number: after 4 micro-batches a window of 3 is complete at the 6th, so the rest is cut in two; and the number stays changed until it is set back.",
             hint="The counter goes on from the whole windows before; which of its values are multiples of the new number?",
         ),
     ),

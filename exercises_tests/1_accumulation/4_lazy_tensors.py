@@ -292,6 +292,10 @@ def mean_of_windows(losses, k):
     return [sum(loss.item() for loss in window) / k for window in windows(losses, k)]
 
 
+def running_sums(losses, k):
+    return [sum(losses[: number + k]) / k for number in range(0, len(losses) - k + 1, k)]
+
+
 def stacked_means(losses, k):
     return [torch.stack(window).mean() for window in windows(losses, k)]
 
@@ -330,6 +334,7 @@ train_without_breaks = Exercise(
         Mistake(
             "the last micro-batch's loss",
             loop(returns=lambda losses, k: [window[-1] for window in windows(losses, k)]),
+            loop(returns=lambda losses, k: [window[-1] / k for window in windows(losses, k)]),
             why="One micro-batch stands for its window; the loss of the large batch is the mean over all of them.",
             hint="Which losses belong to one optimizer step?",
         ),
@@ -344,6 +349,12 @@ train_without_breaks = Exercise(
             loop(returns=lambda losses, k: [sum(window) / k**2 for window in windows(losses, k)]),
             why="The losses are divided by k, and their sum once more.",
             hint="Is what you add up the loss, or the loss that was already divided?",
+        ),
+        Mistake(
+            "the sum never begins anew",
+            loop(returns=running_sums),
+            why="Each window's number also holds the losses of all windows before it.",
+            hint="What must `window_loss` be when the next window begins?",
         ),
         Mistake(
             "a loss for every micro-batch",
@@ -406,6 +417,8 @@ def ask_fallbacks(answer, seed):
     for what, names in (("what train() called without a lazy kernel", calls), ("the same of a train() with lazy kernels only", [])):
         found = answer(lambda names=names: call(names))
         shown[what] = in_words(found)
+    here = counters()
+    shown["whether counters of calls before train() are still there"] = all(here.get(name, 0) for name in earlier)
     return shown
 
 
@@ -414,7 +427,8 @@ def in_words(found):
     if not isinstance(found, dict):
         return f"no dictionary: {type(found).__name__}"
     kinds = {str(name).split("::")[0] + "::" if "::" in str(name) else "other" for name in found if not str(name).startswith("aten::")}
-    return ", ".join([f"{name} {count}" for name, count in sorted(found.items()) if str(name).startswith("aten::")] + [f"and {kind} counters" for kind in sorted(kinds)]) or "nothing"
+    words = [f"{name} {count}" for name, count in sorted(found.items()) if str(name).startswith("aten::")] + [f"{kind} names" for kind in sorted(kinds)]
+    return ", ".join(words) or "nothing"
 
 
 def oracle_fallbacks(seed):
@@ -422,6 +436,7 @@ def oracle_fallbacks(seed):
     return {
         "what train() called without a lazy kernel": ", ".join(f"{name} {calls.count(name)}" for name in sorted(set(calls))),
         "the same of a train() with lazy kernels only": "nothing",
+        "whether counters of calls before train() are still there": True,
     }
 
 
@@ -448,6 +463,20 @@ def reset_first(train):
     metrics.reset()
     train()
     return counters()
+
+
+def reset_after(train):
+    from torch._lazy import metrics
+
+    train()
+    metrics.reset()
+    return counters()
+
+
+def in_two_dictionaries(train):
+    before = counters()
+    train()
+    return {name: count - before.get(name, 0) for name, count in counters().items() if count > before.get(name, 0)}
 
 
 def names_only(train):
@@ -482,6 +511,13 @@ fallbacks = Exercise(
             hint="What do the names of the wanted counters have in common?",
         ),
         Mistake(
+            "the counters reset",
+            reset_first,
+            reset_after,
+            why="`metrics.reset()` takes away what others have counted in this process.",
+            hint="How do you know what train() has added, if the counters may not begin at nothing?",
+        ),
+        Mistake(
             "train is not called",
             counted(run=False),
             why="The counters are read, but nothing has run between the two readings.",
@@ -503,9 +539,9 @@ fallbacks = Exercise(
     hints=(
         "Which counters of the process are about operators without a lazy kernel?",
         "metrics.counter_names() lists them, metrics.counter_value(name) reads one; their names start with aten::.",
-        "metrics.reset() before train() makes the counters begin at nothing; or take the difference of two readings, and leave out zeros.",
+        "Read the counters into a dictionary before train() and once more after it; return the differences, without the zeros.",
     ),
-    also_right=(counted(), reset_first),
+    also_right=(counted(), in_two_dictionaries),
 )
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -283,6 +284,20 @@ def local_loop(
     return train
 
 
+def counts_micro_batches(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period, *, last=True):
+    """Averages at the end of a round: the counter of the loop is compared with H, in and out of windows."""
+    k = accumulation_steps
+    parameters_of_rank_0(model)
+    mine = whole_windows(dist.get_rank(), dist.get_world_size(), micro_batches, k)
+    for number, batch in enumerate(mine, 1):
+        (loss_of(model, batch) / k).backward()
+        if number % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        if number % averaging_period == 0 or (last and number == len(mine)):
+            mean_parameters(model)
+
+
 def mean_gradients_when_due(model, due):
     if due:
         mean_gradients(model)
@@ -432,6 +447,8 @@ train_local_sgd = Exercise(
             local_loop(in_window=lambda number, k, period: number % period == 0, due=lambda step, period, steps: step == steps),
             local_loop(in_window=lambda number, k, period: number % period == 0, due=never),
             local_loop(due=lambda step, period, steps: False, in_window=lambda number, k, period: number % period == 0 and number % k),
+            counts_micro_batches,
+            partial(counts_micro_batches, last=False),
             why="H is a number of optimizer steps; counted in micro-batches the averages come more often, and in the middle of a window.",
             hint="By how much does your counter grow in one window of k micro-batches?",
         ),
@@ -603,11 +620,12 @@ def sets_its_counter(model, optimizer, loss_of, micro_batches, averaging_period)
         mean_flat(model)
 
 
-def counts_by_hand(model, optimizer, loss_of, micro_batches, averaging_period):
+def counts_by_hand(model, optimizer, loss_of, micro_batches, averaging_period, *, zero=True):
     for number, batch in enumerate(micro_batches, 1):
         loss_of(model, batch).backward()
         optimizer.step()
-        optimizer.zero_grad()
+        if zero:
+            optimizer.zero_grad()
         if number % averaging_period == 0 or number == len(micro_batches):
             mean_parameters(model)
 
@@ -626,7 +644,7 @@ train_with_averager = Exercise(
         Mistake(
             "both surprises",
             averager_loop(),
-            why="torch's averager counts from 0: it averages after steps 1, H + 1, 2 H + 1; and after the last step nobody averages.",
+            why="A counter that begins at 0, as the averager's does, averages after steps 1, H + 1, 2 H + 1; and after the last step nobody averages.",
             hint="After which steps did the replicas meet, and how far apart do they end?",
         ),
         Mistake(
@@ -698,6 +716,12 @@ train_with_averager = Exercise(
             why="A collective needs every rank: rank 0 waits for the others, which have already ended.",
             hint="Which ranks call the last `all_reduce`?",
         ),
+        Mistake(
+            "gradients never zeroed",
+            partial(counts_by_hand, zero=False),
+            why="The averages are right, but each step takes the sum of all gradients before it.",
+            hint="Who empties `.grad` between two steps?",
+        ),
     ),
     hints=(
         "The averager's counter is 0 at its first call: for how many calls must it keep still so that its first average comes after step H?",
@@ -751,9 +775,11 @@ def probe_communication(answer, seed):
     for case in COUNT_CASES:
         name, micro_batches, devices, k, period = case
         returned = answer(models[name], micro_batches, devices, k, period)
-        if not isinstance(returned, tuple | list) or len(returned) != 2:
-            return {"the value that communication returned": returned}
-        shown |= counted(case, tuple(value if value is None else int(value) for value in returned))
+        try:
+            all_reduces, payload = (int(count) if float(count).is_integer() else float(count) for count in returned)
+        except (TypeError, ValueError):
+            raise TypeError(f"communication returned {returned!r}; expected two whole numbers: all-reduces and bytes") from None
+        shown |= counted(case, (all_reduces, payload))
     return shown
 
 
@@ -869,6 +895,12 @@ communication = Exercise(
             hint="With 8 steps and H = 4: after which steps are the replicas averaged?",
         ),
         Mistake(
+            "not rounded",
+            counting(averages=lambda steps, period: steps / period),
+            why="Averages come whole: a shorter period at the end has its average, too.",
+            hint="With 8 steps and H = 3: how many averages are there?",
+        ),
+        Mistake(
             "four bytes for every number",
             counting(size=lambda parameter: 4 * parameter.numel()),
             why="A number of 16 bits has two bytes; `element_size()` tells.",
@@ -913,13 +945,14 @@ communication = Exercise(
 class Normed(nn.Module):
     """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight."""
 
-    def __init__(self, width: int = 4, *, tied: bool = False, frozen: bool = False, apart: bool = False):
+    def __init__(self, width: int = 4, *, tied: bool = False, frozen: bool = False, apart: bool = False, double: bool = False):
         super().__init__()
         self.apart = apart  # whether the replicas begin with different weights
         self.first, self.norm, self.last = nn.Linear(width, width), nn.BatchNorm1d(width), nn.Linear(width, width)
         if tied:
             self.last.weight = self.first.weight
         self.first.requires_grad_(not frozen)
+        self.to(torch.float64 if double else torch.float32)
 
     def forward(self, inputs):
         return self.last(self.norm(self.first(inputs)))
@@ -931,6 +964,7 @@ REPLICA_CASES = {  # ranks, with gradients, how the model is built
     "2 ranks, tied weights": (2, True, {"tied": True}),
     "2 ranks, a frozen layer, after zero_grad": (2, False, {"frozen": True}),
     "2 ranks that began apart, a frozen layer": (2, True, {"frozen": True, "apart": True}),
+    "2 ranks, 64-bit numbers": (2, True, {"double": True}),
 }
 
 
@@ -948,7 +982,8 @@ def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.
         for _ in range(2 + number):
             optimizer.zero_grad()
             inputs, targets = torch.randn(6, 4, generator=generator) + number, torch.randn(6, 4, generator=generator)
-            mse_loss(one(inputs), targets).backward()
+            kind = one.first.weight.dtype
+            mse_loss(one(inputs.to(kind)), targets.to(kind)).backward()
             optimizer.step()
         if not gradients:
             optimizer.zero_grad()
@@ -1174,11 +1209,18 @@ average_replicas = Exercise(
             hint="After your function, which values does rank 1 hold?",
         ),
         Mistake(
-            "gradients averaged",
+            "the weights left as they were",
+            nothing,
             averaging(gradients_of),
             averaging(gradients_and_buffers),
-            why="It is the weights in which the replicas differ; equal gradients do not make them equal.",
-            hint="Which tensors are to be equal afterwards?",
+            why="The model's own weights hold what they held before: the mean went into new tensors, or into the gradients.",
+            hint="Into which tensors does your function write, and are they those that the model computes with?",
+        ),
+        Mistake(
+            "only 32-bit numbers",
+            averaging(lambda model: [tensor for tensor in floats_of(model) if tensor.dtype == torch.float32]),
+            why="Weights and buffers of 64 or 16 bits are floating-point numbers, too.",
+            hint="Which method of a tensor tells that it holds floating-point numbers of any size?",
         ),
         Mistake(
             "whole numbers averaged, too",

@@ -170,7 +170,7 @@ def switch_on(model):
 
 def wrapped(
     *, switch="before", prepare=("model", "optimizer", "loader"), context="loop", target="prepared", steps=lambda H, k: H, guard=True,
-    call=True, early=False, main_only=False, enabled=True, accumulate=True, plain_backward=False,
+    call=True, early=False, main_only=False, enabled=True, accumulate=True, plain_backward=False, divided=False,
 ):  # fmt: skip
     """The loop with `LocalSGD`, with one thing done differently."""
 
@@ -200,7 +200,7 @@ def wrapped(
             for batch in dataloader:
                 with local_sgd_of() if context == "block" else contextlib.nullcontext(local_sgd) as local_sgd:
                     with accelerator.accumulate(model) if accumulate else contextlib.nullcontext():
-                        loss = model(**batch).loss
+                        loss = model(**batch).loss / (accelerator.gradient_accumulation_steps if divided else 1)
                         loss.backward() if plain_backward else accelerator.backward(loss)
                         if early:
                             average(local_sgd)
@@ -316,6 +316,12 @@ train_locally = Exercise(
             "loss not divided",
             wrapped(plain_backward=True),
             why="`loss.backward()` divides by nothing, so the gradient of a window is the sum of its micro-batches.",
+            hint="Who divides by the accumulation steps in an Accelerate loop?",
+        ),
+        Mistake(
+            "divided twice",
+            wrapped(divided=True),
+            why="`accelerator.backward` divides by the accumulation steps already; divided by hand as well, the step is k times too short.",
             hint="Who divides by the accumulation steps in an Accelerate loop?",
         ),
         Mistake(

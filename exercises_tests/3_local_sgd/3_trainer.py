@@ -189,7 +189,7 @@ WRAPPERS = {"FullyShardedDataParallel": ("is_fsdp_enabled", "FSDP"), "DeepSpeedE
 
 
 def refusals(answer) -> dict:
-    """Whether the callback raises an error that it has worded when training begins on a model that is wrapped in something else."""
+    """What the callback does when training begins on a model that is wrapped in something else."""
     from accelerate.utils import DistributedType
 
     model, samples = draw(CASES[0], 0)
@@ -203,7 +203,7 @@ def refusals(answer) -> dict:
                 trainer.is_fsdp_enabled = trainer.is_deepspeed_enabled = False
                 setattr(trainer, flag, True)
                 trainer.accelerator.state._shared_state["distributed_type"] = DistributedType[kind]
-                shown[f"whether a sentence refuses a {wrapper}"] = refuses(answer, trainer)
+                shown[f"what on_train_begin does with a {wrapper}"] = refusal(answer, trainer)
         return shown
 
     with accelerate_on_ranks(1):
@@ -225,18 +225,21 @@ class Wrapper(torch.nn.Module):
         return contextlib.nullcontext()
 
 
-def refuses(answer, trainer) -> bool:
+REFUSED = "to raise a ValueError with a sentence"
+
+
+def refusal(answer, trainer) -> str:
     try:
         answer(trainer, 2).on_train_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
-    except (AttributeError, TypeError, KeyError, IndexError, NameError):
-        return False  # an accident, not a sentence
+    except ValueError as error:
+        return REFUSED if len(str(error).split()) > 1 else "to raise a ValueError without a sentence"
     except NotImplementedError as error:
         if not str(error):
             raise  # the stub
-        return True
+        return "to raise a NotImplementedError"
     except Exception as error:
-        return len(str(error).split()) > 3
-    return False
+        return f"to raise a kind of error that is no ValueError: {type(error).__name__}"
+    return "to begin the training"
 
 
 def oracle_callback(seed):
@@ -264,7 +267,7 @@ def oracle_callback(seed):
                 seen += [(*stop, [flat(model) for model in models]) for stop in stops]
         shown |= shown_of(case, [total] * case.ranks, moments, seen, [flat(model) for model in models], start)
         shown[f"whether backward passes synchronise again after the training ({case})"] = True
-    return shown | {f"whether a sentence refuses a {wrapper}": True for wrapper in WRAPPERS}
+    return shown | {f"what on_train_begin does with a {wrapper}": REFUSED for wrapper in WRAPPERS}
 
 
 @torch.no_grad()
@@ -374,10 +377,14 @@ def callback_with(
                     raise ValueError(f"Local SGD needs a model with no_sync, not {type(model).__name__}.")
                 if refuse == "flags" and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
                     raise ValueError("Local SGD does not work together with FSDP or DeepSpeed.")
+                if isinstance(refuse, type) and not isinstance(model, DistributedDataParallel):
+                    raise refuse(f"Local SGD needs DistributedDataParallel, not {type(model).__name__}.")
+                if refuse == "no sentence" and not isinstance(model, DistributedDataParallel):
+                    raise ValueError
                 if alone == "entered":
                     self.context = model.no_sync()
                     self.context.__enter__()
-                elif alone == "made":
+                elif alone in ("made", "left only"):
                     self.context = model.no_sync()
                 elif alone == "plain":
                     self.context = trainer.model.no_sync()
@@ -385,7 +392,7 @@ def callback_with(
             def on_train_end(self, args, state, control, **kwargs):
                 if last:
                     average(self)
-                if alone == "entered" and leaves:
+                if alone in ("entered", "left only") and leaves:
                     self.context.__exit__(None, None, None)
 
             def on_save(self, args, state, control, **kwargs):
@@ -420,7 +427,7 @@ def averages_at_every_end(trainer, local_steps):
         def on_train_begin(self, args, state, control, **kwargs):
             self.trainer, self.averaged_at = trainer, 0
             if not isinstance(trainer.model_wrapped, DistributedDataParallel):
-                raise RuntimeError("This callback wants a model under DistributedDataParallel.")
+                raise ValueError("This callback wants a model under DistributedDataParallel.")
             trainer.model_wrapped.require_backward_grad_sync = False  # what no_sync does
 
         def on_step_end(self, args, state, control, **kwargs):
@@ -455,6 +462,7 @@ LocalSGDCallback = Exercise(
             "no_sync not entered",
             callback_with(alone="no"),
             callback_with(alone="made"),
+            callback_with(alone="left only"),
             why="The model was never put under `no_sync` (making the context is not entering it), so DDP goes on averaging gradients in every step; the averages come on top.",
             hint="What must be called on the context that `no_sync()` returns, if there is no `with`?",
         ),
@@ -497,9 +505,11 @@ LocalSGDCallback = Exercise(
         ),
         Mistake(
             "averaged after saving",
+            callback_with(at=(), after_save=True),
+            callback_with(at=("on_step_end",), after_save=True),
             callback_with(before=("should_evaluate",), after_save=True),
-            why="`on_save` comes when the checkpoint is already written: what was saved are rank 0's own weights.",
-            hint="Which event comes before the Trainer saves, and what does `control` say in it?",
+            why="`on_save` comes when the checkpoint is already written, as `on_evaluate` comes when the evaluation is over: what was saved are rank 0's own weights.",
+            hint="Which event comes before the Trainer saves or evaluates, and what does `control` say in it?",
         ),
         Mistake(
             "not averaged before evaluating",
@@ -578,6 +588,12 @@ LocalSGDCallback = Exercise(
             hint="Of which class must `trainer.model_wrapped` be, and what do you do if it is not?",
         ),
         Mistake(
+            "refused with something else than a ValueError and a sentence",
+            *(callback_with(refuse=kind) for kind in (RuntimeError, TypeError, AssertionError, "no sentence")),
+            why="The training is stopped, but whoever catches errors expects the kind that was agreed on, and whoever reads them a reason.",
+            hint="Which kind of error was asked for, and what should it say?",
+        ),
+        Mistake(
             "no_sync never left",
             callback_with(leaves=False),
             why="After the training the model still does not synchronise; whoever trains it further gets ranks that drift apart.",
@@ -617,7 +633,13 @@ def as_question(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
 
 
 def probe_same(answer, seed):
-    return {f"whether it ends where DDP ends ({as_question(*question)})": bool(answer(*question)) for question in questions(seed)}
+    return {f"whether it ends where DDP ends ({as_question(*question)})": true_or_false(answer(*question)) for question in questions(seed)}
+
+
+def true_or_false(given) -> bool:
+    if not isinstance(given, int | float):
+        raise TypeError(f"same_as_ddp returned {given!r}; expected True or False")
+    return bool(given)
 
 
 def oracle_same(seed):
@@ -706,6 +728,13 @@ same_as_ddp = Exercise(
             lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: optimizer == "sgd" and not max_grad_norm,
             why="With H above 1 the ranks take gradients at different weights; that is another training whatever the optimizer.",
             hint="At which weights does each rank compute its second gradient when H is 2?",
+        ),
+        Mistake(
+            "only the optimizer looked at",
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: optimizer == "sgd",
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: True,
+            why="Clipping is not linear in the gradient, and with H above 1 the ranks take gradients at different weights: either parts Local SGD from DDP under SGD, too.",
+            hint="Which of the five arguments do you not use?",
         ),
         Mistake(
             "nothing taken for equal",

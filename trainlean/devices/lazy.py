@@ -9,7 +9,7 @@ import traceback
 
 import cloudpickle
 
-from trainlean.devices.engines import PRELOADED
+from trainlean.devices.fresh import PRELOADED
 from trainlean.workspace import COURSE, CourseError
 
 _recorded: list[list] = []  # the outputs of each cell that is shown instead of being run

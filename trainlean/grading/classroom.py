@@ -16,6 +16,7 @@ from rich.text import Text
 from trainlean.exercises.checking import belonging
 from trainlean.exercises.exercise import OUTCOMES, RIGHT, WRONG, Exercise
 from trainlean.exercises.probes import exercises_with
+from trainlean.grading.cluster import with_cluster
 from trainlean.grading.gradebooks import (
     Row,
     fill_canvas,
@@ -29,7 +30,9 @@ from trainlean.grading.gradebooks import (
     write_gradescope,
     write_whole,
 )
-from trainlean.grading.grading import Graded, Log, Plan, grade_all, last_run, log_path, read_log, to_line, with_cluster
+from trainlean.grading.grading import grade_all
+from trainlean.grading.log import Log, last_run, log_path, read_log, to_line
+from trainlean.grading.plan import Graded, Plan
 from trainlean.grading.sandbox import NONE, Isolation, find_isolation
 from trainlean.grading.submissions import Submission, Unread, find_submissions
 from trainlean.notebooks.notebook import notebook_of

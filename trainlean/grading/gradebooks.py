@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, Exercise, Verdict
 from trainlean.exercises.feedback import COLOURS
-from trainlean.grading.grading import Graded
+from trainlean.grading.plan import Graded
 from trainlean.grading.submissions import Submission
 from trainlean.workspace import CourseError
 

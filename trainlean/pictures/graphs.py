@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from trainlean.pictures.figures import INK, LINES, PALE, SOFT, Picture, course_style
+from trainlean.pictures.style import INK, LINES, PALE, SOFT, Picture, course_style
 
 _NODE = re.compile(r'^\s*node(\d+) \[label="([^"]*)"', re.MULTILINE)  # an edge has a label, too
 _EDGE = re.compile(r"node(\d+) -> node(\d+)")

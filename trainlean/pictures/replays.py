@@ -9,7 +9,8 @@ from matplotlib.ticker import MaxNLocator
 
 from trainlean.costs.runs import format_bytes
 from trainlean.costs.trace import Lives, Trace
-from trainlean.pictures.figures import COLOURS, INK, PALE, SOFT, Picture, batch_colours, course_style
+from trainlean.pictures.steps import batch_colours
+from trainlean.pictures.style import COLOURS, INK, PALE, SOFT, Picture, course_style
 
 # ---------------------------------------------------------------- a training loop
 

@@ -77,7 +77,7 @@ def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | No
 
 def plot_table(runs: dict[str, Run]):
     """Memory and time of the rows as ratios to vanilla: bars for these runs (by key), squares for the published ones."""
-    from trainlean.pictures.figures import INK, LINES, Picture, course_style
+    from trainlean.pictures.style import INK, LINES, Picture, course_style
 
     keys = [row.key for row in ROWS if row.key in runs]
     rows, vanilla, known = {row.key: row for row in ROWS}, runs["vanilla"], published(ROWS[0])

@@ -1,6 +1,5 @@
-"""The memory-against-speed explorer and the step-by-step player: ipywidgets around one matplotlib figure each."""
+"""The memory-against-speed explorer."""
 
-import base64
 import contextvars
 import html
 import inspect
@@ -12,16 +11,15 @@ from dataclasses import dataclass, replace
 from math import log2
 
 import ipywidgets as widgets
-from traitlets import link
 
 from trainlean.costs.links import Link, StepTime, step_time, total
 from trainlean.costs.runs import MiB, Run, load_runs
-from trainlean.costs.trace import Lives, Trace
-from trainlean.pictures import figures
-from trainlean.pictures.figures import FrontPlot, Picture, StackPlot, count_text, effective_batch, mib, point_label
+from trainlean.pictures.front import FrontPlot, origin_key
 from trainlean.pictures.links import LinkControls
+from trainlean.pictures.memory import StackPlot
 from trainlean.pictures.ranks import StepTimesPlot
-from trainlean.pictures.replays import LivesReplay, LoopReplay
+from trainlean.pictures.shown import Shown, image_of
+from trainlean.pictures.style import LINES, SOFT, Picture, count_text, course_style, effective_batch, mib, point_label
 
 FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
 
@@ -59,23 +57,7 @@ CONTROLS = (
 )
 
 
-class _Shown(widgets.VBox):
-    """A widget that is saved as a picture and a fixed text too, so that a page without a kernel still shows it."""
-
-    def _repr_mimebundle_(self, **kwargs) -> dict:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        return {**bundle, "image/png": base64.b64encode(self.image.value).decode(), "text/plain": repr(self)}
-
-
-def _image(picture: Picture) -> widgets.Image:
-    """The place of a picture in a widget: as wide as the figure says, whatever its resolution."""
-    layout = widgets.Layout(
-        width=f"{96 * picture.get_figwidth():.0f}px", max_width="100%", height="auto", border="1px solid #D0D4DA"
-    )
-    return widgets.Image(format="png", layout=layout)
-
-
-class Explorer(_Shown):
+class Explorer(Shown):
     """Memory against speed of many runs; `explorer()` makes one."""
 
     def __init__(self, runs: Sequence[Run], measure: Callable[..., Run] | None = None, budget: float | None = None):
@@ -84,7 +66,7 @@ class Explorer(_Shown):
         self._quiet = True
         self._make_controls()
         self._make_picture()
-        self.image = _image(self.picture)
+        self.image = image_of(self.picture)
         super().__init__([self._controls_box, self.image])
         self._start()
         self._quiet = False
@@ -141,7 +123,7 @@ class Explorer(_Shown):
     def _make_picture(self):
         below = 2.3 if self.communicates else 0.0  # inches for the times of a step
         high = 4.7 + below
-        with figures.course_style():
+        with course_style():
             self.picture = Picture(10, high, "")
             grid = {
                 "width_ratios": (2.35, 1),
@@ -155,9 +137,9 @@ class Explorer(_Shown):
             self.front, self.stack = FrontPlot(left), StackPlot(right)
             line = lambda inches, words, **look: self.picture.text(0.02, 1 - inches / high, words, va="center", **look)
             self.title = line(0.21, "Memory against speed", weight="bold", size=12)
-            self.sentence = line(0.5, "", size=9.5, color=figures.SOFT)
+            self.sentence = line(0.5, "", size=9.5, color=SOFT)
             self.stack_title = right.text(
-                0.04, 1.04, "", transform=right.transAxes, size=9.5, va="bottom", color=figures.LINES[0]
+                0.04, 1.04, "", transform=right.transAxes, size=9.5, va="bottom", color=LINES[0]
             )
             self.steps = None
             if self.communicates:
@@ -340,19 +322,19 @@ class Explorer(_Shown):
             free = [(run, self._step_time(run, Link(0.0, float("inf")))) for run in runs if run.collectives]
             runs = [*runs, *(replace(run, seconds=(t.seconds * run.optimizer_steps,)) for run, t in free if t)]
             runs += [replace(run, seconds=(1e9,)) for run in runs[:1]]
-        with figures.course_style():
+        with course_style():
             self.front.frame(runs, None)
             if self.communicates:
                 right = self.front.axes.get_xlim()[1]
                 self.front.axes.set_xlim(-0.015 * right, right)
             self.front.axes.set_xlabel("samples/second" + " of one device" * self.communicates)
-            figures.origin_key(self.front.axes, self.shown_runs())
+            origin_key(self.front.axes, self.shown_runs())
 
     def redraw(self):
         """Draw the picture for the present state of the controls."""
         if self._quiet:
             return
-        with figures.course_style():
+        with course_style():
             compared, shown = self.compared_runs(), self.shown_runs()
             run = self.chosen_run()
             stand_in = run or self.nearest_run()
@@ -520,57 +502,3 @@ def explorer(
     or else the run itself, was measured to take. `measure` is then asked for `local_steps` (None: DDP) and `devices`, too.
     """
     return Explorer(load_runs() if runs is None else runs, measure, budget)
-
-
-class Player(_Shown):
-    """Steps through a recording; `player()` makes one."""
-
-    def __init__(self, replay: LoopReplay | LivesReplay, step: int | None = None):
-        self.replay = replay
-        last = replay.steps
-        self.slider = widgets.IntSlider(
-            min=1,
-            max=last,
-            value=step or replay.telling_step + 1,
-            description="step",
-            layout=widgets.Layout(width="420px"),
-        )
-        self.play = widgets.Play(min=1, max=last, value=self.slider.value, interval=700)
-        link((self.play, "value"), (self.slider, "value"))
-        self.buttons = {}
-        moves = {"first": ("fast-backward", lambda at: 1), "back": ("step-backward", lambda at: at - 1),
-                 "forward": ("step-forward", lambda at: at + 1), "last": ("fast-forward", lambda at: last)}  # fmt: skip
-        for name, (icon, move) in moves.items():
-            button = widgets.Button(icon=icon, tooltip=name, layout=widgets.Layout(width="42px"))
-            button.on_click(lambda _, move=move: self.go(move(self.slider.value)))
-            self.buttons[name] = button
-        self.slider.observe(lambda _: self.redraw(), "value")
-        self.image = _image(replay.picture)
-        super().__init__([widgets.HBox([*self.buttons.values(), self.play, self.slider]), self.image])
-        self.redraw()
-
-    def go(self, step: int):
-        """Go to a step, counted from 1; beyond the ends it stays at the end."""
-        self.slider.value = min(max(step, 1), self.slider.max)
-
-    def redraw(self):
-        """Draw the present step."""
-        with figures.course_style():
-            self.replay.show(self.slider.value - 1)
-            self.image.value = self.replay.picture.png(self.replay.moving)
-
-    def __repr__(self) -> str:
-        return f"Step-by-step player: {self.replay.words(self.slider.value - 1)}"
-
-
-def player(recording: Trace | Lives, step: int | None = None) -> Player:
-    """The step-by-step player of a recording: a loop's trace (`record`) or the lives of activations (`record_lives`).
-
-    In a trace it knows the watched names weight, gradient and micro-batch. `step` (from 1) is where it starts; without it
-    the step that says most. ValueError for an empty recording.
-    """
-    if isinstance(recording, Lives):
-        return Player(LivesReplay(recording), step)
-    if not recording.frames:
-        raise ValueError("This trace has no steps: record() a function that executes at least one line.")
-    return Player(LoopReplay(recording), step)

@@ -1,0 +1,97 @@
+"""Workers on the engines of an ipyparallel cluster."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+
+from trainlean.exercises.probes import exercise_without_probe
+from trainlean.grading.asking import WorkerEnded, WorkerProcess, ask_one
+from trainlean.grading.plan import Answers, Plan
+from trainlean.grading.sandbox import Limits, find_isolation
+from trainlean.workspace import CourseError
+
+TASK_SECONDS = 600  # for one notebook on an engine, its worker's start included
+_workers_here: dict[str, WorkerProcess] = {}
+
+
+def with_cluster(plan: Plan, profile: str, count: int, trust: bool = False) -> Callable:
+    """The engines of an ipyparallel profile: those that run, or `count` started from it. Each has a worker in isolation of its own."""
+
+    def ask(tasks: Iterator[tuple[int, bytes, str]]) -> Iterator[tuple[int, Answers, float]]:
+        import ipyparallel
+
+        client, started = _connect(ipyparallel, profile, count)
+        try:
+            yield from on_engines(client, plan, tasks, trust)
+        finally:
+            client.close()
+            if started is not None:
+                started.stop_cluster_sync()
+
+    return ask
+
+
+def _connect(ipyparallel, profile: str, count: int):
+    try:
+        client = ipyparallel.Client(profile=profile, timeout=10)
+        client.wait_for_engines(1, timeout=30, interactive=False)
+        return client, None
+    except Exception:
+        pass
+    cluster = ipyparallel.Cluster(profile=profile, n=count, log_level=100)
+    try:
+        return cluster.start_and_connect_sync(n=count), cluster
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            cluster.stop_cluster_sync()
+        raise CourseError(f"The cluster of the profile {profile} did not come up ({type(error).__name__}); try `ipcluster start --profile={profile}` by itself.") from None
+
+
+def on_engines(client, plan: Plan, tasks: Iterator[tuple[int, bytes, str]], trust: bool) -> Iterator[tuple[int, Answers, float]]:
+    """One notebook at a time to each engine; what an engine was at when it ended is given to another."""
+    settings = json.dumps(plan.settings())
+    busy: dict[int, tuple] = {}  # engine: (task, result, when it was sent)
+    again: list[tuple] = []
+    lost: set[int] = set()
+    tasks, more = iter(tasks), True
+    while more or again or busy:
+        for engine in sorted(set(client.ids) - lost - set(busy)):
+            task = again.pop() if again else next(tasks, None) if more else None
+            if task is None:
+                more = False
+                break
+            busy[engine] = (task, client[engine].apply_async(ask_here, settings, trust, task[1], task[2]), time.monotonic())
+        if busy and not set(busy) - lost or not busy and (again or more) and not set(client.ids) - lost:
+            raise CourseError("No engine of the cluster is left; start it again, then run the same command to go on.")
+        for engine, (task, result, sent) in list(busy.items()):
+            gone = engine not in client.ids or time.monotonic() - sent > TASK_SECONDS
+            if not gone and not result.ready():
+                continue
+            del busy[engine]
+            try:
+                if gone and not result.ready():
+                    raise WorkerEnded("the engine is gone")
+                problem, exercises, given, seconds = result.get(timeout=1)
+            except Exception as error:
+                if getattr(error, "ename", "") == "CourseError":
+                    raise CourseError(f"Engine {engine}: {error.evalue}") from None
+                lost.add(engine)
+                again.append(task)
+                continue
+            yield task[0], Answers(problem, tuple(exercises), given), seconds
+        time.sleep(0.01)
+
+
+def ask_here(settings: str, trust: bool, data: bytes | None, where: str) -> tuple[str, tuple, dict, float]:
+    """Runs on an engine: a notebook's answers from this engine's own worker."""
+    if settings not in _workers_here:
+        content = json.loads(settings)
+        exercises = {name: exercise_without_probe(cut) for name, cut in content["probes"].items()}
+        plan = Plan(exercises, content["seed"], find_isolation(trust), Limits(**content["limits"]), content["patience"])
+        for worker in _workers_here.values():
+            worker.stop()
+        _workers_here.clear()
+        _workers_here[settings] = WorkerProcess(plan, content)
+    answers, seconds = ask_one(_workers_here[settings], data, where)
+    return answers.problem, answers.exercises, answers.given, seconds

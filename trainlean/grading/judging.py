@@ -1,0 +1,91 @@
+"""Verdicts from what a worker brought, which is not believed to be in good form."""
+
+import io
+import zipfile
+
+import numpy as np
+
+from trainlean.exercises.checking import judge_seen
+from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, Exercise, Observation, Seen, Verdict, cannot_check, see_oracle, unpack
+from trainlean.grading.plan import Answers, Plan
+from trainlean.grading.sandbox import Limits
+from trainlean.workspace import CourseError
+
+TEXT_LIMIT = 4000  # letters of a message, traceback or print that are kept
+NUMBERS_KEPT = 64  # of an array, in the run log
+NAMES_KEPT = 5000  # of an observation
+
+
+def judge_answers(answers: Answers, plan: Plan, memory: dict) -> tuple[list[Verdict], dict[str, Observation]]:
+    """The verdicts, and what was seen. Every judgement of a run happens in one thread: probes draw from torch's one random state."""
+    verdicts, observations = [], {}
+    for name in answers.exercises:
+        exercise = plan.exercises[name]
+        head, blob = answers.given.get(name, ({}, b""))
+        if blob:
+            _ask_oracle(exercise, plan.seed, memory)
+        cells = [cell for cell in head.get("cells", []) if isinstance(cell, int)][:20] if isinstance(head.get("cells"), list) else []
+        try:
+            if blob:
+                with zipfile.ZipFile(io.BytesIO(blob)) as archive:
+                    if sum(member.file_size for member in archive.infolist()) > plan.limits.answer:
+                        raise ValueError("an archive that grows")
+                answer = trusted_form(unpack(blob), plan.limits)
+                observations[name] = answer.observation
+            else:
+                outcome = NOT_ATTEMPTED if head.get("outcome") == NOT_ATTEMPTED else CRASHED
+                answer = Verdict(name, exercise.notebook, outcome, 0, exercise.points, clean_text(head.get("message", "")), hint=exercise.hints[0])
+            judged = cannot_check(exercise) or judge_seen(exercise, answer, cells, plan.seed, memory)
+        except Exception as error:  # whatever a forged answer leads to, it is no answer
+            message = f"{name} answered with something that is no observation ({clean_text(type(error).__name__)})."
+            judged = Verdict(name, exercise.notebook, CRASHED, 0, exercise.points, message, hint=exercise.hints[0])
+        verdicts.append(judged)
+    return verdicts, observations
+
+
+def _ask_oracle(exercise: Exercise, seed: int, memory: dict) -> None:
+    """Have the oracle's observation in memory; where it fails (twice: a busy machine is forgiven), no learner is to blame."""
+    key = (exercise.name, seed, "oracle")  # as `verdict` keeps it
+    for attempt in (1, 2):
+        try:
+            if key not in memory:
+                memory[key] = see_oracle(exercise, seed)
+            return
+        except Exception as error:
+            if attempt == 2:
+                raise CourseError(f"The oracle of {exercise.name} failed on this machine ({type(error).__name__}: {error}); the same command goes on from here.") from None
+
+
+def trusted_form(seen: Seen, limits: Limits) -> Seen:
+    """The same with nothing in it but numbers, short text and arrays of numbers; ValueError when it holds anything else."""
+    if len(seen.observation) > NAMES_KEPT:
+        raise ValueError("more than any probe names")
+    plain = {}
+    for name, value in seen.observation.items():
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind not in "biuf" or value.nbytes > limits.answer:
+                raise ValueError("an array of something else")
+        elif isinstance(value, str):
+            value = clean_text(value)
+        elif not isinstance(value, bool | int | float | None):
+            raise ValueError("neither number nor text")
+        plain[clean_text(name)] = value
+    return Seen(plain, bool(seen.attempted), clean_text(seen.traceback), clean_text(seen.printed))
+
+
+def clean_text(text: object) -> str:
+    """Text as it may be shown: no more than a page, nothing that steers a terminal."""
+    kept = str(text)[-TEXT_LIMIT:] if len(str(text)) > TEXT_LIMIT else str(text)
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in kept)
+
+
+def noted(observation: Observation) -> dict:
+    """An observation for the run log: long arrays by their shape and first numbers."""
+
+    def one(value):
+        if not isinstance(value, np.ndarray):
+            return value
+        first = value.ravel()[:NUMBERS_KEPT].tolist()
+        return first if value.ndim == 1 and value.size <= NUMBERS_KEPT else {"shape": list(value.shape), "first": first}
+
+    return {name: one(value) for name, value in observation.items()}

@@ -1,0 +1,139 @@
+"""The course's look: one colour for each category of memory everywhere, and a figure that is a picture without a kernel."""
+
+import base64
+import io
+from collections.abc import Sequence
+from contextlib import contextmanager
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from trainlean.costs.runs import CATEGORIES, MiB, Run
+
+# Okabe and Ito's palette: the five can be told apart with every common kind of colour blindness, and in grey.
+COLOURS = dict(zip(CATEGORIES, ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#BDBDBD"), strict=True))
+UNDIVIDED = "#7D8590"  # memory that a published run reports as one number
+INK, SOFT, PALE, ALARM = "#24292F", "#6B7280", "#D0D4DA", "#B3261E"
+LINES = ("#882255", "#44AA99", "#332288", "#999933", "#AA4499", "#117733")  # for curves that are no category
+MARKERS = {"measured": "o", "predicted": "D", "published": "s"}
+ORIGINS = tuple(MARKERS)
+
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": "#9AA0A8",
+    "axes.labelcolor": SOFT,
+    "axes.labelpad": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 12,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "figure.facecolor": "white",
+    "path.simplify": True,
+}
+
+
+@contextmanager
+def course_style():
+    """The course's style over matplotlib's defaults, whatever the notebook has set, and only for this block."""
+    with mpl.rc_context(_DEFAULTS | STYLE):
+        yield
+
+
+_LOOKS = set("font text axes xtick ytick figure legend lines patch path hatch mathtext".split())
+_DEFAULTS = {key: value for key, value in mpl.rcParamsDefault.items() if key.split(".")[0] in _LOOKS}
+
+
+class Picture(Figure):
+    """A figure that pyplot does not know, so that a notebook shows it once, with a fixed text beside the picture."""
+
+    def __init__(self, width: float, height: float, words: str, dpi: int = 144):
+        super().__init__(figsize=(width, height), dpi=dpi)
+        FigureCanvasAgg(self)
+        self.words = words
+        self._still = None
+
+    def __repr__(self) -> str:
+        return self.words
+
+    __str__ = __repr__
+
+    def png(self, moving: Sequence = (), still=None) -> bytes:
+        """The picture as a PNG file.
+
+        With `moving` artists, everything else is drawn once and kept until `still` compares unequal to what it was:
+        a redraw then costs only the artists that move.
+        """
+        for artist in moving:
+            artist.set_animated(True)
+        with course_style():
+            if not moving or self._still is None or self._still[0] != still:
+                self.canvas.draw()
+                self._still = (still, self.canvas.copy_from_bbox(self.bbox))
+            if moving:
+                self.canvas.restore_region(self._still[1])
+                for artist in sorted(moving, key=lambda artist: artist.zorder):
+                    artist.draw(self.canvas.get_renderer())
+            pixels = Image.frombuffer("RGBA", self.canvas.get_width_height(), self.canvas.buffer_rgba())
+        buffer = io.BytesIO()
+        # A palette makes the file a third as large and is written faster; these pictures have few colours.
+        pixels = pixels.convert("RGB").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        palette = pixels.getpalette()
+        whites = (i for i in range(0, len(palette), 3) if min(palette[i : i + 3]) >= 250)
+        for i in whites:  # the palette's white is an average with the edges of letters
+            palette[i : i + 3] = (255, 255, 255)
+        pixels.putpalette(palette)
+        pixels.save(buffer, "png")
+        return buffer.getvalue()
+
+    def _ipython_display_(self):
+        # Not left to IPython's formatters: pyplot registers its own for every Figure, with another size and text.
+        from IPython.display import display
+
+        bundle = {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.words}
+        display(bundle, metadata={"image/png": {"width": round(96 * self.get_figwidth())}}, raw=True)
+
+
+def point_label(run: Run) -> str:
+    """The short label of a run: micro-batch x accumulation steps, and what differs from the usual; else its name."""
+    settings = run.settings
+    if "micro_batch" not in settings:
+        return run.name
+    label = f"{settings['micro_batch']}×{settings.get('accumulation_steps', 1)}"
+    if (settings.get("devices") or 1) > 1:
+        label += f" H={settings['local_steps']}" if settings.get("local_steps") else " DDP"
+    return label + (" ckpt" if settings.get("checkpointing", "off") not in ("off", False, None) else "")
+
+
+def effective_batch(settings: dict) -> int | None:
+    """Samples per update: micro-batch times accumulation steps times devices; None without a micro-batch."""
+    if "micro_batch" not in settings:
+        return None
+    return settings["micro_batch"] * settings.get("accumulation_steps", 1) * (settings.get("devices") or 1)
+
+
+def count_text(runs: Sequence[Run]) -> str:
+    """How many runs of which origin: '9 runs (6 measured, 3 published)'."""
+    counts = [(sum(run.origin == origin for run in runs), origin) for origin in ORIGINS]
+    parts = ", ".join(f"{count} {origin}" for count, origin in counts if count)
+    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}" + (f" ({parts})" if parts else "")
+
+
+def parts(run: Run) -> list[tuple[str, int]]:
+    """The memory of a run as (category, bytes): CATEGORIES in their order, then other names; nothing empty."""
+    order = [*CATEGORIES, *(name for name in run.peak if name not in CATEGORIES)]
+    return [(name, run.peak[name]) for name in order if run.peak.get(name)]
+
+
+def mib(size: float) -> str:
+    """Bytes as MiB, the unit of the axes, with thousands separators; one decimal below 100 where there is one."""
+    return (f"{size / MiB:,.0f}" if size >= 99.95 * MiB else f"{size / MiB:.1f}".removesuffix(".0")) + " MiB"
