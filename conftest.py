@@ -1,6 +1,7 @@
-"""What all tests share: records go to a temporary folder, and nbval runs each notebook as the build does."""
+"""What all tests share: records go to a temporary folder, no test leaves Accelerate's state behind, and nbval runs each notebook as the build does."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,28 @@ def work(tmp_path, monkeypatch) -> Path:
     """The work folder of this test, so that no test writes among the learner's records."""
     monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path / "work"))
     return tmp_path / "work"
+
+
+@pytest.fixture(autouse=True)
+def no_accelerate_state():
+    """Accelerate keeps devices, precision and windows for the whole process: the next test must not find those of this one."""
+    yield
+    if "accelerate.state" in sys.modules:
+        from accelerate.state import AcceleratorState, GradientState
+
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """One thread for a file's tests: on models of this size more only wait for each other, on a busy machine thirty times as long."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from classes import make_class
 
 from trainlean.exercises.exercise import all_exercises
-from trainlean.grading.grading import grade_all
 from trainlean.grading.plan import Plan
+from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import find_isolation
 from trainlean.grading.submissions import find_submissions
 from trainlean.workspace import COURSE

@@ -22,8 +22,8 @@ from classes import cut_to_exercises
 
 from trainlean.exercises.exercise import all_exercises
 from trainlean.grading.asking import WorkerProcess
-from trainlean.grading.grading import grade_all
 from trainlean.grading.plan import Plan
+from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import find_isolation
 from trainlean.grading.submissions import find_submissions
 from trainlean.notebooks.notebook import read_notebook

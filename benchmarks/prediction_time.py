@@ -8,7 +8,7 @@ Processor time is printed beside the seconds, because other programs hardly chan
 import sys
 import time
 
-from trainlean.costs.predict import predict_peak_full, predict_run
+from trainlean.costs.predict import predict_run
 from trainlean.models import bert_large_config
 
 CONTEXT = 1343  # MiB of CUDA context, which the published figures include
@@ -31,7 +31,7 @@ def main(full):
         mib = run.peak_bytes / 2**20
         print(f"{run.name:20} {mib:8.1f} MiB, with context {mib + CONTEXT:8.1f}, published {published}; {took}")
         if full:
-            whole, took = timed(predict_peak_full, **settings)
+            whole, took = timed(predict_run, **settings, layers=None)
             error = run.peak_bytes / whole.peak_bytes - 1
             print(f"{'  all layers':20} {whole.peak_bytes / 2**20:8.1f} MiB, prediction off by {error:+.3%}; {took}")
 

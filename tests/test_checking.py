@@ -11,7 +11,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from trainlean.exercises import checking
 from trainlean.exercises.checking import check_notebooks, needed_for, run_statements, statements
 from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, all_exercises
-from trainlean.workspace import COURSE
+from trainlean.workspace import COURSE, read_records
 
 SIGNATURE = "def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
 RIGHT_BODY = """
@@ -23,11 +23,6 @@ RIGHT_BODY = """
 """
 OFF_BY_ONE = RIGHT_BODY.replace("enumerate(micro_batches, 1)", "enumerate(micro_batches)")
 FOR_EVER = "    while True:\n        pass\n"
-
-
-@pytest.fixture(autouse=True)
-def own_work_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path / "work"))
 
 
 def notebook_of(*sources):
@@ -65,7 +60,8 @@ def test_only_what_is_needed_runs():
 
 def test_the_last_definition_counts_and_px_cells_too():
     found, _ = statements(notebook_of("def answer():\n    return 1", "%%px --local\ndef answer():\n    return 2", "%%bash\ndef answer(): exit"))
-    assert run_statements(needed_for("answer", found))["answer"]() == 2
+    answer = run_statements(needed_for("answer", found))["answer"]
+    assert answer() == 2 and answer.__code__.co_firstlineno == 2  # the line that the learner sees
 
 
 def test_what_runs_before_a_redefinition_sees_the_definition_before_it():
@@ -74,9 +70,21 @@ def test_what_runs_before_a_redefinition_sees_the_definition_before_it():
     assert run_statements(needed_for("later", found))["later"]() == 6
 
 
+def test_a_star_import_may_bind_anything():
+    found, _ = statements(notebook_of("from math import *", "def answer():\n    return sqrt(4)"))
+    assert run_statements(needed_for("answer", found))["answer"]() == 2
+
+
 def test_a_decorated_and_a_recursive_function():
     found, _ = statements(notebook_of("from functools import cache", "@cache\ndef answer(n):\n    return 1 if n < 2 else n * answer(n - 1)"))
     assert run_statements(needed_for("answer", found))["answer"](5) == 120
+    found, _ = statements(notebook_of("@undefined\ndef answer(n):\n    return 0", "def answer(n):\n    return n and answer(n - 1)"))
+    assert run_statements(needed_for("answer", found))["answer"](5) == 0
+
+
+def test_a_notebook_is_the_main_module():
+    found, _ = statements(notebook_of("if __name__ == '__main__':\n    scale = 2", "def answer():\n    return scale"))
+    assert run_statements(needed_for("answer", found))["answer"]() == 2
 
 
 def test_unreadable_cell_is_named():
@@ -112,10 +120,18 @@ def test_redefinition_is_told(tmp_path, capsys):
 
 
 def test_endless_loop_ends(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("trainlean.exercises.checking.SECONDS", 2)
+    monkeypatch.setattr(checking, "SECONDS", 2)
     _, seen = rows(capsys, write(tmp_path, SIGNATURE + FOR_EVER))
     assert seen["train_accumulated"]["outcome"] == CRASHED
     assert "within 2 s" in seen["train_accumulated"]["message"]
+
+
+def test_a_wait_without_an_end_ends_though_it_computes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(checking, "SECONDS", 1)
+    monkeypatch.setattr(checking, "PATIENCE", 2)
+    _, seen = rows(capsys, write(tmp_path, "import time\n" + SIGNATURE + "    time.sleep(600)\n"))
+    assert seen["train_accumulated"]["outcome"] == CRASHED
+    assert "within 1 s" in seen["train_accumulated"]["message"]
 
 
 def test_process_that_disappears(tmp_path, capsys):
@@ -160,6 +176,19 @@ def test_missing_file_and_foreign_notebook(tmp_path, capsys):
     assert status == 1
     assert "nowhere.ipynb" in found[0]["message"]
     assert "no exercise of this course" in found[1]["message"]
+
+
+def test_a_lesson_is_known_by_its_place_and_counts_as_progress(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(checking, "COURSE", tmp_path)
+    lesson = tmp_path / "lessons" / "1_accumulation" / "1_pytorch.ipynb"
+    lesson.parent.mkdir(parents=True)
+    nbformat.write(notebook_of("x = 1"), lesson)
+    assert rows(capsys, lesson)[1]["train_accumulated"]["outcome"] == NOT_ATTEMPTED
+    assert read_records("progress") == []
+    nbformat.write(notebook_of(SIGNATURE + RIGHT_BODY), lesson)
+    for path in (lesson, write(tmp_path, SIGNATURE + RIGHT_BODY)):  # the second is nobody's lesson
+        assert rows(capsys, path)[1]["train_accumulated"]["outcome"] == RIGHT
+    assert [(record["exercise"], record["outcome"]) for record in read_records("progress")] == [("train_accumulated", RIGHT)]
 
 
 def test_judging_never_overlaps(tmp_path, capsys, monkeypatch):

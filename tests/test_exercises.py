@@ -1,6 +1,8 @@
 """The engine that judges answers: tested on exercises made up here."""
 
 import random
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,14 +16,17 @@ from trainlean.exercises.exercise import (
     WRONG,
     Exercise,
     Mistake,
+    Seen,
     equal,
     find_exercise,
     first_difference,
     judge,
     pack,
+    plain,
     same,
     see,
     unpack,
+    verdict,
 )
 from trainlean.workspace import CourseError
 
@@ -68,6 +73,7 @@ def test_each_mistake_by_name(number):
     verdict = judge(total, mistake.answers[0], seed=1)
     assert (verdict.outcome, verdict.points, verdict.mistake) == (WRONG, 0, mistake.name)
     assert (verdict.why, verdict.hint) == (mistake.why, mistake.hint)
+    assert str(verdict) == f"total: wrong, 0 of 2 points\n  {verdict.message}\n  Mistake: {mistake.name}\n  Why: {mistake.why}\n  Hint: {mistake.hint}"
 
 
 def test_message_says_what_was_seen():
@@ -127,8 +133,29 @@ def test_probing_leaves_randomness_as_it_was():
     assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected
 
 
+def test_a_seed_decides_what_is_drawn_and_warnings_are_quiet():
+    def draws(answer, seed):
+        warnings.warn("noise")
+        return {"torch": torch.rand(1).item(), "random": random.random(), "numpy": np.random.rand()}
+
+    drawing = replace(total, probe=draws)
+    with warnings.catch_warnings(record=True) as heard:
+        first, again, other = (see(drawing, print, seed).observation for seed in (1, 1, 2))
+    assert first == again and not set(first.values()) & set(other.values())
+    assert heard == []
+
+
+def test_values_are_seen_as_numbers_texts_and_arrays():
+    assert plain(torch.ones(2, requires_grad=True)).tolist() == plain([1, 1.0]).tolist() == [1, 1]
+    assert type(plain(np.int64(3))) is int and type(plain(np.float32(3))) is float
+    assert plain([]) == "[]" and plain({"a": 1}) == "{'a': 1}"
+    assert plain(("x" * 300,)) == f"('{'x' * 198}..."
+
+
 def test_equality_of_values():
     assert equal(1, 1) and not equal(1, 2)
+    assert not equal(1_000_000, 1_000_001) and equal(1_000_000.0, 1_000_001.0)  # a count is right or wrong
+    assert equal(np.array([1e3, 1e-3]), np.array([1e3, 0.0])) and not equal(np.array([1.0, 1e-3]), np.array([1.0, 0.0]))
     assert not equal(1, True)
     assert equal(1.0, 1.00001) and not equal(1.0, 1.001)
     assert equal(np.array([1.0, 1e-9]), np.array([1.0, 0.0]))
@@ -141,6 +168,7 @@ def test_equality_of_values():
     ("got", "told"),
     [
         ({"a": np.ones(20) * 4}, "a is 4.00 times the truth"),
+        ({"a": np.ones(20) * 1.005}, "a is 1.00500 times the truth"),
         ({"a": np.zeros(20)}, "a is zero; the truth is not"),
         ({"a": np.ones(3)}, "a has shape (3,); the truth has (20,)"),
         ({"a": np.full(20, np.inf)}, "a is not finite"),
@@ -154,12 +182,43 @@ def test_first_difference_in_words(got, told):
     assert first_difference(got, {"a": np.ones(20)}, "the truth") == told
 
 
+def test_few_numbers_are_shown_and_a_zero_truth_is_told():
+    assert first_difference({"a": np.array([1.0, 2.0])}, {"a": np.array([2.0, 1.0])}, "the truth") == "a is [1, 2]; the truth is [2, 1]"
+    assert first_difference({"a": np.ones(20)}, {"a": np.zeros(20)}, "the truth") == "a is not zero; the truth is"
+
+
+def test_the_oracle_is_asked_once_for_each_seed():
+    asked = []
+    counting = replace(total, oracle=lambda seed: asked.append(seed) or total.oracle(seed))
+    memory = {}
+    for seed in (1, 2, 1):
+        assert verdict(counting, see(counting, total.also_right[0], seed), seed, memory).outcome == RIGHT
+    assert asked == [1, 2]
+
+
+def test_a_right_answer_that_has_raised_is_asked_again():
+    busy = [True]
+
+    def sometimes(answer, seed):
+        if busy[0]:
+            raise RuntimeError("busy")
+        return probe(answer, seed)
+
+    here, memory = replace(total, probe=sometimes), {}
+    seen = see(here, total.also_right[0], 1)
+    assert verdict(here, seen, 1, memory).outcome == CANNOT
+    busy[0] = False  # and then it was not the machine
+    assert verdict(here, seen, 1, memory).outcome == CRASHED
+
+
 def test_what_was_seen_survives_the_way_between_processes():
     seen = see(total, lambda numbers: 7, seed=3)
     arrived = unpack(pack(seen))
     assert same(seen.observation, arrived.observation)
     assert list(seen.observation) == list(arrived.observation)
     assert arrived.attempted
+    told = unpack(pack(Seen({}, attempted=False, traceback="where", printed="what")))
+    assert (told.attempted, told.traceback, told.printed) == (False, "where", "what")
 
 
 def test_unpacking_never_unpickles():
@@ -180,7 +239,7 @@ def test_what_stops_a_right_answer_too_is_no_mistake_of_the_learner():
     def broken(answer, seed):
         raise RuntimeError("no process could be started")
 
-    here = Exercise(**{name: getattr(total, name) for name in total.__dataclass_fields__} | {"probe": broken})
+    here = replace(total, probe=broken)
     for answer in (lambda numbers: 0, *total.also_right):
         verdict = judge(here, answer, seed=1)
         assert (verdict.outcome, verdict.points, verdict.mistake) == (CANNOT, 0, "")

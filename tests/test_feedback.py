@@ -2,16 +2,12 @@
 
 import pytest
 
-from trainlean.exercises.exercise import find_exercise
+from trainlean.exercises import feedback
+from trainlean.exercises.exercise import find_exercise, learners_part
 from trainlean.exercises.feedback import check, hint
 from trainlean.exercises.guesses import guess, reveal
 from trainlean.exercises.progress import show_progress
-from trainlean.workspace import CourseError, read_records
-
-
-@pytest.fixture(autouse=True)
-def own_work_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+from trainlean.workspace import COURSE, CourseError, read_records
 
 
 @pytest.fixture
@@ -60,8 +56,31 @@ def test_a_missing_return_is_not_blamed_on_the_learners_lines(shown):
             hidden = block(hidden, padding)
 
     check(run_checkpointed, seed=1)
-    assert "What your answer returned could not be used" in repr(shown[0]) and "is a `return` missing?" in repr(shown[0])
+    assert "What your answer returned could not be used" in repr(shown[0]) and "is a `return` missing" in repr(shown[0])
     assert "Traceback" not in repr(shown[0]) and "Where it was raised" not in shown[0]._repr_html_()
+
+
+def test_a_wrong_signature_is_told_as_one(shown):
+    def run_checkpointed(blocks):
+        return blocks
+
+    check(run_checkpointed, seed=1)
+    assert "Your answer does not take the arguments that the exercise names" in repr(shown[0])
+
+
+def test_an_error_of_another_process_is_where_its_note_says():
+    def raised(file):
+        error = TypeError("no number")
+        error.add_note(f'  File "{file}", line 3, in train')
+        return learners_part(error)
+
+    assert "line 3" in raised("cell.py") and raised(COURSE / "exercises_tests" / "toys.py") == ""
+
+
+def test_a_mistake_is_looked_for_only_so_long(monkeypatch, shown):
+    monkeypatch.setattr(feedback, "PATIENCE", -1)
+    check(answers("loss not divided"), seed=1)
+    assert "4.00 times" in repr(shown[0]) and "Loss not divided" not in shown[0]._repr_html_()
 
 
 def test_an_interrupt_is_a_sentence_and_no_outcome(shown):

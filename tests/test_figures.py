@@ -1,3 +1,5 @@
+"""The figures: what they show, where their labels go, and that they are the same without a notebook."""
+
 import io
 import random
 
@@ -6,14 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainlean.costs.runs import CATEGORIES, Run
+from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.front import FrontPlot, pareto_front, placed, plot_front
 from trainlean.pictures.labels import place_labels, spread
 from trainlean.pictures.memory import plot_memory, plot_timeline
 from trainlean.pictures.steps import plot_accumulation_window, plot_compare
 from trainlean.pictures.style import COLOURS, UNDIVIDED, Picture
-
-MiB = 2**20
 
 
 def make_run(micro_batch, accumulation_steps=1, *, speed=100.0, size=None, origin="measured", **settings):

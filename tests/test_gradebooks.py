@@ -87,7 +87,9 @@ def test_manual_marks_and_comments_are_kept_when_graded_again(tmp_path):
     path.write_bytes(("\ufeff" + "\n".join([*text, gone])).encode())  # as a spreadsheet saves it
     manual = read_manual(path)
     assert manual["Ada Lovelace"] == {"adjustment": "1.5", "comment": "good, but late", "seen by": "EK"}
-    lines = {line["learner"]: line for line in table_of(book(tmp_path, rows_for(*CLASS), manual))}
+    table = table_of(book(tmp_path, rows_for(*CLASS), manual))
+    lines = {line["learner"]: line for line in table}
+    assert len(lines) == len(table) == 4
     assert (lines["Ada Lovelace"]["total"], lines["Ada Lovelace"]["comment"], lines["Ada Lovelace"]["seen by"]) == ("6.5", "good, but late", "EK")
     assert (lines["'=1+2"]["total"], lines["'=1+2"]["comment"]) == ("-1", "'=see me")
     assert (lines["Gone"]["comment"], lines["Gone"]["total"]) == ("came by in person", "2")
@@ -101,6 +103,15 @@ def test_a_gradebook_with_semicolons_and_decimal_commas(tmp_path):
     path.write_text("learner;total;reasons;adjustment;comment\nAda Lovelace;1;;0,5;gut\n")
     [line, *_] = table_of(book(tmp_path, rows_for(*CLASS), read_manual(path)))
     assert (line["total"], line["comment"]) == ("5.5", "gut")
+
+
+def test_a_gradebook_of_one_s_own(tmp_path):
+    """Only the column learner is needed; learners without a mark who have gone leave no row."""
+    path = tmp_path / "grades.csv"
+    path.write_text("learner\tadjustment\nAda Lovelace\t1\nGone\t\n")
+    manual = read_manual(path)
+    assert manual == {"Ada Lovelace": {"adjustment": "1", "comment": ""}, "Gone": {"adjustment": "", "comment": ""}}
+    assert [(line["learner"], line["total"]) for line in table_of(book(tmp_path, rows_for(CLASS[0]), manual))] == [("Ada Lovelace", "6")]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +131,13 @@ def test_of_two_notebooks_for_one_lesson_the_newer_counts(tmp_path):
     submission.notebooks += newer.notebooks
     [row] = rows_of([submission], [new, old], EXERCISES)
     assert row.points == 3 and "the newer one counts" in row.reasons[0]
+
+
+def test_what_was_graded_and_is_no_longer_handed_in_does_not_count():
+    submission, graded = handed_in("Ada", ("one", RIGHT))
+    _, gone = handed_in("Ada", ("two", RIGHT), where="gone.ipynb")
+    [row] = rows_of([submission], [graded, gone], EXERCISES)
+    assert list(row.verdicts) == ["one"]
 
 
 def test_a_missing_lesson_is_a_reason_and_no_end(tmp_path):
@@ -154,7 +172,8 @@ def test_a_late_policy_is_one_function(tmp_path):
 
 @pytest.mark.parametrize(
     "policy, says",
-    [("", "has no function late"), ("x = 1 /", "cannot be loaded"), ("def late(points, submission): return -1", "gave -1 for Ada"), ("def late(points, submission): 1 / 0", "failed for Ada.*Zero")],
+    [("", "has no function late"), ("x = 1 /", "cannot be loaded"), ("def late(points, submission): return -1", "gave -1 for Ada"),
+     ("def late(points, submission): return 6", "gave 6 for Ada"), ("def late(points, submission): return True", "gave True for Ada"), ("def late(points, submission): 1 / 0", "failed for Ada.*Zero")],
 )
 def test_a_late_policy_that_does_not_work(tmp_path, policy, says):
     (tmp_path / "late.py").write_text(policy)
@@ -189,6 +208,19 @@ def test_canvas_by_name_when_there_is_no_number(tmp_path):
     assert fill_canvas(tmp_path / "export.csv", tmp_path / "filled.csv", rows_for(*pairs), 3, "Train") == []
 
 
+def test_canvas_with_short_lines_and_one_assignment(tmp_path):
+    text = CANVAS.replace("Homework 1 (55)", "Homework 1").replace('"Ünal, Bob",12,B1,bob,S,8,3,77', '"Ünal, Bob",12')
+    (tmp_path / "export.csv").write_text(text, encoding="utf-8")
+    assert fill_canvas(tmp_path / "export.csv", tmp_path / "filled.csv", rows_for(*CLASS), 5) == ["=1+2"]
+    assert [line[6] for line in csv.reader((tmp_path / "filled.csv").open(encoding="utf-8"))] == ["Train Lean (98765)", "20", "20", "12", ""]
+
+
+def test_a_name_that_two_learners_share_is_left_to_the_instructor(tmp_path):
+    (tmp_path / "export.csv").write_text(CANVAS.replace(",11,", ",,"), encoding="utf-8")
+    pairs = handed_in("lovelaceada", ("one", RIGHT)), handed_in("Lovelace Ada", ("one", RIGHT))
+    assert fill_canvas(tmp_path / "export.csv", tmp_path / "filled.csv", rows_for(*pairs), 3, "Train") == ["lovelaceada", "Lovelace Ada"]
+
+
 def test_canvas_asks_which_column(tmp_path):
     (tmp_path / "export.csv").write_text(CANVAS, encoding="utf-8")
     with pytest.raises(CourseError, match=r"--canvas-column: Homework 1 \(55\), Train Lean \(98765\)"):
@@ -213,6 +245,16 @@ def test_moodle_gets_grades_and_keeps_comments(tmp_path):
         fill_moodle(book(tmp_path, rows_for(*CLASS)), tmp_path / "filled.csv", rows_for(*CLASS), 5)
 
 
+def test_moodle_by_address_and_out_of_its_own_maximum(tmp_path):
+    sheet = MOODLE.replace("Participant 1", "Participant 9").replace("100.00", "20.00").replace("Submitted,,20.00,Yes,-,\n", "Submitted,,20.00,Yes,-,  \n")
+    (tmp_path / "sheet.csv").write_text(sheet, encoding="utf-8")
+    rows = rows_for(handed_in("ada", ("one", RIGHT)), handed_in("Bob Ünal", ("one", WRONG)))
+    assert fill_moodle(tmp_path / "sheet.csv", tmp_path / "filled.csv", rows, 3) == []
+    lines = table_of(tmp_path / "filled.csv")
+    assert [line["Grade"] for line in lines] == ["20", "0", "40"]
+    assert lines[0]["Feedback comments"] == "one: right, 3 of 3 points."
+
+
 def test_gradescope(tmp_path):
     rows = rows_for(*CLASS)
     exercises = graded_exercises(rows, EXERCISES)
@@ -235,13 +277,14 @@ def test_a_page_tells_what_was_seen_and_no_code_gets_into_it(tmp_path):
     row.manual = {"comment": "<see me>", "adjustment": "1"}
     page = feedback_page(row, graded_exercises([row], EXERCISES), "Seed 7.")
     assert "<script>" not in page and "<i>" not in page and "&lt;see me&gt;" in page
-    assert "4 of 5 points" in page and "What was seen of two." in page and "Which?" in page and "Seed 7." in page
+    assert "4 of 5 points" in page and "Adjustment by the instructor: +1." in page
+    assert "What was seen of two." in page and "Which?" in page and "Seed 7." in page
 
 
 def test_learners_of_like_names_get_a_page_each(tmp_path):
-    rows = rows_for(*(handed_in(learner, ("one", RIGHT)) for learner in ("a/b", "a?b", "A_b", "../..", "")))
+    rows = rows_for(*(handed_in(learner, ("one", RIGHT)) for learner in ("a/b", "a?b", "A_b", "../..", "", "x" * 300)))
     write_feedback(tmp_path / "pages", rows, [EXERCISES["one"]], "")
-    assert len(list((tmp_path / "pages").iterdir())) == 5 and len(list(tmp_path.iterdir())) == 1
+    assert len(list((tmp_path / "pages").iterdir())) == 6 and len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_the_class_got_wrong(tmp_path, capsys, monkeypatch):

@@ -22,10 +22,10 @@ from trainlean.grading import classroom
 from trainlean.grading.asking import WorkerProcess
 from trainlean.grading.classroom import grade_class
 from trainlean.grading.cluster import on_engines
-from trainlean.grading.grading import grade_all
 from trainlean.grading.judging import judge_answers
 from trainlean.grading.log import last_run, log_path, read_log
 from trainlean.grading.plan import Answers, Graded, Plan
+from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import find_isolation
 from trainlean.grading.submissions import find_submissions
 from trainlean.notebooks.notebook import read_notebook

@@ -1,6 +1,7 @@
-"""The library's rooms: imports run one way, downwards, and every name that notebooks import is there."""
+"""The library's rooms: imports run one way, downwards, and everything that the course imports of them is there."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,24 @@ def test_no_room_imports_in_a_circle():
         for name in ready:
             del below[name]
     assert not below, f"in or above a circle: {sorted(below)}"
+
+
+@pytest.mark.parametrize("folder", ["authoring", "exercises_tests", "benchmarks", "scripts", "data"])
+def test_what_the_course_imports_is_there(folder):
+    """Also what is imported within a function, and in a lesson that nobody has built since a file was renamed."""
+    missing = []
+    for path in sorted((LIBRARY.parent / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "trainlean":
+                missing += [f"{path.relative_to(LIBRARY.parent)}:{node.lineno}: {node.module}.{alias.name}" for alias in node.names if not _is_there(node.module, alias.name)]
+    assert not missing
+
+
+def _is_there(module, name):
+    try:
+        return hasattr(importlib.import_module(module), name) or bool(importlib.import_module(f"{module}.{name}"))
+    except ImportError:
+        return False
 
 
 @pytest.mark.parametrize("name", trainlean.__all__)

@@ -28,9 +28,8 @@ DOT = """digraph G {
 
 
 @pytest.fixture
-def without_lazy(monkeypatch, tmp_path):
+def without_lazy(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._lazy", None)  # importing it fails
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
 
 
 def test_nothing_is_missing_with_the_pinned_torch():

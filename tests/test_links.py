@@ -59,6 +59,7 @@ def approx(value):
         ("barrier", 2, 1, 0),
         ("barrier", 9, 4, 0),
         ("send", 2, 1, 1200),
+        ("send", 1, 0, 0),
     ],
 )
 def test_messages_and_bytes_of_a_call(kind, ranks, messages, sent):
@@ -74,6 +75,7 @@ def test_an_all_reduce_by_hand():
     assert all_reduce_seconds(1e6, 4, asking) == approx(0.08 + 1.5)
     assert all_reduce_seconds(1e6, 1, asking) == 0.0
     assert communication_seconds(counted(all_reduce=(6, 3_000_000), barrier=(5, 0)), asking, 2) == approx(6 * 0.04 + 3.0 + 5 * 0.02)
+    assert communication_seconds(counted(barrier=(5, 0)), asking, 4) == approx(5 * 4 * 0.01)  # two messages, and permission for each
     # many ranks never send more than twice the payload, but wait for every neighbour
     many = all_reduce_seconds(1e6, 4096, Link(0.0, 1e6))
     assert 1.999 < many < 2.0
@@ -98,6 +100,7 @@ def test_ddp_by_hand():
     assert ddp_step_seconds(0.9, 1e6, 2, asking, buckets=[1e5] * 3, overlap=False) == approx(0.9 + 0.24 + 0.14)
     # with accumulation only the last of 3 micro-batches has a backward pass to hide behind: 0.2 s
     assert ddp_step_seconds(0.9, 1e6, 2, LINK, buckets=[5e5, 5e5], accumulation_steps=3) == approx(0.8 + 1.04)
+    assert ddp_step_seconds(0.9, 0, 2, LINK) == approx(0.9)  # a bucket without bytes is hidden, too
 
 
 def test_torchs_buckets():
@@ -113,6 +116,8 @@ def test_local_sgd_by_hand():
     assert local_sgd_step_seconds(0.9, 1e6, 2, LINK, 8, tensors=50) == approx(0.9 + (50 * 0.02 + 1.0) / 8)
     with pytest.raises(ValueError, match="from 1 on, not 0 and 1"):
         local_sgd_step_seconds(1.0, 1.0, 2, LINK, 0)
+    with pytest.raises(ValueError, match="from 1 on, not 1 and 0"):
+        local_sgd_step_seconds(1.0, 1.0, 2, LINK, 1, tensors=0)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7, 64, 4096])
@@ -147,9 +152,18 @@ def test_step_time_of_a_run():
     ddp = a_run(collectives=counted(all_reduce=(8, 2_000_000)))
     assert step_time(ddp, Link(0.0, 1e8), compute=0.9).communication == approx(0.0025)
     assert step_time(ddp, LINK, compute=0.9).seconds == approx(0.9 + 0.27)  # the first is through at 0.87 s
+    # with accumulation the backward pass to hide behind is that of one of three micro-batches: sent from 0.8 s on
+    accumulated = a_run(collectives=ddp.collectives, accumulation_steps=3)
+    assert step_time(accumulated, LINK, compute=0.9).seconds == approx(0.8 + 2 * 0.27)
+    # 7 calls in 4 steps are about two a step, of 1 MB each: the first is sent from 0.6 s on
+    uneven = a_run(collectives=counted(all_reduce=(7, 7_000_000)))
+    assert step_time(uneven, LINK, compute=0.9).seconds == approx(0.9 + 7 / 4 * 1.02 - 0.3)
+    four = a_run(collectives=local.collectives, local_steps=2, devices=4)  # its own devices, where nobody says how many
+    assert step_time(four, LINK, compute=1.0) == step_time(local, LINK, ranks=4, compute=1.0)
     assert step_time(a_run(), LINK).communication == 0
-    with pytest.raises(ValueError, match="was not timed"):
-        step_time(a_run(seconds=()), LINK)
+    for nothing in (a_run(seconds=()), a_run(steps=0)):
+        with pytest.raises(ValueError, match="was not timed"):
+            step_time(nothing, LINK)
 
 
 def test_ddp_sends_what_local_sgd_with_one_step_sends_but_hides_some_of_it():
@@ -177,6 +191,7 @@ def test_a_table_of_counts():
     assert whole.values.tolist() == [["a", 4, 6, 10, 4000, 4000, 1000], ["b", 4, 0, 0, 0, 0, 0]]
     assert total({}) == {"calls": 0, "payload": 0, "messages": 0, "sent": 0}
     assert len(communication_table([])) == 0
+    assert communication_table([a_run(steps=0, collectives=counted(all_reduce=(1, 8)))])["bytes per step"].tolist() == ["–"]
 
 
 def test_links_are_named_and_nonsense_is_refused():

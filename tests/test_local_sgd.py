@@ -13,17 +13,9 @@ from trainlean.devices.engines import run_on_devices
 from trainlean.exercises.checking import answer_from
 from trainlean.workspace import COURSE
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LEARNING_RATE, MICRO_BATCH, ACCUMULATION_STEPS, LOCAL_STEPS = 0.05, 4, 2, 3
 SECONDS = 90  # for all that the ranks do
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """On a busy machine the threads of small operations wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def weights(model):

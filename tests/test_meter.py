@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from trainlean.costs.meter import Meter, measure
 from trainlean.costs.runs import CATEGORIES, load_runs
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LAYERS, VOCABULARY, LENGTH = 2, 200, 16
 SETTINGS = [(16, 1, False), (4, 4, False), (4, 4, True)]
 OPTIMIZERS = {
@@ -26,15 +27,6 @@ OPTIMIZERS = {
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """More threads only wait for each other on models of this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def bert(**changes):
@@ -228,6 +220,36 @@ def test_samples_are_counted_where_a_batch_enters_a_training():
         with torch.no_grad():
             net(torch.randn(100, 16))
     assert meter.samples == 24
+
+
+def test_a_number_is_one_sample_and_a_criterion_alone_is_no_batch():
+    class Scale(torch.nn.Linear):
+        def forward(self, x):
+            return x * self.weight.sum()
+
+    with Meter() as meter:
+        Scale(2, 2)(torch.tensor(3.0)).backward()
+        torch.nn.MSELoss()(torch.ones(5), torch.zeros(5))
+    assert meter.samples == 1
+
+
+def test_a_batch_that_a_model_refuses_is_not_trained_on():
+    net = linear_net()
+    with Meter() as meter:
+        with contextlib.suppress(RuntimeError):
+            net(torch.randn(8, 3))
+        net(torch.randn(8, 16))
+    assert meter.samples == 8
+
+
+def test_what_a_list_becomes_counts_and_what_lies_on_another_device_does_not():
+    net = linear_net()
+    with Meter(net) as meter:
+        x = torch.tensor([1.0] * 10000)
+        far = torch.empty(10**6, device="meta")
+        torch.ones(1)
+        del x, far
+    assert meter.peak_bytes == 4 * (16 * 32 + 32 * 4 + 10000 + 1)
 
 
 def test_clipping_is_temporary_and_no_forward_pass():
@@ -495,8 +517,7 @@ def test_ddps_all_reduces_are_seen(tmp_path):
 # measure
 
 
-def test_measure_counts_once_and_times_the_repeats(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+def test_measure_counts_once_and_times_the_repeats(capfd):
     attached = []
 
     def train():
@@ -514,6 +535,13 @@ def test_measure_counts_once_and_times_the_repeats(tmp_path, monkeypatch, capfd)
     assert capfd.readouterr() == ("", "")
 
 
+def test_only_rank_0_adds_to_the_records(monkeypatch):
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    assert measure(train_linear, name="rank 1", repeats=0).optimizer_steps == 1
+    assert load_runs() == []
+
+
 @pytest.mark.parametrize(
     ("train", "message"),
     [
@@ -523,8 +551,7 @@ def test_measure_counts_once_and_times_the_repeats(tmp_path, monkeypatch, capfd)
         (lambda: OPTIMIZERS["sgd"]([torch.ones(1, requires_grad=True)]).step(), "no model being trained"),
     ],
 )
-def test_measure_says_in_a_sentence_what_is_wrong(train, message, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+def test_measure_says_in_a_sentence_what_is_wrong(train, message):
     with pytest.raises(ValueError, match=message) as error:
         measure(train, name="wrong", repeats=1)
     assert str(error.value).endswith(".") and "\n" not in str(error.value)

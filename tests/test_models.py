@@ -1,16 +1,19 @@
+"""The models: their shapes, their seeds, and the published table that BERT-large is held against."""
+
 import json
 
 import pytest
 import torch
+from transformers import BertForSequenceClassification
 
-from trainlean.models import bert_large, bert_large_config, small_bert, small_bert_config
+from trainlean.models import bert_large_config, small_bert, small_bert_config
 from trainlean.reviews import load_tokenizer
 from trainlean.workspace import COURSE
 
 
 def test_bert_large_has_the_published_number_of_parameters():
     with torch.device("meta"):
-        model = bert_large()
+        model = BertForSequenceClassification(bert_large_config())
     assert sum(parameter.numel() for parameter in model.parameters()) == 335_143_938
     assert model.config.num_labels == 2 and model.config._attn_implementation == "eager"
 

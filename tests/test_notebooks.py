@@ -72,6 +72,7 @@ def ended(pid: int) -> bool:
         ("# BEGIN SOLUTION\nmodel.train()\n# END SOLUTION", "# YOUR CODE HERE\nraise NotImplementedError()"),
         ("# BEGIN SOLUTION\nx[0] = 1\n# END SOLUTION", "# YOUR CODE HERE\nraise NotImplementedError()"),
         ("%%px\n# BEGIN SOLUTION\nn = 1\n# END SOLUTION", "%%px\nn = None  # YOUR CODE HERE"),
+        ("# BEGIN SOLUTION\nn = 1\nn = 2\n# END SOLUTION", "n = None  # YOUR CODE HERE"),
         ("x = 1\ny = 2", "x = 1\ny = 2"),
     ],
 )
@@ -104,6 +105,7 @@ def test_cut(source, stub):
         ('# %% [markdown] exercise="add" points=1\n# text\n', r":2: exercise 'add' stands on a text cell"),
         ("# %% points=2\nx = 1\n", r":2: points belong on the exercise cell"),
         ("# %%\nx = 1\n\n# %%\n\n# %%\ny = 1\n", r"this code cell is empty"),
+        ("import os  # above the first mark\n\n# %%\nx = 1\n# END SOLUTION\n", r":5: END SOLUTION without a BEGIN"),
         ("x = 1\n", r"has no cell"),
     ],
 )
@@ -118,6 +120,27 @@ def test_exercise_may_be_an_assignment(tmp_path):
     text = '# %% exercise="size" points=1\n# BEGIN SOLUTION\nsize = 4 * 10\n# END SOLUTION\n\n# %% check="size"\ncheck(size)\n'
     [place] = course(tmp_path, first=text)
     assert nb.fresh_lesson(place).cells[0].source == "size = None  # YOUR CODE HERE"
+
+
+def test_magics_are_no_python_and_classes_are_definitions():
+    assert nb.defined_names("%%px\n!ls\nx: int = 1\nclass A:\n    inner = 2") == {"x", "A"}
+
+
+def test_text_may_stand_between_an_exercise_and_its_check(tmp_path):
+    [place] = course(tmp_path, first=EXERCISE.replace('# %% check="add"', '# %% [markdown]\n# Then check it.\n\n# %% check="add"'))
+    assert nb.exercise_cells(nb.fresh_lesson(place)) == [nb.ExerciseCell("add", 2, 1, 3)]
+
+
+def test_a_long_name_makes_valid_ids(tmp_path):
+    [place] = course(tmp_path, first=EXERCISE.replace("add", "a" * 70))
+    lesson = nb.fresh_lesson(place)
+    nbformat.validate(lesson)
+    assert len({cell.id for cell in lesson.cells}) == len(lesson.cells)
+
+
+def test_marks_of_another_tool_are_no_exercise():
+    cells = [nbformat.v4.new_code_cell("x", metadata={"nbgrader": mark}) for mark in ({"solution": True}, "text", {"grade": True})]
+    assert nb.exercise_cells(nbformat.v4.new_notebook(cells=cells)) == []
 
 
 def test_lesson_carries_nbgrader_metadata_tags_and_no_solution(tmp_path):
@@ -144,7 +167,7 @@ def test_ids_are_unique_and_move_with_the_content(tmp_path):
 
 
 def test_notebooks_are_found_by_path_name_unit_and_last_part(tmp_path):
-    for name in ("0_start/1_a", "1_next/1_b", "1_next/2_c"):
+    for name in ("0_start/1_a", "1_next/1_b", "1_next/2_c", "2_last/1_b"):
         path = tmp_path / "authoring" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("# %%\nx = 1\n")
@@ -152,12 +175,15 @@ def test_notebooks_are_found_by_path_name_unit_and_last_part(tmp_path):
     def names(*given):
         return [place.name for place in nb.find_notebooks(given, tmp_path)]
 
-    assert names() == ["0_start/1_a", "1_next/1_b", "1_next/2_c"]
+    assert names() == ["0_start/1_a", "1_next/1_b", "1_next/2_c", "2_last/1_b"]
+    assert names("solutions/2_last/") == names("./authoring/2_last/1_b.py") == ["2_last/1_b"]
     assert names(tmp_path / "authoring/1_next/2_c.py") == names("lessons/1_next/2_c.ipynb") == names("2_c") == ["1_next/2_c"]
     assert names("1_next") == names(tmp_path / "solutions" / "1_next") == ["1_next/1_b", "1_next/2_c"]
     assert names("2_c", "1_a") == ["0_start/1_a", "1_next/2_c"]
     with pytest.raises(CourseError, match="no notebook '3_d'; it has 0_start/1_a"):
         names("3_d")
+    with pytest.raises(CourseError, match="1_b names several notebooks: 1_next/1_b, 2_last/1_b; give the whole name"):
+        names("1_b")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +198,7 @@ def test_notebooks_are_found_by_path_name_unit_and_last_part(tmp_path):
         (b'{"a": 1}', "not a Jupyter notebook"),
         (b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code"}]}', "not a Jupyter notebook"),
         (b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": 7}', "not a Jupyter notebook"),
+        (b"[" * 100_000, "not JSON"),
         (b'{"nbformat": 9, "nbformat_minor": 0, "metadata": {}, "cells": []}', "notebook format 9"),
     ],
 )
@@ -200,6 +227,10 @@ def test_old_formats_are_upgraded(tmp_path):
     [cell] = nb.read_notebook(path).cells
     assert cell.id and nb.read_notebook(path).nbformat_minor == 5
     assert (cell.source, cell.outputs, cell.execution_count) == ("a\nb", [], None)
+    del old["worksheets"][0]["cells"][0]["collapsed"]
+    old["worksheets"][0]["cells"][0]["metadata"] = None
+    path.write_text(json.dumps(old))
+    assert nb.read_notebook(path).cells[0].metadata == {}
 
 
 # ---------------------------------------------------------------- building
@@ -264,9 +295,14 @@ def test_stale_is_said_with_its_reason(tmp_path):
     assert reason('"metadata": {},\n   "outputs"', '"metadata": {"tags": []},\n   "outputs"') == ["differs from the authored cells"]
     assert reason("Train Lean", "another") == ["has other notebook metadata than a build gives"]
     assert reason('"nbformat": 4', '"nbformat": ')[0].startswith("cannot be read")
+    assert reason(nb.read_authored(place).cells[0].id, "another-id") == ["differs from the authored cells"]
+    failed = json.loads(good)
+    failed["cells"][0]["outputs"] = [{"output_type": "error", "ename": "E", "evalue": "", "traceback": []}]
+    assert reason(good, json.dumps(failed)) == ["has a cell that failed (cell 1)"]
     place.solution.write_text(good)
-    place.lesson.write_text(place.lesson.read_text() + "\n")
-    assert [item.why for item in building.find_stale([place])] == ["differs from a fresh cut"]
+    for lesson in (place.lesson.read_bytes() + b"\n", b"\xff"):
+        place.lesson.write_bytes(lesson)
+        assert [item.why for item in building.find_stale([place])] == ["differs from a fresh cut"]
 
 
 def test_a_cell_that_raises_fails_with_file_cell_and_line(tmp_path):
@@ -300,6 +336,9 @@ def test_orphans_are_found_but_not_a_learners_own_notebooks(tmp_path):
     build_all(places)
     own = nbformat.v4.new_notebook()
     nbformat.write(own, tmp_path / "lessons" / "unit" / "Untitled.ipynb")
+    copies = tmp_path / "solutions" / "unit" / ".ipynb_checkpoints"
+    copies.mkdir()
+    nbformat.write(own, copies / "first-checkpoint.ipynb")
     assert building.find_orphans(places, tmp_path) == []
     places[1].authored.unlink()
     assert building.find_orphans(places[:1], tmp_path) == [places[1].lesson, places[1].solution]
@@ -323,6 +362,8 @@ def test_build_keeps_a_lesson_aside_only_when_it_was_worked_in(tmp_path, work):
     kept = building.build(building.Stale(place, place.lesson, ""))
     assert kept.parent == work / "kept" and "return 7" in kept.read_text()
     assert building.find_stale([place])[-1].path == place.solution  # the lesson is current again
+    nbformat.write(nbformat.v4.new_notebook(), place.lesson)  # not one that was cut here
+    assert building.build(building.Stale(place, place.lesson, "")).parent == work / "kept"
 
 
 def test_reset_gives_the_lesson_back_and_keeps_even_an_unreadable_one(tmp_path):
@@ -346,13 +387,13 @@ def test_reset_of_one_exercise_leaves_the_rest_alone(tmp_path):
         lesson.cells[0].source = "my notes"
         lesson.cells[1].source = "def add(x):\n    return 7"
         copy = nbformat.v4.new_code_cell("def add(x):\n    return 8")  # pasted: without metadata
-        lesson.cells.append(copy)
+        lesson.cells += [copy, nbformat.v4.new_code_cell("def half(:")]
 
     edit(place, work_in)
     kept = building.reset_exercise(place, "add")
     assert "return 7" in kept.read_text() and "return 8" in kept.read_text() and kept.suffix == ".py"
     lesson = nb.read_notebook(place.lesson)
-    assert [cell.source for cell in lesson.cells] == ["my notes", stub, "# check(add)\nadd(1)"]
+    assert [cell.source for cell in lesson.cells] == ["my notes", stub, "# check(add)\nadd(1)", "def half(:"]
 
     edit(place, lambda lesson: lesson.cells.pop(1))  # deleted: comes back where it was
     assert building.reset_exercise(place, "add") is None

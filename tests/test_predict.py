@@ -1,23 +1,20 @@
 """Predictions from two and three layers against traces of all layers, published runs and a real run."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import BertConfig, BertForSequenceClassification
 
+from trainlean.costs.compiled import compiled_peaks
 from trainlean.costs.meter import Meter
-from trainlean.costs.predict import OPTIMIZERS, predict_largest_batch, predict_peak_full, predict_run
+from trainlean.costs.predict import OPTIMIZERS, predict_largest_batch, predict_run
+from trainlean.costs.runs import CATEGORIES, MiB
 from trainlean.models import bert_large_config
 
-MiB = 2**20
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """More threads only wait for each other on models of this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small_config(layers):
@@ -37,7 +34,7 @@ ROWS = [
 def test_two_layers_tell_what_eight_need(row, optimizer):
     config = small_config(8)
     few = predict_run(config, sequence_length=32, optimizer=optimizer, **row)
-    full = predict_peak_full(config, sequence_length=32, optimizer=optimizer, **row)
+    full = predict_run(config, sequence_length=32, optimizer=optimizer, **row, layers=None)
     assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.005)
     assert few.peak == pytest.approx(full.peak, rel=0.005, abs=0.005 * full.peak_bytes)
     assert few.flops == full.flops
@@ -54,7 +51,7 @@ def test_bert_large(row, tracked, published):
 
 def test_bert_large_against_its_full_trace():
     row = ROWS[1]
-    few, full = predict_run(bert_large_config(), **row), predict_peak_full(bert_large_config(), **row)
+    few, full = predict_run(bert_large_config(), **row), predict_run(bert_large_config(), **row, layers=None)
     assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.005)
     assert few.flops == full.flops
 
@@ -109,7 +106,7 @@ def test_a_setting_that_cannot_be_gets_a_sentence(settings, message):
 
 
 def test_a_shallow_model_is_traced_whole():
-    assert predict_run(small_config(3), micro_batch=2).peak == predict_peak_full(small_config(3), micro_batch=2).peak
+    assert predict_run(small_config(3), micro_batch=2).peak == predict_run(small_config(3), micro_batch=2, layers=None).peak
 
 
 def small(layers=8, **settings):
@@ -119,7 +116,7 @@ def small(layers=8, **settings):
 @pytest.mark.parametrize(("every", "layers"), [(2, 8), (3, 8), (2, 9)])
 def test_checkpointing_every_n_layers_is_extrapolated_in_whole_groups(every, layers):
     settings = dict(micro_batch=4, sequence_length=32, checkpointing=every)
-    few, full = predict_run(small_config(layers), **settings), predict_peak_full(small_config(layers), **settings)
+    few, full = predict_run(small_config(layers), **settings), predict_run(small_config(layers), **settings, layers=None)
     assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.01) and few.flops == full.flops
     assert small(layers).peak["activations"] > few.peak["activations"]
     assert few.settings["checkpointing"] == f"every {every} layers"
@@ -127,7 +124,7 @@ def test_checkpointing_every_n_layers_is_extrapolated_in_whole_groups(every, lay
 
 @pytest.mark.parametrize("settings", [dict(device="gpu"), dict(device="gpu of 2022", optimizer="adafactor"), dict(device="gpu of 2022", precision="fp16")])
 def test_on_a_gpu_too_two_layers_tell_what_eight_need(settings):
-    few, full = small(**settings), predict_peak_full(small_config(8), micro_batch=4, sequence_length=32, **settings)
+    few, full = small(**settings), predict_run(small_config(8), micro_batch=4, sequence_length=32, **settings, layers=None)
     assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.01)
 
 
@@ -168,6 +165,37 @@ def test_states_of_the_optimizers():
     model = BertForSequenceClassification(small_config(2))
     formula = sum(8 * p.numel() if p.numel() < 4096 else 2 * p.numel() + 8 * -(-p.numel() // 2048) for p in model.parameters())
     assert state["adam8bit"] == formula
+
+
+class Loss(NamedTuple):
+    loss: torch.Tensor
+
+
+class TwoLayers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(32, 64), torch.nn.Linear(64, 1)
+
+    def forward(self, inputs):
+        return Loss(self.second(F.gelu(self.first(inputs))).mean())
+
+
+def test_what_a_compiled_training_keeps_and_writes():
+    with FakeTensorMode():
+        forward, backward = compiled_peaks(TwoLayers(), {"inputs": torch.zeros(100, 32)})
+    wide, narrow, row = 100 * 64 * 4, 100 * 4, 64 * 4
+    empty = dict.fromkeys(CATEGORIES, 0)
+    # Kept are what goes into the GELU, since it is computed again, and what comes out, since a product reads it.
+    assert forward == empty | {"activations": 2 * wide, "temporary": narrow + 4}
+    # The fullest moment is that of the last layer's gradient: what is kept, and the gradients of its input and its output.
+    assert backward == empty | {"activations": 2 * wide, "temporary": wide + narrow, "gradients": row}
+
+
+def test_compiling_is_predicted_where_it_is_known():
+    with pytest.raises(ValueError, match="without checkpointing"):
+        predict_run(small_config(2), micro_batch=1, compiled=True, checkpointing=True)
+    once, twice = (predict_run(small_config(3), micro_batch=2, sequence_length=32, compiled=True, accumulation_steps=k) for k in (1, 2))
+    assert twice.peak["gradients"] >= once.peak["weights"] > once.peak["gradients"]
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():

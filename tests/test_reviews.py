@@ -1,3 +1,5 @@
+"""The reviews: the course's own, a learner's file, the hub's; their tokens and batches."""
+
 import importlib.util
 import json
 import os

@@ -1,16 +1,11 @@
+"""Runs: their figures, what is kept of them and read again, and the table of them."""
+
 import json
 
 import pytest
 
-from trainlean.costs.runs import CATEGORIES, Run, format_bytes, load_runs, machine, published_runs, save_run, summary
+from trainlean.costs.runs import CATEGORIES, MiB, Run, format_bytes, load_runs, machine, published_runs, save_run, summary
 from trainlean.workspace import work_folder
-
-MiB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def work(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
 
 
 def a_run(name="4 x 4", seconds=(2.0, 1.0, 4.0), **changes):

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState, PartialState
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from trainlean import dataset, load_reviews, small_bert
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 MICRO_BATCH, STEPS = 4, 4
 SETTINGS = {
     "sgd": (lambda parameters: torch.optim.SGD(parameters, lr=0.05), {"optim": "sgd", "learning_rate": 0.05}),
@@ -21,28 +21,6 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def data():
     return dataset(load_reviews()[:64], max_length=64)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """On a busy machine the threads of small operations wait for each other: thirty times as long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(autouse=True)
-def fresh_accelerate():
-    """Accelerate's state is process-wide: each test starts without one and leaves none behind."""
-    states = (PartialState, AcceleratorState, GradientState)
-    before = [dict(state._shared_state) for state in states]
-    for state in states:
-        state._shared_state.clear()
-    yield
-    for state, values in zip(states, before, strict=True):
-        state._shared_state.clear()
-        state._shared_state.update(values)
 
 
 def weights(model):

@@ -14,12 +14,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile
 
+from trainlean.costs.runs import MiB
 from trainlean.exercises.exercise import CRASHED, RIGHT
 from trainlean.exercises.probes import exercises_with
 from trainlean.grading import sandbox
-from trainlean.grading.grading import grade_all
 from trainlean.grading.plan import Graded, Plan
-from trainlean.grading.sandbox import BUBBLEWRAP, NAMESPACES, Isolation, Limits, MiB, find_isolation, try_isolation
+from trainlean.grading.run import grade_all
+from trainlean.grading.sandbox import BUBBLEWRAP, NAMESPACES, Isolation, Limits, find_isolation, try_isolation
 from trainlean.grading.submissions import find_submissions
 from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE, CourseError

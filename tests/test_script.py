@@ -17,10 +17,8 @@ RANKS, STEPS, LOCAL_STEPS, RATE = 2, 2, 3, 0.05
 
 
 @pytest.fixture(scope="module")
-def by_hand():
+def by_hand(one_thread):
     """Two models in one process, their parameters averaged after step 3 and at the end."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     data = batches(load_reviews()[:64], 4, max_length=64, shuffle=False)
     replicas = [small_bert(seed=0) for _ in range(RANKS)]
     for step in range(1, 5):
@@ -37,7 +35,6 @@ def by_hand():
                     mean = sum(same) / RANKS
                     for parameter in same:
                         parameter.copy_(mean)
-    torch.set_num_threads(threads)
     return replicas[0].state_dict()
 
 

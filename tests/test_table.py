@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from trainlean import cli
-from trainlean.costs.allocator import CachingAllocator, replay
-from trainlean.costs.meter import Block
 from trainlean.costs.runs import MiB, Run, load_runs, published_runs, record_runs, recorded_runs
 from trainlean.table import command as measure_command
 from trainlean.table import measured, shown, training
@@ -16,72 +14,9 @@ from trainlean.table.measured import Outcome, measure_rows
 from trainlean.table.rows import CONTEXT, CURVE, PLANS, ROWS, Plan, Row, find_rows, predict_row, published
 from trainlean.table.training import measure_row
 
-KiB = 2**10
-
-
-@pytest.fixture(autouse=True)
-def work(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path / "work"))
-
 
 def a_run(key="vanilla", seconds=(2.0, 1.0, 3.0), size=100 * MiB, **more):
     return Run(name=key, peak={"weights": size}, seconds=seconds, samples=32, settings={"model": "small BERT", "micro_batch": 4}, **more)
-
-
-# The allocator
-
-
-def test_sizes_are_rounded_and_segments_are_kept():
-    allocator = CachingAllocator()
-    pieces = [allocator.malloc(1), allocator.malloc(513)]
-    assert (allocator.allocated, allocator.reserved) == (512 + 1024, 2 * MiB)
-    large = [allocator.malloc(4 * MiB), allocator.malloc(17 * MiB)]
-    assert allocator.reserved == (2 + 20 + 18) * MiB
-    for piece in (*pieces, *large):
-        allocator.release(piece)
-    assert (allocator.allocated, allocator.reserved) == (0, 40 * MiB)
-    assert allocator.peak_allocated == 512 + 1024 + (4 + 18) * MiB  # a rest of 1 MiB is not cut off
-
-
-def test_free_neighbours_join():
-    allocator = CachingAllocator()
-    first, second, third = (allocator.malloc(size * MiB) for size in (6, 6, 8))
-    allocator.release(first)
-    allocator.release(third)
-    allocator.release(second)
-    assert allocator.malloc(20 * MiB).size == 20 * MiB and allocator.reserved == 20 * MiB
-
-
-def test_the_smallest_block_that_fits_is_taken():
-    allocator = CachingAllocator()
-    large, small = allocator.malloc(40 * MiB), allocator.malloc(12 * MiB)
-    allocator.release(large)
-    allocator.release(small)
-    allocator.malloc(12 * MiB)
-    assert allocator.malloc(40 * MiB).size == 40 * MiB and allocator.reserved == 52 * MiB
-
-
-def test_lives_are_replayed_in_their_order():
-    lives = [Block(30 * MiB, "cpu", 0, "weights"), Block(30 * MiB, "cpu", 1, "temporary", 2), Block(30 * MiB, "cpu", 3, "temporary")]
-    assert replay(lives).peak_reserved == 60 * MiB
-    lives[1].died = 3  # it was still there after operation 3
-    assert replay(lives).peak_reserved == 90 * MiB
-
-
-def test_segments_never_overlap():
-    random = torch.Generator().manual_seed(0)
-    allocator, pieces = CachingAllocator(), []
-    for _ in range(600):
-        if pieces and torch.rand((), generator=random) < 0.45:
-            allocator.release(pieces.pop(int(torch.randint(len(pieces), (), generator=random))))
-        else:
-            pieces.append(allocator.malloc(int(2 ** (8 + 18 * torch.rand((), generator=random)))))
-        spans = sorted((piece.address, piece.address + piece.size) for piece in pieces)
-        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:]))
-        assert sum(end - start for start, end in spans) == allocator.allocated <= allocator.reserved
-
-
-# The rows
 
 
 def test_every_published_run_has_its_row():
@@ -131,17 +66,19 @@ def test_what_a_machine_cannot_run_has_its_reason(monkeypatch):
 TINY = Plan("tiny", 8, 16, 200 * MiB, 60, repeats=1)
 
 
-@pytest.mark.parametrize("key", ["vanilla", "checkpointing", "selective", "sdpa", "all-bf16", "all-bf16-accelerate"])
+@pytest.mark.parametrize("key", ["vanilla", "checkpointing", "selective", "sdpa", "bf16", "all-bf16", "all-bf16-accelerate", "compile"])
 def test_a_row_is_measured_as_it_is_predicted(key):
     from trainlean.costs.predict import predict_run
     from trainlean.models import small_bert_config
 
     [row] = find_rows([key])
+    if reason := training.reason_against(row, "cpu"):
+        pytest.skip(reason)
     run = measure_row(row, small_bert_config(num_hidden_layers=2), TINY, "cpu")
     assert (len(run.seconds), run.samples, run.optimizer_steps) == (1, 8, 2)
     told = predict_run(small_bert_config(num_hidden_layers=2), sequence_length=16, **row.training())
-    assert told.peak_bytes == pytest.approx(run.peak_bytes, rel=0.02)
-    if row.loop == "PyTorch":
+    assert told.peak_bytes == pytest.approx(run.peak_bytes, rel=0.01)
+    if row.loop == "PyTorch" and not row.compiled:
         assert told.flops * 2 == run.flops
 
 
@@ -285,4 +222,4 @@ def test_the_command_says_what_cannot_be(a_measured_table, monkeypatch, capsys, 
 
 def test_plans_name_the_published_model():
     assert PLANS["bert-large"].model == published_runs()[0].settings["model"]
-    assert Row("x").training().keys() == {"micro_batch", "accumulation_steps", "checkpointing", "precision", "optimizer", "attention"}
+    assert Row("x").training().keys() == {"micro_batch", "accumulation_steps", "checkpointing", "precision", "optimizer", "attention", "compiled"}

@@ -1,3 +1,5 @@
+"""Recordings: a loop line by line, and when a network's activations lived."""
+
 import json
 import sys
 

@@ -1,3 +1,5 @@
+"""The widgets, driven as a person would: the explorer with and without a network, and the player."""
+
 import base64
 import io
 from dataclasses import replace
@@ -7,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_figures import MiB, has_colour, make_run
+from test_figures import has_colour, make_run
 from torch.utils.checkpoint import checkpoint_sequential
 
 from trainlean.costs.links import Link, traffic
-from trainlean.costs.runs import Run, save_run
+from trainlean.costs.runs import MiB, Run, save_run
 from trainlean.costs.trace import record, record_lives
 from trainlean.pictures import replays
 from trainlean.pictures.explorer import FIXED_MEMORY, explorer, newest
@@ -290,8 +292,7 @@ def test_without_a_function_there_is_no_button(runs):
     assert any(isinstance(part, ipywidgets.Button) for part in everything(explorer(runs, measure=print)))
 
 
-def test_saved_runs_are_the_default_and_the_latest_counts(tmp_path, monkeypatch, runs):
-    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+def test_saved_runs_are_the_default_and_the_latest_counts(runs):
     for run in (runs[0], runs[1], make_run(16, 1, speed=1.0)):
         save_run(run)
     widget = explorer()

@@ -2,19 +2,20 @@
 
 from importlib import import_module
 
-_ROOMS = {
+EXPORTS = {  # by the file that has them
     "reviews": ["load_reviews", "load_tokenizer", "batches", "dataset"],
     "models": ["small_bert", "small_bert_config", "bert_large_config"],
     "costs.runs": ["CATEGORIES", "Run", "load_runs", "summary", "published_runs", "recorded_runs", "format_bytes"],
     "costs.links": ["Link", "LINKS", "all_reduce_seconds", "ddp_step_seconds", "local_sgd_step_seconds", "step_time", "communication_table"],
     "costs.meter": ["Meter", "measure"],
     "costs.predict": ["predict_run"],
+    "costs.trace": ["record", "record_lives"],
     "table.rows": ["CONTEXT", "ROWS", "CURVE", "find_rows", "predict_row"],
     "table.measured": ["measure_rows"],
     "table.shown": ["measured_table", "prediction_table", "plot_table"],
-    "costs.trace": ["record", "record_lives"],
     "devices.engines": ["start_devices", "stop_devices"],
     "devices.ranks": ["RankRecorder", "record_rank"],
+    "devices.lazy": ["in_fresh_process", "lazy_or_recorded"],
     "exercises.guesses": ["guess", "reveal"],
     "exercises.feedback": ["check", "hint"],
     "pictures.memory": ["plot_timeline", "plot_memory"],
@@ -22,11 +23,10 @@ _ROOMS = {
     "pictures.steps": ["plot_compare", "plot_accumulation_window"],
     "pictures.ranks": ["plot_ranks", "plot_drift"],
     "pictures.graphs": ["plot_graph", "plot_graphs_run"],
-    "devices.lazy": ["in_fresh_process", "lazy_or_recorded"],
     "pictures.explorer": ["explorer"],
     "pictures.player": ["player"],
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_HOME = {name: file for file, names in EXPORTS.items() for name in names}
 __all__ = sorted(_HOME)
 
 

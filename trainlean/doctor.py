@@ -209,14 +209,16 @@ def _same_python(path: str) -> bool:
 
 def register_kernel() -> None:
     """Register this Python as the kernel "python3" of its environment, unless it is already."""
+    from trainlean.notebooks.notebook import KERNELSPEC
+
     own = Path(sys.prefix) / "share" / "jupyter" / "kernels" / "python3" / "kernel.json"
     try:
         spec = json.loads(own.read_text(encoding="utf-8"))
-        if spec["display_name"] == "Python 3 (Train Lean)" and _same_python(spec["argv"][0]):
+        if spec["display_name"] == KERNELSPEC["display_name"] and _same_python(spec["argv"][0]):
             return
     except (OSError, ValueError, LookupError):
         pass
-    command = [sys.executable, "-m", "ipykernel", "install", "--sys-prefix", "--name", "python3", "--display-name", "Python 3 (Train Lean)"]
+    command = [sys.executable, "-m", "ipykernel", "install", "--sys-prefix", "--name", KERNELSPEC["name"], "--display-name", KERNELSPEC["display_name"]]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

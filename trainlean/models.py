@@ -1,4 +1,4 @@
-"""The models of the course: a small BERT that trains on a laptop, and BERT-large to be predicted rather than trained."""
+"""The models of the course: a small BERT that trains on a laptop, and the configuration of BERT-large, to be predicted."""
 
 import json
 
@@ -32,12 +32,10 @@ def small_bert(*, seed: int = 0, num_labels: int = 2, dropout: float = 0.0, **co
     changes for `small_bert_config`. The global random state is left as it was.
     """
     probabilities = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return _seeded(small_bert_config(num_labels=num_labels, **probabilities | config), seed)
-
-
-def bert_large(*, seed: int = 0, **config) -> BertForSequenceClassification:
-    """BERT-large with a 2-label head and random weights drawn from `seed`: 1.25 GiB, or none within `torch.device("meta")`."""
-    return _seeded(bert_large_config(**config), seed)
+    # Weights are drawn on the CPU, from the one generator that is seeded and put back here; a GPU's is never touched.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return BertForSequenceClassification(small_bert_config(num_labels=num_labels, **probabilities | config))
 
 
 def _config(name: str, changes: dict) -> BertConfig:
@@ -47,10 +45,3 @@ def _config(name: str, changes: dict) -> BertConfig:
     if unknown:  # BertConfig would keep a misspelt name and change nothing
         raise ValueError(f"BertConfig has no {unknown[0]!r}; its values are called {', '.join(sorted(values))}.")
     return BertConfig(**{"attn_implementation": "eager"} | values | changes)
-
-
-def _seeded(config: BertConfig, seed: int) -> BertForSequenceClassification:
-    # Weights are drawn on the CPU, from the one generator that is seeded and put back here; a GPU's is never touched.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return BertForSequenceClassification(config)

@@ -35,6 +35,14 @@ def read_records(name: str) -> list[dict]:
     return records
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Replace a text file in one step, so that an interruption leaves the old one or the new one; its folder is made when missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(part, path)
+
+
 def append_record(name: str, record: dict) -> None:
     """Add one record to `NAME.jsonl` in the work folder."""
     with open(work_folder() / f"{name}.jsonl", "a", encoding="utf-8") as file:

@@ -56,7 +56,7 @@ weights = sum(parameter.nbytes for parameter in model.parameters())
 print(f"{parameters:,} weights, {format_bytes(weights)}")
 
 # %% [markdown]
-# Each weight is a `float32`, and a `float32` takes 4 bytes.
+# Each weight is a `float32`, and a `float32` takes 4 bytes. (A MiB is 1024 x 1024 bytes.)
 #
 # ## Predict
 #
@@ -140,10 +140,10 @@ plot_memory(runs)
 
 # %% [markdown]
 # Weights and optimizer state keep their length. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no activations are left:
-# that is the other one of the two peaks. Numbers make it plain:
+# that is the other one of the two peaks. The numbers, from batch 4 on:
 
 # %%
-for run in runs:
+for run in runs[1:]:
     activations = run.peak["activations"]
     print(f"{run.name:9} activations {format_bytes(activations):>10}, per review {format_bytes(activations / run.settings['micro_batch']):>10}")
 
@@ -292,7 +292,7 @@ plot_memory(predicted)
 
 # %% [markdown]
 # So this is where the rest was: at batch 4 most of it is activations.
-# Put the numbers beside the published ones. Those were read from the driver (`nvidia-smi` shows the same), which also counts the CUDA context: 1,343 MB on that machine before any tensor existed. What the source calls MB are units of 1024 x 1024 bytes, written MiB here.
+# Put the numbers beside the published ones. Those were read from the driver (`nvidia-smi` shows the same), which also counts the CUDA context: 1,343 MB on that machine before any tensor existed. What the source calls MB are MiB.
 
 # %%
 CONTEXT = 1343  # MiB, measured by the authors of the table before any tensor existed

@@ -17,8 +17,7 @@
 import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
-from trainlean import Meter, batches, check, explorer, format_bytes, guess, hint, load_reviews, load_tokenizer, measure, player, plot_memory, record, reveal, small_bert, summary
-from trainlean.pictures.figures import plot_accumulation_window
+from trainlean import Meter, batches, check, explorer, format_bytes, guess, hint, load_reviews, load_tokenizer, measure, player, plot_accumulation_window, plot_memory, record, reveal, small_bert, summary
 
 reviews = load_reviews()
 

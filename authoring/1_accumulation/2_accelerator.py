@@ -3,7 +3,7 @@
 #
 # **You will be able to** convert a PyTorch loop to `Accelerator` in three small steps, say what each of them does, avoid what the documentation gets wrong, and count what two devices send each other.
 #
-# **Minutes**: 40 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 60 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -59,7 +59,7 @@ def make_witness(micro_batches):
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     dataloader = DataLoader(torch.eye(micro_batches), batch_size=1)
     receipts = []
-    optimizer.register_step_pre_hook(lambda *_: receipts.append(model.weight.grad[0].clone()))
+    optimizer.register_step_pre_hook(lambda *_: receipts.append(model.weight.grad[0].clone()))  # called just before each step
     return model, optimizer, dataloader, receipts
 
 
@@ -72,7 +72,10 @@ def print_receipts(receipts):
         shares = " ".join(f"{share:4.2f}" if share else "   ." for share in receipt.tolist())
         print(f"step {step}: {shares}   sum {receipt.sum():.2f}")
 
+# %% [markdown]
+# Eight micro-batches, windows of four:
 
+# %%
 model, optimizer, dataloader, receipts = make_witness(8)
 train_pytorch(model, optimizer, dataloader, output, accumulation_steps=4)
 print_receipts(receipts)
@@ -95,9 +98,11 @@ def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
             optimizer.step()
             optimizer.zero_grad()
 
+# %% [markdown]
+# What changed? `show_diff` only displays: green lines came, red lines went.
 
+# %%
 def show_diff(before, after):
-    """What changed between two functions: red lines went, green lines came."""
     sources = [inspect.getsource(train).replace(train.__name__, "train").splitlines() for train in (before, after)]
     lines = list(difflib.unified_diff(*sources, n=99, lineterm=""))[3:]  # the first three name files
     colours = {"+": "#d7f5dd", "-": "#ffe1de", " ": "#ffffff"}
@@ -217,31 +222,36 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 # %% [markdown]
 # ### Exercise: convert a loop
 #
-# *Difficulty* * · *6 minutes* · *Why*: loops that you convert were written by somebody else, and not in the order you expect.
+# *Difficulty* ** · *8 minutes* · *Why*: loops that you convert were written by somebody else, with more in them than the loop above.
 #
-# Somebody wrote this. For whole windows it is correct, and `accelerator` was made with the right `gradient_accumulation_steps`:
+# Somebody wrote this. For whole windows it is correct:
 # ```python
-# def train(model, optimizer, dataloader, loss_of, accumulation_steps):
+# def train(model, optimizer, dataloader, loss_of, accumulation_steps, max_norm):
 #     for index, batch in enumerate(dataloader):
 #         if index % accumulation_steps == 0:
 #             optimizer.zero_grad()
 #         loss = loss_of(model, batch) / accumulation_steps
 #         loss.backward()
 #         if index % accumulation_steps == accumulation_steps - 1 or index == len(dataloader) - 1:
+#             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 #             optimizer.step()
 # ```
-# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of)`, which does the same with `prepare`, `backward` and `accumulate`. Nothing comes prepared: model, optimizer and data loader are plain.
+# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same with `prepare`, `backward` and `accumulate`.
 #
-# Each complete window must step with the gradient of the large batch, and no micro-batch may be left without a step.
+# - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
+# - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`. No micro-batch is left without a step.
+# - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
 
 # %% exercise="train_with_accelerator" points=3
-def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of):
-    """Train once through the data loader, accumulating as the accelerator was told to."""
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    """Train once through the data loader, accumulating as the accelerator was told to, each window's gradient clipped."""
     # BEGIN SOLUTION
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
         with accelerator.accumulate(model):
             accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()
             optimizer.zero_grad()
     # END SOLUTION
@@ -345,10 +355,10 @@ for value in (True, False):
 # %% [markdown]
 # With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short, until the training ends: then the last window never gets its step. It is not a cure, only another fault. (An unprepared data loader does the same, without being asked.)
 #
-# The cure is to undo the wrong division: where the window holds 2 micro-batches and not 4, the loss must be multiplied by 4/2 first. You will write it. Here is what should come out:
+# The cure is to undo the wrong division before it happens. You will write it. Here is what should come out:
 
 # %%
-right = [receipt * (1 / receipt.sum()) for receipt in as_it_is]
+right = [receipt / receipt.sum() for receipt in as_it_is]
 figure, panels = plt.subplots(1, 2, figsize=(9, 2.4), sharey=True)
 for panel, shown, title in zip(panels, (as_it_is, right), ("Accelerate 1.15 as it is", "cured")):
     panel.imshow(torch.stack(shown), cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -364,13 +374,14 @@ figure.tight_layout(w_pad=5)
 plt.show()
 
 # %% [markdown]
-# How much does it matter? Not much with a thousand windows an epoch, very much with three. The same fault was found and mended in several training frameworks in 2026 (ms-swift #10084, LlamaFactory #10705, NeMo-Automodel #2257), and is open in Lightning (#19987).
-#
+# One window of three is a third of this training; one of a thousand would hardly matter. The same fault was found and mended in several training frameworks in 2026 (ms-swift #10084, LlamaFactory #10705, NeMo-Automodel #2257), and is open in Lightning (#19987).
+
+# %% [markdown]
 # ### Exercise: every window its mean
 #
 # *Difficulty* *** · *8 minutes* · *Why*: short windows come with small data sets, and those are the ones for which people accumulate.
 #
-# Write `train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs)`, everything from the `Accelerator` on. All micro-batches hold equally many samples.
+# Write `train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs)`, everything from the `Accelerator` on. It is the loop of `accumulate`, over several epochs, with the right gradient in every window. All micro-batches hold equally many samples.
 #
 # - Every window of every epoch, the last one included, steps with the gradient of its large batch.
 # - No window holds micro-batches of two epochs.
@@ -471,7 +482,7 @@ pd.DataFrame(rounded, index=ways, columns=["step 1", "step 2", "step 3", "afterw
 # %% [markdown]
 # A scheduler that was not prepared moves with every micro-batch; here it had reached zero before the first optimizer step came, and the training would have learned nothing.
 #
-# So the length is the number of optimizer steps, rounded up in each epoch, because each epoch closes its last window. One factor is still missing: with several devices, the prepared scheduler moves several times in one step. Its source:
+# So the length is counted in optimizer steps. One thing is still missing: several devices. This is what the prepared scheduler does at the end of a window:
 
 # %%
 lines = inspect.getsource(AcceleratedScheduler.step).splitlines()
@@ -479,22 +490,16 @@ start = next(number for number, line in enumerate(lines) if "num_processes = " i
 print("\n".join(lines[start - 2 : start + 2]))
 
 # %% [markdown]
-# Put together, with the *prepared* data loader (on two devices it is half as long):
-#
-# ```python
-# steps_an_epoch = math.ceil(len(dataloader) / accumulation_steps)
-# num_training_steps = steps_an_epoch * epochs * accelerator.num_processes
-# ```
-#
-# We will see it on two devices in a moment.
-#
+# On two devices the scheduler moves twice in each optimizer step. (The *prepared* data loader, in turn, is only half as long there: each device has its share.)
+
+# %% [markdown]
 # ### Exercise: a line that ends at zero
 #
 # *Difficulty* ** · *5 minutes* · *Why*: a learning rate that never comes down raises no error.
 #
-# Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch.
+# Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch. How long is the line?
 #
-# `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `check` also asks as the first of two devices.
+# `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `accelerator` knows `gradient_accumulation_steps` and `num_processes`, the number of devices. `check` also asks as the first of two devices.
 
 # %% exercise="linear_decay" points=2
 def linear_decay(accelerator, optimizer, dataloader, epochs):
@@ -509,6 +514,8 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
 check(linear_decay)
 
 # %% [markdown]
+# A line that is too long never arrives; one that is too short spends the rest of the training at zero. On two real devices you will see that in a moment.
+#
 # ## Two devices
 #
 # Until now one process trained. With two devices, two processes train *copies* of the model, each on its own share of the data. Each process is called a *rank*: rank 0 and rank 1. So that the copies stay equal, they must step with the same gradient: the mean over both ranks.
@@ -662,11 +669,11 @@ for (name, result), (left, right) in zip(on_rank_0.items(), panels):
     for number, (count, before) in enumerate(zip(result["all-reduces"], [0, *result["all-reduces"]])):
         for lane in (0, 1):
             left.add_patch(plt.Rectangle((number, lane + 0.15), 0.7, 0.7, color=("#0072B2", "#E69F00")[lane]))
-            left.text(number + 0.35, lane + 0.5, number + 1 + 4 * lane, ha="center", va="center", color="white")
+            left.text(number + 0.35, lane + 0.5, number + 1 + 4 * lane, ha="center", va="center", color=("white", "#1f2937")[lane])
         if count > before:
             left.plot([number + 0.84] * 2, [0.1, 1.9], color="#b3261e", linewidth=3)
     left.set(xlim=(-0.05, 4), ylim=(2, 0), xticks=[], yticks=[0.5, 1.5], yticklabels=["rank 0", "rank 1"])
-    left.set_title(f"{name}: {result['all-reduces'][-1]} all-reduces", loc="left", fontsize=10)
+    left.set_title(f"{name}: {result['all-reduces'][-1]} × all-reduce (red)", loc="left", fontsize=10)
     right.imshow([one["gradient"] for one in both], cmap="Greens", vmin=0, vmax=0.5, aspect="auto")
     for lane, one in enumerate(both):
         for place, share in enumerate(one["gradient"]):
@@ -685,13 +692,15 @@ plt.show()
 # - **Around backward only** is right, and saves *nothing*: DDP decides in the *forward* pass whether the coming backward pass will synchronise.
 # - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block.
 # - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
-#
+
+# %% [markdown]
 # What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #
-# Where the model itself is spread over the devices (FSDP), `no_sync` costs memory. The plugin's `sync_each_batch=True` then gives up the saving; this is what its documentation says, and not measured here.
+# (Where the model itself is spread over the devices, as FSDP does, `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
 #
 # In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. Some ways of launching quietly start processes that know nothing of each other. So print `accelerator.num_processes` first.
-#
+
+# %% [markdown]
 # ### The schedule on two devices
 #
 # As promised: 14 micro-batches, 7 for each rank, windows of 4. Each rank takes 2 steps. Once with length 2, once with length 2 × 2:
@@ -710,7 +719,9 @@ for length in (2, 2 * world_size):
             accelerator.backward(model(batch).mean())
             if accelerator.sync_gradients:
                 rates.append(optimizer.param_groups[0]["lr"])
-            optimizer.step(), scheduler.step(), optimizer.zero_grad()
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
     print(f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards {optimizer.param_groups[0]['lr']}")
 
 # %% [markdown]
@@ -724,26 +735,26 @@ stop_devices()
 # %% [markdown]
 # ### Exercise: synchronise once
 #
-# *Difficulty* ** · *6 minutes* · *Why*: without Accelerate this is in your hands, and nobody tells you that you pay four times.
+# *Difficulty* ** · *8 minutes* · *Why*: without Accelerate this is in your hands, and nobody tells you that you pay four times.
 #
 # Write `train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps)` in plain PyTorch.
 #
-# - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list.
+# - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's.
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and makes **one** all-reduce.
-# - The last window may be shorter. It must have its all-reduce and its step, too; what you divide it by is not looked at here.
+# - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
 
 # %% exercise="train_synchronised_once" points=3
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     """Train a DDP model on this rank's micro-batches, with one all-reduce for each window."""
     # BEGIN SOLUTION
-    for number, batch in enumerate(micro_batches, start=1):
-        last = number % accumulation_steps == 0 or number == len(micro_batches)
-        with nullcontext() if last else model.no_sync():
-            loss = loss_of(model, batch)
-            (loss / accumulation_steps).backward()
-        if last:
-            optimizer.step()
-            optimizer.zero_grad()
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for number, batch in enumerate(window, start=1):
+            with nullcontext() if number == len(window) else model.no_sync():
+                loss = loss_of(model, batch) / len(window)
+                loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
     # END SOLUTION
 
 # %% check="train_synchronised_once"
@@ -776,7 +787,7 @@ print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 #
 # ## What to keep
 #
-# - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; in `accumulate`, one forward and one backward for each block.
+# - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; one forward and one backward in each `accumulate` block; clip only when `accelerator.sync_gradients`.
 # - `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
 # - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices. Trust neither the docstring nor `adjust_scheduler`.
 # - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that.

@@ -3,7 +3,7 @@
 #
 # **You will be able to** write the arguments of an accumulated training, see what the `Trainer` does between two updates, and find and cure the places where its gradients are not the large batch's.
 #
-# **Minutes**: 40 · **Before this**: [Gradient accumulation with Accelerate](2_accelerator.ipynb).
+# **Minutes**: 50 · **Before this**: [Gradient accumulation with Accelerate](2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -25,8 +25,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
-from trainlean import check, dataset, guess, hint, load_reviews, load_tokenizer, measure, plot_memory, reveal, small_bert, summary
-from trainlean.pictures.figures import plot_compare
+from trainlean import check, dataset, guess, hint, load_reviews, load_tokenizer, measure, plot_compare, plot_memory, reveal, small_bert, summary
 
 folder = tempfile.TemporaryDirectory()  # the Trainer wants a place for checkpoints
 reviews = load_reviews()
@@ -139,7 +138,7 @@ check(accumulation_arguments)
 #
 # ## Batch 4 against 1x4
 #
-# First the cost. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log, with times that differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
+# First the cost. `1x4` is short for micro-batches of 1, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log, with times that differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
 
 # %%
 def train(model, args, data, *callbacks, **more):
@@ -230,11 +229,12 @@ pd.DataFrame(diary.events, columns=["steps done", "event", "length of the gradie
 # You can read your own loop in this table.
 #
 # - `on_step_begin`: a new window, no gradients.
-# - `on_substep_end`: after each backward pass *but the last of the window*. The gradient accumulates (which can also make it shorter, when a micro-batch points another way).
+# - `on_substep_end`: after each backward pass *but the last of the window*. The gradient accumulates.
 # - `on_pre_optimizer_step`: after the last backward pass, and after clipping.
 # - `on_optimizer_step`: the weights have moved. The gradients are still there.
 # - `on_step_end`: the gradients are gone, and the step is counted. A callback that reads gradients here finds none.
-#
+
+# %% [markdown]
 # With names shortened, the Trainer's loop says:
 #
 # ```python
@@ -305,9 +305,12 @@ def gradients(model, args, data, **more):
 def compare(found, reference):
     """Length and direction of a gradient beside another, as text."""
     found, reference = found.double(), reference.double()
-    return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine_similarity(found.double(), reference.double(), dim=0):.4f}"
+    return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine_similarity(found, reference, dim=0):.4f}"
 
+# %% [markdown]
+# The first gradient of four ways to 16 reviews, beside the large batch's:
 
+# %%
 reference = gradients(small_bert(seed=0), arguments(16, 1, learning_rate=0.0), data)[0]
 for k in (1, 2, 4, 8):
     first = gradients(small_bert(seed=0), arguments(16 // k, k, learning_rate=0.0, max_steps=1), data)[0]
@@ -318,15 +321,16 @@ for k in (1, 2, 4, 8):
 #
 # ## The proof
 #
-# Why $k$? In your own loop that was the loss that nobody had divided. So let us look for the division. These are the lines of the Trainer's `training_step` that have to do with it:
+# Why $k$? In your own loop that was the loss that nobody had divided. So let us look for the division. It stands in the Trainer's `training_step`:
 
 # %%
-for line in inspect.getsource(Trainer.training_step).splitlines():
-    if any(word in line for word in ("loss_is_scaled_for_ga", "accepts_loss_kwargs", "current_gradient_accumulation_steps")):
-        print(line[12:])
+lines = inspect.getsource(Trainer.training_step).splitlines()
+start = next(number for number, line in enumerate(lines) if "loss_is_scaled_for_ga" in line)
+end = next(number for number, line in enumerate(lines) if "loss / " in line)
+print("\n".join(line[12:] for line in lines[start : end + 1]))
 
 # %% [markdown]
-# The Trainer leaves the division out when the *model* accepts loss arguments, for then the model is expected to divide its summed loss by `num_items_in_batch`. How does it know what the model accepts? From these lines, which run once, in `Trainer.__init__`:
+# The Trainer leaves the division out when the *model* accepts loss arguments, for then the model is expected to divide its summed loss by `num_items_in_batch`. (It trusts a `compute_loss_func` in the same way; that comes further below.) How does it know what the model accepts? From these lines, which run once, in `Trainer.__init__`:
 
 # %%
 lines = inspect.getsource(Trainer.__init__).splitlines()
@@ -439,7 +443,7 @@ for optimizer, learning_rate in (("sgd", 0.05), ("adamw_torch", 5e-4)):
 pd.DataFrame(table, columns=["optimizer", "clipped at", "moved", "moved, cured", "apart", "steps cut", "steps cut, cured"])
 
 # %% [markdown]
-# - SGD takes the factor as it is: a learning rate that is $k$ times too large.
+# - SGD takes the factor as it is: a learning rate that is $k$ times too large. (The distance grows by more than $k$, because after the first step the gradients are others, too.)
 # - AdamW moves as far with it as without. The learning curve looks healthy; only the logged loss is $k$ times too large.
 # - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor. The cut differs from step to step, so the steps weigh differently, and with AdamW too it becomes another training.
 #
@@ -563,7 +567,7 @@ for count in (40, 38):
 # %% [markdown]
 # - As it comes, the factor in the last window is 2: the number of its micro-batches.
 # - The cure divides by that number, and is exact as long as all micro-batches are equally large.
-# - With a short last micro-batch it is a mean of means: each of the two lonely reviews counts double. Positive and negative reviews pull an untrained classifier in opposite directions, so how they are weighed can change the gradient a lot. `window_loss` is exact there too. (The simpler cure is a data set whose size is a multiple of the micro-batch.)
+# - With a short last micro-batch it is a mean of means: each of its two reviews counts double, and the gradient points a little elsewhere. `window_loss` is exact there too. (The simpler cure is a data set whose size is a multiple of the micro-batch.)
 #
 # ## Three versions, one training
 #

@@ -108,7 +108,7 @@ pd.DataFrame(rows, columns=["rows in the batch", "compiled so far", "from the ca
 # - `ran` times what makes a graph run, and notes the counters afterwards.
 
 # %%
-def train_lazily(micro_batches, k, mark_after_backward=False, read_the_loss=False, lr=0.05):
+def train_lazily(micro_batches, k, after_backward=None, lr=0.05):
     """Train the small BERT; what the backend did, and the weights. To be called in a fresh process."""
     ts_backend.init()
     model = small_bert(seed=0).to("lazy")
@@ -119,19 +119,17 @@ def train_lazily(micro_batches, k, mark_after_backward=False, read_the_loss=Fals
     metrics.reset()
     log = [(0, 0, 0, 0.0)]
 
-    def ran(what, **how):
+    def ran(what, *args, **how):
         start = time.perf_counter()
-        what(**how)
+        what(*args, **how)
         log.append((*counted(), time.perf_counter() - start))
 
     for number, batch in enumerate(micro_batches, start=1):
         batch = {name: tensor.to("lazy") for name, tensor in batch.items()}
         loss = model(**batch).loss / k
         loss.backward()
-        if read_the_loss:
-            ran(loss.item)
-        if mark_after_backward:
-            ran(mark_step, wait=True)
+        if after_backward:  # what later experiments do there
+            ran(after_backward, loss)
         if number % k == 0:
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
@@ -229,18 +227,24 @@ pd.DataFrame(in_fresh_process(falls_back).items(), columns=["called", "fallback"
 #
 # ### Exercise: name the fallbacks
 #
-# *Difficulty* * · *5 minutes* · *Why*: it is the first question to ask when a lazy training is slow.
+# *Difficulty* ** · *6 minutes* · *Why*: it is the first question to ask when a lazy training is slow.
 #
 # Write `fallbacks(train)`. It calls `train()` once and returns a dictionary: the full name of each operator that fell back during that call (such as `"aten::dot"`), and how often.
-# The process may have run other things before. Names that `train()` did not call do not belong into the dictionary.
+#
+# - The process may have run other things before. Names that `train()` did not call do not belong into the dictionary.
+# - Somebody around you may be counting, too: no `metrics.reset()`.
 
 # %% exercise="fallbacks" points=2
 def fallbacks(train):
     """The operators without a lazy kernel that train() called, with their number of calls."""
     # BEGIN SOLUTION
-    metrics.reset()
+    def read():
+        return {name: metrics.counter_value(name) for name in metrics.counter_names() if name.startswith("aten::")}
+
+    before = read()
     train()
-    return {name: metrics.counter_value(name) for name in metrics.counter_names() if name.startswith("aten::")}
+    calls = {name: count - before.get(name, 0) for name, count in read().items()}
+    return {name: count for name, count in calls.items() if count}
     # END SOLUTION
 
 # %% check="fallbacks"
@@ -277,11 +281,40 @@ check(clip_without_fallback)
 # ## One graph or two
 #
 # Back to the loop. One mark in a window makes one graph of the window: $k$ forward passes, $k$ backward passes and the update, all unrolled.
-# Ratex's document adds a second mark right after `backward()`. Then there are two kinds of graph: forward and backward of *one* micro-batch, and the update.
+# Ratex's document has two kinds of graph instead: forward and backward of *one* micro-batch, and the update.
 #
+# ### Exercise: two kinds of graph
+#
+# *Difficulty* ** · *7 minutes* · *Why*: with a mark in the wrong place the update hides in the graph of the next micro-batch, and no error says so.
+#
+# Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
+#
+# - Model, data and gradients are on the lazy device already. `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
+# - `mark_step()` marks. When the loop is done, nothing is left unrun.
+# - Whether gradients are set to zeros or to None is left to you.
+
+# %% exercise="train_with_marks" points=3
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    """Train with accumulation, as one graph for each micro-batch and one for each update."""
+    # BEGIN SOLUTION
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    # END SOLUTION
+
+# %% check="train_with_marks"
+check(train_with_marks)
+
+# %% [markdown]
+# Now measure both ways: one mark in a window, and a second mark right after `backward()`, which Ratex's document adds.
 # A third way happens by accident: one mark in a window, and `loss.item()` in every round, to print the loss.
 #
-# **Predict.** Sixteen micro-batches, $k = 4$, marks after each backward *and* after each update. How many graphs are run?
+# **Predict.** Sixteen micro-batches, $k = 4$, marks for both kinds of graph. How many graphs are run?
 
 # %%
 # BEGIN SOLUTION
@@ -290,8 +323,16 @@ my_guess = 16
 guess("graphs run with two marks", my_guess, "graphs")
 
 # %%
-two_marks = in_fresh_process(train_lazily, micro_batches, 4, True)
-with_item = in_fresh_process(train_lazily, micro_batches, 4, False, True)
+def second_mark(loss):
+    mark_step(wait=True)
+
+
+def read_the_loss(loss):
+    loss.item()
+
+
+two_marks = in_fresh_process(train_lazily, micro_batches, 4, second_mark)
+with_item = in_fresh_process(train_lazily, micro_batches, 4, read_the_loss)
 loops = {"mark after the update": one_mark, "marks after backward and update": two_marks, "mark after the update, and .item()": with_item}
 
 
@@ -325,11 +366,11 @@ plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 # (The memory comes from torch's profiler, which sees every allocation of the backend: the most that is allocated at one time, on top of what was there before the window.)
 
 # %%
-def one_window(k, mark_after_backward, read_the_loss):
+def one_window(k, after_backward):
     """The largest graph, and the most bytes that live at one time, of a training with a single window."""
     window = [with_ready_mask(batch) for batch in batches(load_reviews()[: 4 * k], 4, max_length=32)]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        log = train_lazily(window, k, mark_after_backward, read_the_loss)["log"]
+        log = train_lazily(window, k, after_backward)["log"]
     live, peak = 0, 0
     for event in profiler.profiler.kineto_results.events():
         if event.name() == "[memory]":
@@ -339,8 +380,8 @@ def one_window(k, mark_after_backward, read_the_loss):
 
 
 steps = (1, 2, 4, 8)
-settings = {"one mark": (False, False), "two marks": (True, False), "one, and .item()": (False, True)}
-found = {name: [in_fresh_process(one_window, k, *how) for k in steps] for name, how in settings.items()}
+settings = {"one mark": None, "two marks": second_mark, "one, and .item()": read_the_loss}
+found = {name: [in_fresh_process(one_window, k, after_backward) for k in steps] for name, after_backward in settings.items()}
 pd.DataFrame({name: [size for size, _ in values] for name, values in found.items()}, index=pd.Index(steps, name="k"))
 
 # %% [markdown]
@@ -350,7 +391,7 @@ pd.DataFrame({name: [size for size, _ in values] for name, values in found.items
 # Then the memory:
 
 # %%
-plot_compare({name: (steps, [peak for _, peak in values]) for name, values in found.items()}, x="accumulation steps k", y="live memory, MiB")
+plot_compare({name: (steps, [peak for _, peak in values]) for name, values in found.items()}, x="accumulation steps k", y="live memory, MiB", from_zero=True)
 
 # %%
 peaks = {name: [peak for _, peak in values] for name, values in found.items()}
@@ -408,40 +449,13 @@ def train_bert(micro_batches, accumulation_steps, lr):
 
 data = batches(reviews[:128], 4, seed=0)
 eager = train_bert(data, 16, lr=0.1)
-lazy = in_fresh_process(train_lazily, [with_ready_mask(batch) for batch in data], 16, True, False, 0.1)["weights"]
+lazy = in_fresh_process(train_lazily, [with_ready_mask(batch) for batch in data], 16, second_mark, 0.1)["weights"]
 print(f"moved by training, at most: {(eager - start).abs().max():.3f}")
 print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 
 # %% [markdown]
 # Fallbacks, marks and breaks change when something is computed and what it costs. They do not change the result.
 #
-# ### Exercise: place the two marks
-#
-# *Difficulty* * · *7 minutes* · *Why*: too few marks and memory grows with $k$; in the wrong place, and the update hides in the next micro-batch's graph.
-#
-# Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop (whole windows only), so that each graph that is run is either forward and backward of *one* micro-batch, or an update. Whether gradients are set to zeros or to None is left to you.
-#
-# - Model, data and gradients are on the lazy device already. `loss_function(outputs, targets)` returns the mean, without fallbacks.
-# - `mark_step()` marks. When the loop is done, nothing is left unrun.
-
-# %% exercise="train_with_marks" points=3
-def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    """Train with accumulation, as one graph for each micro-batch and one for each update."""
-    # BEGIN SOLUTION
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets)
-        (loss / accumulation_steps).backward()
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-    # END SOLUTION
-
-# %% check="train_with_marks"
-check(train_with_marks)
-
-# %% [markdown]
 # ### Exercise: remove the accidental break
 #
 # *Difficulty* ** · *8 minutes* · *Why*: nobody puts a break into a loop on purpose; it comes with a line that prints.

@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint_sequential, create_selective_checkpoint_contexts
 from torch.utils.checkpoint import checkpoint as torch_checkpoint  # the name `checkpoint` is left free: you will write your own
 from trainlean import Meter, batches, bert_large_config, check, explorer, format_bytes, guess, hint, load_reviews, measure, player, plot_timeline, predict_run, published_runs, record_lives, reveal, small_bert, summary
-from trainlean.pictures.figures import COLOURS, INK, course_style
+from trainlean.pictures.style import COLOURS, INK, course_style
 
 reviews = load_reviews()
 

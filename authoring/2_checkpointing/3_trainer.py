@@ -177,7 +177,7 @@ print(checkpointed_layers(train(arguments(4, 1, **{f"{NAME}_kwargs": {"every_n_l
 # Call what a plain layer keeps its *interior*, and what a checkpointed layer keeps, its input, a *boundary*. Walk through the model:
 #
 # - At the end of the forward pass there are an interior for each plain layer and a boundary for each checkpointed one.
-# - The backward pass begins at the last layer. If that one is checkpointed, its interior is computed again and comes on top. This is the peak.
+# - The backward pass begins at the last layer. If that one is checkpointed, its interior is computed again and comes on top, all of it. This is the peak.
 # - If the last layer is plain, its interior has been freed by the time a checkpointed layer is run again. So nothing comes on top.
 #
 # ### Exercise: the peak of activations
@@ -232,11 +232,17 @@ for every_n_layers in (None, 4, 3, 2, 1):
     print(f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured {format_bytes(measured_activations(8, every_n_layers)):>9}")
 
 # %% [markdown]
+# Where the last layer is checkpointed, here with 1, the rule is one boundary too high: the input of the layer that is run again counts as its boundary and as part of its interior.
+#
 # ## BERT-large with every choice
 #
-# The same for BERT-large at micro-batch 1: two predictions of different depth tell what a layer adds.
-#
-# **Predict.** With checkpointing off, the activations take about 2,016 MiB; with every layer checkpointed, about 131. How much with `every_n_layers=2`?
+# The same for BERT-large at micro-batch 1: two predictions of different depth tell what a layer adds. The activations of the two ends are known:
+
+# %%
+print(f"off {plain.peak['activations'] / MiB:,.0f} MiB, every layer {every_layer.peak['activations'] / MiB:,.0f} MiB")
+
+# %% [markdown]
+# **Predict.** How much with `every_n_layers=2`?
 
 # %%
 # BEGIN SOLUTION
@@ -287,7 +293,7 @@ figure, axes = plt.subplots(figsize=(7.4, 3.8))
 x, y = [run.flops / 1e12 for run in front], [run.peak_bytes / MiB + CONTEXT for run in front]
 axes.plot(x, y, "o-", color="#4A4E57", markerfacecolor="white", label="predicted")
 for run, at, height in zip(front, x, y):
-    axes.annotate(run.name.replace("every_n_layers", "n"), (at, height), xytext=(8, 5), textcoords="offset points")
+    axes.annotate(run.name.replace("every_n_layers", "n"), (at, height), xytext=(-5, -13), textcoords="offset points", ha="right")
 axes.plot(x[0], published[1].peak_bytes / MiB, "D", color="#B3261E", label="published: accumulation")
 axes.plot(x[-1], published[2].peak_bytes / MiB, "s", color="#B3261E", label="published: + checkpointing")
 axes.set(xlabel="TFLOP for one optimizer step (4 sequences)", ylabel="predicted peak + context (MiB)", title="BERT-large, 1 x 4: memory against computation", ylim=(6000, 9200), xlim=(3.9, 5.6))

@@ -28,8 +28,7 @@ from matplotlib import pyplot as plt
 from torch import nn
 from torch.nn.functional import cross_entropy
 from trainlean import LINKS, check, communication_table, dataset, ddp_step_seconds, explorer, guess, hint, load_reviews, load_tokenizer, local_sgd_step_seconds, plot_drift, plot_ranks, reveal, start_devices, stop_devices
-from trainlean.pictures.links import LinkControls
-from trainlean.costs.links import ASSUMPTIONS
+from trainlean.pictures.link_controls import LinkControls
 
 # %% [markdown]
 # Two real processes, in one line. Each is a *rank*; its copy of the model is a *replica*. A cell that begins with `%%px` runs on both ranks, not here.
@@ -169,7 +168,7 @@ bars.plot(ranks, [(n - 1) for n in ranks], "o-", color="#b3261e")
 bars.plot(ranks, [2 * (n - 1) / n for n in ranks], "o-", color="#0072B2")
 bars.text(14, 40, "the driver", color="#b3261e", ha="center", weight="bold")
 bars.text(40, 2.6, "every rank of a ring", color="#0072B2", ha="center", weight="bold")
-bars.set(xscale="log", yscale="log", xticks=ranks, xticklabels=ranks, xlabel="ranks", title="gradients sent by the busiest rank")
+bars.set(xscale="log", yscale="log", xticks=ranks, xticklabels=ranks, yticks=[1, 10, 100], yticklabels=[1, 10, 100], xlabel="ranks", title="gradients sent by the busiest rank")
 bars.minorticks_off()
 bars.title.set_fontsize(10)
 bars.spines[["top", "right"]].set_visible(False)
@@ -240,7 +239,8 @@ plot_drift(devices.pull("local"), what="weight", title="Local SGD, H = 5")
 # %% [markdown]
 # Five steps apart, and back to one point: the mean of where the two have come. From there they set off again.
 #
-# For plain SGD the mean of the two paths is a step with all gradients that both have met on the way, each computed where its rank was at the time. As long as the replicas stay near each other, those are almost the gradients that you wanted.
+# Why does the mean of two models help? With plain SGD each path is a sum of small steps, so the mean of the paths holds the steps of *both* ranks, at half the length: all samples count.
+# But each gradient was computed where its own rank stood. It is nearly the one that you wanted as long as the replicas stay near each other.
 #
 # Now look at the right end of the picture. The steps after the last average were never brought together: the ranks end with **two different models**. You would save rank 0's, and throw away what rank 1 did last.
 #
@@ -306,7 +306,7 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 
 # %% [markdown]
 # Both ranks share this computer, so sending costs little here, and your percentages depend on what else it is doing. Look at the pattern instead.
-# With DDP the quicker rank waits for the slower one in *every* step. Local SGD waits only at the averages; in between a rank may be slow in one step and quick in the next. (How long the waits are differs from run to run; count them.)
+# With DDP the ranks meet in *every* step, and whoever is first waits. Local SGD waits only at the averages; in between a rank may be slow in one step and quick in the next. (How long the waits are differs from run to run.)
 #
 # ### Exercise: Local SGD
 #
@@ -682,12 +682,15 @@ pd.DataFrame(rows, columns=["H", "averages", "loss at the end"])
 # %% [markdown]
 # **At equal samples** meeting less often costs something, but surprisingly little. Averaging *once*, at the very end, loses most.
 #
-# **At equal time** the order may turn round. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time. It assumes:
-
-# %%
-print(ASSUMPTIONS)
-
-# %% [markdown]
+# **At equal time** the order may turn round. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
+#
+# - A message takes the link's latency plus its bytes divided by the link's bandwidth.
+# - An all-reduce is a ring: $2(N-1)$ messages one after the other, each an $N$-th of the payload.
+# - DDP sends a bucket while the backward pass still runs. Local SGD averages after the step, and waits for all of it.
+# - All links and all ranks are alike, and nobody else uses the link.
+#
+# (`ASSUMPTIONS` in `trainlean.costs.links` has all of them in full.)
+#
 # Here are the same losses over the steps, and over *modelled* time on two links. A step of this model is taken to compute for 5 ms. The time axes grow in powers of ten.
 
 # %%
@@ -793,7 +796,7 @@ print(f"sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights -
 # From which link on is DDP good enough? And what does $H$ change in memory?
 
 # %%
-explorer(runs, budget=40 * 2**20)
+explorer(runs, budget=18 * 2**20)
 
 # %% [markdown]
 # ## A rank that never arrives

@@ -39,12 +39,10 @@ devices = start_devices(2)
 #
 # Here is the loop that you know, with accumulation and checkpointing. The two lines with a comment are those of the guide: the model goes into a `LocalSGD` context, and `local_sgd.step()` stands at the end of the block.
 #
-# The model is a very small BERT, because this lesson counts and does not need to learn. Everything below runs on both ranks.
+# The model is a very small BERT, because this lesson counts and does not need to learn. (`use_cache=False`: only text generation needs that cache, and checkpointing warns of it.) Everything below runs on both ranks.
 
 # %%
 # %%px
-from contextlib import nullcontext
-
 import torch
 from accelerate import Accelerator
 from accelerate.local_sgd import LocalSGD
@@ -128,11 +126,11 @@ print(inspect.getsource(LocalSGD.__exit__))
 #
 # ## When does it average?
 #
-# Watch a training micro-batch by micro-batch. `watched` notes after each block how many optimizer steps and averages there have been. The third way asks the accelerator first: `sync_gradients` is true in the last block of a window, exactly where the optimizer steps.
+# Watch a training micro-batch by micro-batch. `watched` notes after each block how many optimizer steps and averages there have been.
 
 # %%
 # %%px
-def watched(accumulation_steps, local_steps, guarded, micro_batches=16):
+def watched(accumulation_steps, local_steps, micro_batches=16):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
     model = nn.Linear(1, 1, bias=False)  # one parameter: an average is one all-reduce
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -144,23 +142,21 @@ def watched(accumulation_steps, local_steps, guarded, micro_batches=16):
                 accelerator.backward(model(batch).mean())
                 optimizer.step()
                 optimizer.zero_grad()
-                if not guarded or accelerator.sync_gradients:
-                    local_sgd.step()
+                local_sgd.step()
             notes.append((meter.optimizer_steps, meter.all_reduces))
     return notes
 
 
 WAYS = {
-    "guide, k=1, H=4": (1, 4, False),
-    "guide, k=4, H=8": (4, 8, False),
-    "guide, k=4, H=6": (4, 6, False),
-    "guide, k=4, H=2": (4, 2, False),
-    "guarded, k=4, H=2": (4, 2, True),
+    "k=1, H=4": (1, 4),
+    "k=4, H=8": (4, 8),
+    "k=4, H=6": (4, 6),
+    "k=4, H=2": (4, 2),
 }
 notes = {name: watched(*way) for name, way in WAYS.items()}
 
 # %%
-figure, axes = plt.subplots(figsize=(9.5, 3.4))
+figure, axes = plt.subplots(figsize=(9.5, 2.9))
 for lane, (name, notes) in enumerate(devices.pull("notes")[0].items()):
     before = (0, 0)
     for number, (steps, averages) in enumerate(notes):
@@ -170,7 +166,7 @@ for lane, (name, notes) in enumerate(devices.pull("notes")[0].items()):
             axes.plot([number + 0.93] * 2, [lane + 0.08, lane + 0.92], color="#B3261E", linewidth=3)
         before = (steps, averages)
     axes.plot([number + 1.03] * 2, [lane + 0.08, lane + 0.92], color="#B3261E", linewidth=3, linestyle=":")
-axes.set(xlim=(-0.1, 16.3), ylim=(5, 0), yticks=[lane + 0.5 for lane in range(5)], yticklabels=devices.pull("WAYS")[0])
+axes.set(xlim=(-0.1, 16.3), ylim=(4, 0), yticks=[lane + 0.5 for lane in range(4)], yticklabels=devices.pull("WAYS")[0])
 axes.set(xticks=[number + 0.43 for number in range(16)], xticklabels=range(1, 17), xlabel="micro-batch (dark: the optimizer steps)")
 axes.set_title("Each red line is an average; dotted: the one on exit", loc="left", fontsize=10)
 axes.spines[:].set_visible(False)
@@ -182,12 +178,52 @@ plt.show()
 # - $k=1$: as intended. Micro-batch and optimizer step are the same.
 # - $k=4$, $H=8$: after every *second* optimizer step.
 # - $k=4$, $H=6$: in the **middle of a window**. Then a part of the window's gradient was taken at weights that are no longer there when the step comes.
-# - $k=4$, $H=2$: twice in every window. Between two averages *nothing has changed*, so most of this is sent for nothing.
-# - Guarded: after optimizer steps 2 and 4, as $H=2$ says. The average on exit follows right behind one that has just been made; it costs, but it does no harm. It saves you where the last steps have not been averaged.
+# - $k=4$, $H=2$: twice in every window. The weights do *not change* within a window, so every second average is sent for nothing.
 #
-# ## The guard
+# ## Make it count optimizer steps
 #
-# One `if` turns calls into optimizer steps:
+# `local_sgd.step()` should be called only in the block in which the optimizer steps. The accelerator has an attribute that is true exactly there; you have met it in [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+#
+# ### Exercise: wrap the loop
+#
+# *Difficulty* ** · *8 minutes* · *Why*: all three techniques in one loop, and each counts something else.
+#
+# Write `train_locally(accelerator, model, optimizer, dataloader, local_steps)`: one pass through the data loader with Local SGD. It runs on two ranks at once.
+#
+# - Nothing is prepared. The accelerator knows its accumulation steps. `model` is a classifier of transformers (`model(**batch).loss`).
+# - Every layer is checkpointed; `switch_on(model)` from above does it.
+# - The ranks average after every `local_steps` **optimizer steps**, never inside a window, and once at the end.
+# - In between they send nothing.
+
+# %% exercise="train_locally" points=3
+def switch_on(model):
+    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    """Train once through the data loader with accumulation, checkpointing and Local SGD."""
+    # BEGIN SOLUTION
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=local_steps) as local_sgd:
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch).loss)
+                optimizer.step()
+                optimizer.zero_grad()
+                if accelerator.sync_gradients:
+                    local_sgd.step()
+    # END SOLUTION
+
+# %% check="train_locally"
+check(train_locally)
+
+# %% [markdown]
+# Stuck? `hint(train_locally)` tells a little more each time.
+#
+# ## What the guard saves
+#
+# One `if` turns calls into optimizer steps. Call it the *guard*:
 #
 # ```python
 #                 if accelerator.sync_gradients:
@@ -241,60 +277,8 @@ pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").r
 # Read the last column.
 #
 # - With $k=4$ the guide's loop beats DDP only at $H=8$. At $H=4$ it sends *more* than DDP, at $H=1$ more than four times as much.
-# - Guarded, $H=2$ sends three averages where DDP sends four gradients, and $H=8$ sends one.
-# - Even $H=1$ costs more than DDP: the average on exit comes on top.
-#
-# The pattern, for $C$ calls of `local_sgd.step()` and weights of $M$ bytes:
-#
-# > averages = $\lfloor C / H \rfloor + 1$, bytes = averages × $M$
-#
-# where $C$ is the number of micro-batches in the guide's loop and of optimizer steps in the guarded one. (These are bytes handed to the all-reduce. What a ring of $N$ devices then sends is $2(N-1)/N$ times that; for two devices it is the same number.)
-
-# %%
-agree = True
-for (k, way, H), row in devices.pull("rows")[0].items():
-    if way != "DDP":
-        calls = 16 if way == "guide" else row["optimizer steps"]
-        agree &= row["bytes"] == (calls // H + 1) * size and row["all-reduces"] == (calls // H + 1) * parameters
-print("every row as foretold:", agree)
-
-# %% [markdown]
-# ### Exercise: wrap the loop
-#
-# *Difficulty* ** · *8 minutes* · *Why*: all three techniques in one loop, and each counts something else.
-#
-# Write `train_locally(accelerator, model, optimizer, dataloader, local_steps)`: one pass through the data loader with Local SGD. It runs on two ranks at once.
-#
-# - Nothing is prepared. The accelerator knows its accumulation steps. `model` is a classifier of transformers (`model(**batch).loss`).
-# - Every layer is checkpointed; `switch_on(model)` from above does it.
-# - The ranks average after every `local_steps` **optimizer steps**, never inside a window, and once at the end.
-# - In between they send nothing.
-
-# %% exercise="train_locally" points=3
-def switch_on(model):
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
-
-
-def train_locally(accelerator, model, optimizer, dataloader, local_steps):
-    """Train once through the data loader with accumulation, checkpointing and Local SGD."""
-    # BEGIN SOLUTION
-    switch_on(model)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=local_steps) as local_sgd:
-        for batch in dataloader:
-            with accelerator.accumulate(model):
-                accelerator.backward(model(**batch).loss)
-                optimizer.step()
-                optimizer.zero_grad()
-                if accelerator.sync_gradients:
-                    local_sgd.step()
-    # END SOLUTION
-
-# %% check="train_locally"
-check(train_locally)
-
-# %% [markdown]
-# Stuck? `hint(train_locally)` tells a little more each time.
+# - Guarded, $H=2$ sends three averages where DDP sends four gradients: after steps 2 and 4, and on exit. $H=8$ sends one.
+# - Even $H=1$ costs more than DDP. The average on exit follows right behind one that has just been made: it costs, but it does no harm. It saves you where the last steps have not been averaged.
 #
 # ### Exercise: count what is sent
 #
@@ -318,6 +302,21 @@ def local_sgd_traffic(micro_batches, accumulation_steps, local_steps, parameters
 
 # %% check="local_sgd_traffic"
 check(local_sgd_traffic)
+
+# %% [markdown]
+# The pattern, for $C$ calls of `local_sgd.step()` and weights of $M$ bytes:
+#
+# > averages = $\lfloor C / H \rfloor + 1$, bytes = averages × $M$
+#
+# where $C$ is the number of micro-batches in the guide's loop and of optimizer steps in the guarded one. (These are bytes handed to the all-reduce. What a ring of $N$ devices then sends is $2(N-1)/N$ times that; for two devices it is the same number.)
+
+# %%
+agree = True
+for (k, way, H), row in devices.pull("rows")[0].items():
+    if way != "DDP":
+        calls = 16 if way == "guide" else row["optimizer steps"]
+        agree &= row["bytes"] == (calls // H + 1) * size and row["all-reduces"] == (calls // H + 1) * parameters
+print("every row as foretold:", agree)
 
 # %% [markdown]
 # ## One message for each parameter

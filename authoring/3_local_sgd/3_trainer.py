@@ -55,7 +55,7 @@ def arguments(**changes):
 
 
 def bert():
-    model = small_bert(seed=0, use_cache=False)
+    model = small_bert(seed=0, use_cache=False)  # only text generation needs that cache, and checkpointing warns of it
     model.accepts_loss_kwargs = False  # else accumulated gradients come out k times too large
     return model
 
@@ -191,9 +191,11 @@ check(LocalSGDCallback)
 #
 # ## Another way to write it
 #
-# The lesson goes on with a version that does two things differently. It copies all weights into one flat buffer, so that an average is *one* message. And it remembers when it averaged last, so that it never averages twice without a step in between. Do not read on before you have tried your own.
+# The lesson goes on with a version that does two things differently. It copies all weights into one flat buffer, so that an average is *one* message. And it remembers when it averaged last, so that it never averages twice without a step in between.
+#
+# The next cell is folded, because it is an answer to the exercise. Run it as it is; open it (a click on its three dots) when yours is right.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%px
 class LocalSGD(TrainerCallback):
     def __init__(self, trainer, local_steps, before_saving=True):
@@ -353,11 +355,9 @@ rows = [(name, difference < 1e-6, f"{100 * apart:.0f} %") for name, (difference,
 pd.DataFrame(rows, columns=["optimizer", "H=1 equals DDP to 1e-6", "apart, in percent of DDP's way"])
 
 # %% [markdown]
-# - **SGD**: equal. Weight decay is linear, too. (So is momentum, which stays local and still adds up to the same mean.)
-# - **Clipping**: each rank cuts its *own* gradient, and two ranks' gradients are longer than their mean, in which opposite parts cancel. What is cut, and how much, is another question on each rank.
+# - **SGD**: equal. Weight decay is linear, too.
+# - **Clipping**: each rank cuts its *own* gradient, and two ranks' gradients are longer than their mean, in which opposite parts cancel. What is cut, and how much, is another question on each rank. It is the furthest apart.
 # - **AdamW**: each rank divides by the size of its own gradients. The mean of the quotients is not the quotient of the means.
-#
-# Clipping is the furthest apart: each rank shortens its own gradient, before anybody averages.
 #
 # So "Local SGD with $H=1$" is a test for SGD without clipping, and only there. With AdamW it is another training, which need not be worse.
 #
@@ -481,7 +481,7 @@ for name, micro_batch, steps, more, local_steps in ROWS:
     changes = {"per_device_train_batch_size": micro_batch, "gradient_accumulation_steps": steps, **more}
     settings = {"model": "small BERT, two devices", "micro_batch": micro_batch, "accumulation_steps": steps, "sequence_length": 64}
     settings |= {"devices": 2, "local_steps": local_steps, "checkpointing": "every layer" if more else "off"}
-    runs.append(measure(lambda: train(*callbacks, data=some, **changes), name=name, repeats=1, save=False, **settings))
+    runs.append(measure(lambda: train(*callbacks, data=some, **changes), name=name, repeats=1, save=False, progress=False, **settings))
 
 # %%
 runs = devices.pull("runs")[0]

@@ -3,7 +3,7 @@
 #
 # **You will be able to** predict every row of a published benchmark without its graphics card, say what such a table can and cannot tell, and choose a setting from one.
 #
-# **Minutes**: 45 · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb) and the units on accumulation and checkpointing.
+# **Minutes**: 50 · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb) and the units on accumulation and checkpointing.
 
 # %% [markdown]
 # ## A question
@@ -144,7 +144,7 @@ print(f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = {(reser
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
 # - *8-bit Adam*: its kernels cannot be traced, so its state is a formula: 2 bytes a weight and one scale for every 2,048 of them.
 #
-# The last column is the error in what the training itself takes, so the context is left out on both sides. Three cells, since each row takes about a second.
+# The last column is the error in what the training itself takes, so the context is left out on both sides. Three cells, since each row takes a second or two.
 
 # %%
 predicted = {row.key: predict_row(row) for row in find_rows(["vanilla", "accumulation", "checkpointing", "adam8bit"])}
@@ -212,14 +212,15 @@ frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
 #
 # ## Rows of today
 #
-# The table is of 2022. What would you add now? Three settings, predicted for a card and a PyTorch of today:
+# The table is of 2022. What would you add now? Four settings, predicted for a card and a PyTorch of today:
 #
 # - *bf16*: numbers of 2 bytes with the range of `float32`, so no loss has to be scaled.
-# - *sdpa*: scaled dot-product attention in one operation, which never keeps the table of all pairs of tokens.
-# - *selective*: checkpointing that keeps the results of the large multiplications and computes the cheap rest again, with 1x4.
+# - *sdpa*: scaled dot-product attention in one operation, which never keeps the scores of all pairs of tokens.
+# - *selective*: checkpointing that keeps the results of the linear layers and computes the rest again, with 1x4.
+# - *compile*: `torch.compile`, whose kernels do several small operations in one go. Its own partitioner is asked what it would keep.
 
 # %%
-today = {row.key: predict_row(row, device="gpu") for row in find_rows(["vanilla", "accumulation", "bf16", "sdpa", "selective"])}
+today = {row.key: predict_row(row, device="gpu") for row in find_rows(["vanilla", "accumulation", "bf16", "sdpa", "selective", "compile"])}
 pd.DataFrame(
     {
         "tensors": [round(run.peak_bytes / MiB) for run in today.values()],
@@ -230,8 +231,34 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# In MiB; hold *selective* against *accumulation*, the others against *vanilla*. Here *sdpa* saves more than *bf16* does, since the numbers of 2 bytes leave weights, gradients and state at 4. Both recompute little or nothing: see the FLOPs.
-# These are predictions. What a GPU measured is shown where the course has it on file:
+# In MiB; hold *selective* against *accumulation*, the others against *vanilla*. Here *sdpa* saves more than *bf16*, which shrinks activations only: weights, gradients and state stay `float32`. And *compile* saves next to nothing: it is there for speed.
+#
+# Even of the activations *bf16* shrinks less than half. One reason is well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
+# transformers (5.23) leaves a mask out that hides nothing. So hide one token of four reviews, and look at a step of the small model:
+
+# %%
+def train_in_bf16(hidden, steps=2):
+    ids = torch.randint(1000, (4, 128), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[0, 128 - hidden :] = 0
+    model = small_bert(seed=0, attn_implementation="eager")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    for _ in range(steps):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(input_ids=ids, attention_mask=mask, labels=torch.zeros(4, dtype=torch.int64)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+for hidden in (0, 1):
+    run = measure(partial(train_in_bf16, hidden), name=f"{hidden} hidden", repeats=1)
+    print(f"{hidden} tokens hidden: activations {run.peak['activations'] / MiB:.1f} MiB of {run.peak_bytes / MiB:.1f}")
+
+# %% [markdown]
+# The predictions above are for batches with a mask that hides something.
+#
+# All these are predictions. What a GPU measured is shown where the course has it on file:
 
 # %%
 known = {row.key: row for row in (*ROWS, *CURVE)}
@@ -294,34 +321,37 @@ summary(curve)
 # %% [markdown]
 # The small ones leave the device waiting between many small operations. So take the largest micro-batch that fits; memory that stays empty is worth nothing.
 #
-# What fits BERT-large on a card of 16 GB (it has 16,160 MiB)? Here is the same curve, predicted for a card of today, plain and with every layer checkpointed:
+# What fits BERT-large on a card of 16 GB (it has 16,160 MiB; the context is taken to be the V100's)? Here is the same curve, predicted for a card of today, plain and with every layer checkpointed:
 
 # %%
 CARD = 16160 * MiB
 
 
 @cache
-def foretell(micro_batch, checkpointing=False):
-    steps = 64 // micro_batch
-    return predict_run(bert_large_config(), name=f"{micro_batch}x{steps}", micro_batch=micro_batch, accumulation_steps=steps, checkpointing=checkpointing, device="gpu")
+def batch_of_64(micro_batch, checkpointing=False):
+    return predict_run(bert_large_config(), micro_batch=micro_batch, accumulation_steps=64 // micro_batch, checkpointing=checkpointing, device="gpu")
 
 
-plain, checkpointed = ([foretell(size, checkpointing) for size in SIZES] for checkpointing in (False, True))
-with_context = {
-    name: [run.machine["allocator_reserved"] + CONTEXT for run in runs_of] for name, runs_of in (("plain", plain), ("checkpointed", checkpointed))
-}
+def needed(micro_batch, checkpointing=False):
+    return batch_of_64(micro_batch, checkpointing).machine["allocator_reserved"] + CONTEXT
+
+
 pd.DataFrame(
-    {f"{name}, MiB": [round(size / MiB) for size in sizes] for name, sizes in with_context.items()}
-    | {f"{name}, TFLOP": [round(run.flops / 1e12, 1) for run in runs_of] for name, runs_of in (("plain", plain), ("checkpointed", checkpointed))},
-    index=[run.name for run in plain],
+    {
+        "plain, MiB": [round(needed(size) / MiB) for size in SIZES],
+        "checkpointed, MiB": [round(needed(size, True) / MiB) for size in SIZES],
+        "plain, TFLOP": [round(batch_of_64(size).flops / 1e12, 1) for size in SIZES],
+        "checkpointed, TFLOP": [round(batch_of_64(size, True).flops / 1e12, 1) for size in SIZES],
+    },
+    index=[run.name for run in curve],
 )
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2))
 left.plot(SIZES, [run.samples_per_second for run in curve], "o-", color="#0072B2")
 left.set(ylabel="samples/second", ylim=(0, None), title="small BERT, speed measured here")
-for name, colour, offset, place in (("plain", "#4A4E57", (-8, 4), "right"), ("checkpointed", "#0072B2", (0, -17), "center")):
-    gib = [size / 2**30 for size in with_context[name]]
+for name, checkpointing, colour, offset, place in (("plain", False, "#4A4E57", (-8, 4), "right"), ("checkpointed", True, "#0072B2", (0, -17), "center")):
+    gib = [needed(size, checkpointing) / 2**30 for size in SIZES]
     right.plot(SIZES, gib, "D-", mfc="white", color=colour)
     right.annotate(name, (16, gib[2]), xytext=offset, textcoords="offset points", color=colour, ha=place)
 right.axhline(CARD / 2**30, color="#B3261E", ls="--", lw=1)
@@ -374,21 +404,39 @@ check(largest_micro_batch)
 # %%
 for size in (16160, 24000, 12000):
     for name, checkpointing in (("plain", False), ("checkpointed", True)):
-        chosen = largest_micro_batch(lambda micro_batch: foretell(micro_batch, checkpointing).machine["allocator_reserved"], 64, size * MiB, CONTEXT)
-        print(f"{size:6,} MiB, {name:12} {chosen[0]}x{chosen[1]}")
+        micro_batch, steps = largest_micro_batch(lambda size: batch_of_64(size, checkpointing).machine["allocator_reserved"], 64, size * MiB, CONTEXT)
+        print(f"{size:6,} MiB, {name:12} {micro_batch}x{steps}")
 
 # %% [markdown]
 # The choice had to divide 64. What is the largest micro-batch of all, if every one makes a step of its own?
-# `trainlean.costs.predict.predict_largest_batch` searches for it, one prediction after the other. Here are the last size that fits the card of 16 GB and the first that does not:
+# `trainlean.costs.predict.predict_largest_batch` searches for it, one prediction after the other. Plain, its answer is 6, and this is how it knows:
 
 # %%
-for name, checkpointing, neighbours in (("plain", False, (6, 7)), ("checkpointed", True, (76, 77))):
-    for size in neighbours:
-        needed = predict_run(bert_large_config(), micro_batch=size, checkpointing=checkpointing, device="gpu").machine["allocator_reserved"] + CONTEXT
-        print(f"{name:12} {size:2} sequences: {needed / MiB:6,.0f} MiB, {'fits' if needed <= CARD else 'too large'}")
+def fits_the_card(sequences, checkpointing):
+    run = predict_run(bert_large_config(), micro_batch=sequences, checkpointing=checkpointing, device="gpu")
+    total = run.machine["allocator_reserved"] + CONTEXT
+    print(f"{sequences} sequences: {total / MiB:,.0f} of {CARD / MiB:,.0f} MiB")
+    return total <= CARD
+
+
+plain_sizes = [size for size in (6, 7) if fits_the_card(size, checkpointing=False)]
 
 # %% [markdown]
-# With checkpointing the same card holds more than twelve times as many sequences at once: a checkpointed layer keeps only its input of each.
+# **Predict.** How many sequences at once does the same card hold with every layer checkpointed?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 30
+# END SOLUTION
+guess("sequences at once with checkpointing", my_guess, "sequences")
+
+# %%
+checkpointed_sizes = [size for size in (76, 77) if fits_the_card(size, checkpointing=True)]
+print(f"{max(checkpointed_sizes) / max(plain_sizes):.1f} times as many as without")
+reveal("sequences at once with checkpointing", max(checkpointed_sizes), "sequences", "predicted")
+
+# %% [markdown]
+# A checkpointed layer keeps only its input of each sequence. It costs a third more FLOPs, at any size.
 #
 # ### Exercise: choose a row
 #

@@ -80,7 +80,7 @@ training_state_bytes = Exercise(
     oracle=oracle_state,
     truth="what one step of training left in memory",
     mistakes=(
-        Mistake("gradients forgotten", lambda model, name: counted(model, name, gradients=0),
+        Mistake("gradients forgotten", lambda model, name: counted(model, name, gradients=0), lambda model, name: counted(model, name, gradients=0, everything=True),
                 why="Every trained weight has a gradient of its own size beside it.",
                 hint="What does loss.backward() write, and how large is it?"),
         Mistake("optimizer state forgotten", lambda model, name: counted(model, name, copies=dict.fromkeys(COPIES, 0)),
@@ -89,9 +89,22 @@ training_state_bytes = Exercise(
         Mistake("one average for AdamW", lambda model, name: counted(model, name, copies=COPIES | {"adamw": 1}),
                 why="AdamW keeps two averages for every weight: of the gradient and of its square.",
                 hint="Which keys has optimizer.state[parameter] after a step of AdamW?"),
-        Mistake("frozen weights given gradients", lambda model, name: counted(model, name, everything=True),
+        Mistake("frozen weights given gradients", lambda model, name: counted(model, name, everything=True), lambda model, name: counted(model, name, everything=True, size=4),
                 why="A frozen weight is stored, but it has no gradient and no optimizer state.",
                 hint="What is parameter.grad of a parameter with requires_grad=False after backward()?"),
+        Mistake("frozen weights left out", lambda model, name: sum(p.nbytes * (2 + COPIES[name]) for p in model.parameters() if p.requires_grad),
+                why="A frozen weight has no gradient and no optimizer state, but it is stored like any other.",
+                hint="Where does a frozen weight lie during training?"),
+        Mistake("frozen weights given optimizer state", lambda model, name: sum(p.nbytes * (1 + p.requires_grad + COPIES[name]) for p in model.parameters()),
+                why="An optimizer makes state for a weight when it first updates it, and a frozen weight has no gradient to update it with.",
+                hint="For which parameters has optimizer.state an entry after a step?"),
+        Mistake("two averages for momentum", lambda model, name: counted(model, name, copies=COPIES | {"momentum": 2}),
+                why="Momentum keeps one running average for every weight; it is AdamW that keeps two.",
+                hint="What does optimizer.state hold for one weight after a step of SGD with momentum?"),
+        Mistake("sixteen bytes whatever the optimizer", lambda model, name: 16 * sum(p.numel() for p in model.parameters()),
+                lambda model, name: 4 * sum(p.nbytes for p in model.parameters()),
+                why="16 bytes a weight is the state of float32 weights that are all trained with AdamW; another optimizer keeps less.",
+                hint="What does plain SGD keep beside weights and gradients?"),
         Mistake("tied weights counted twice", lambda model, name: counted(model, name, tied_twice=True),
                 why="Two layers that share a weight share its memory: it is stored, and has a gradient, once.",
                 hint="How many times does model.parameters() return a shared weight?"),
@@ -117,7 +130,8 @@ def draw_peak(seed):
     """Categories (bytes) as a meter would report them, at a batch size, and another batch size to foretell."""
     random = np.random.default_rng(seed)
     weights = int(random.integers(1_000_000, 9_000_000)) * 4
-    batch, new_batch = (int(2**power) for power in random.permutation(np.arange(1, 7))[:2])
+    sizes = (int(2**power) for power in random.permutation(np.arange(1, 7))[:2])
+    batch, new_batch = sorted(sizes, reverse=bool(seed % 2))  # of two seeds in a row, one goes up and one down
     activations = batch * int(random.integers(100_000, 900_000)) * 4
     return {"weights": weights, "gradients": weights, "optimizer state": 2 * weights, "activations": activations}, batch, new_batch
 
@@ -132,7 +146,7 @@ def probe_peak(answer, seed):
         got = answer(dict(peak), batch, new_batch)
         case = f"at batch {new_batch}, measured at {batch}"
         if not isinstance(got, dict):
-            return {f"the type of the answer {case}": type(got).__name__}
+            raise TypeError(f"peak_at_batch returned {type(got).__name__}; expected a dictionary from category to bytes.")
         shown |= {f"the {category} {case}, in bytes,": as_float(got.get(category)) for category in CATEGORIES_ASKED}
     return shown
 
@@ -186,6 +200,9 @@ peak_at_batch = Exercise(
         Mistake("measured bytes taken for one sample's", lambda peak, batch, new_batch: peak | {"activations": peak["activations"] * new_batch},
                 why="The measured activations belong to the whole measured batch, not to one sample.",
                 hint="How many bytes of activations does one sample have?"),
+        Mistake("whole multiples only", lambda peak, batch, new_batch: peak | {"activations": peak["activations"] * (new_batch // batch)},
+                why="The quotient of the batches is rounded down before it is used, and to 0 where the new batch is the smaller one.",
+                hint="What is 8 // 16, and what should it be?"),
     ),
     hints=(
         "Which of the categories has one entry per weight, and which one per sample?",
@@ -201,7 +218,8 @@ peak_at_batch = Exercise(
 def draw_budget(seed):
     peak, batch, _ = draw_peak(seed)
     fixed = sum(size for name, size in peak.items() if name != "activations")
-    room = np.random.default_rng(seed + 1).uniform(3.2, 40.7)
+    random = np.random.default_rng(seed + 1)
+    room = random.integers(3, 41) + random.uniform(0.1, 0.4) + 0.5 * (seed % 2)  # of two seeds in a row, one is nearer to the number above
     return peak, batch, int(fixed + room * peak["activations"] / batch)
 
 
@@ -253,6 +271,21 @@ largest_batch = Exercise(
         Mistake("a full budget taken for too small", lambda peak, batch, budget: max(0, math.ceil((budget - rest_of(peak)) / (peak["activations"] / batch)) - 1),
                 why="A peak of exactly the budget fits: at most means that the two may be equal.",
                 hint="If three samples need every byte of the budget, how many fit?"),
+        Mistake("not rounded", lambda peak, batch, budget: max(0, (budget - rest_of(peak)) / (peak["activations"] / batch)),
+                why="A part of a sample cannot be trained; the answer is a whole number.",
+                hint="If 3.7 samples fit, how many whole ones are that?"),
+        Mistake("first batch that does not fit", lambda peak, batch, budget: floor_division(peak, batch, budget) + 1,
+                why="This is one sample more than fits.",
+                hint="Has your search already gone one step too far when it stops?"),
+        Mistake("only powers of two", lambda peak, batch, budget: 2 ** int(math.log2(fits)) if (fits := floor_division(peak, batch, budget)) else 0,
+                why="Every whole number of samples is a batch, and a larger one than this fits.",
+                hint="Which sizes does your search leave out?"),
+        Mistake("only the weights taken off", lambda peak, batch, budget: max(0, (budget - peak["weights"]) * batch // peak["activations"]),
+                why="Gradients and optimizer state take their bytes whatever the batch, like the weights.",
+                hint="Which three categories stay when the batch grows?"),
+        Mistake("the measured batch taken for one sample", lambda peak, batch, budget: max(0, (budget - rest_of(peak)) // peak["activations"]),
+                why="The measured activations belong to the whole measured batch, so this counts batches, not samples.",
+                hint="How many bytes of activations does one sample have?"),
         Mistake("fixed part forgotten", lambda peak, batch, budget: int(budget // (peak["activations"] / batch)),
                 why="Weights, gradients and optimizer state take their bytes before the first sample does.",
                 hint="How many bytes of the budget are left for activations?"),

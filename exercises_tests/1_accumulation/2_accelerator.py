@@ -46,14 +46,6 @@ def squared_error(model, batch):
 
 # ---------------------------------------------------------------- train_with_accelerator
 
-WHOLE_WINDOWS = (
-    Case(micro_batches=8, accumulation_steps=4),
-    Case(micro_batches=3, accumulation_steps=1),
-    Case(micro_batches=6, accumulation_steps=3, tied=True),
-    Case(micro_batches=6, accumulation_steps=2, frozen=True),
-)
-WITH_A_REST = Case(micro_batches=10, accumulation_steps=4)
-
 
 @dataclass(frozen=True)
 class Clipped(Case):
@@ -699,6 +691,12 @@ linear_decay = Exercise(
 # ---------------------------------------------------------------- train_synchronised_once
 
 RANKS = 2
+OF_EACH_RANK = (
+    Case(micro_batches=10, accumulation_steps=4),
+    Case(micro_batches=3, accumulation_steps=1),
+    Case(micro_batches=6, accumulation_steps=3, tied=True),
+    Case(micro_batches=5, accumulation_steps=2, frozen=True),
+)
 
 
 def two_ranks(work):
@@ -756,9 +754,8 @@ def distributed_draw(case, seed):
 
 
 def probe_distributed(answer, seed):
-    cases = (*WHOLE_WINDOWS, WITH_A_REST)
     drawn = []  # before the ranks start: threads share one random state
-    for case in cases:
+    for case in OF_EACH_RANK:
         model, shares = distributed_draw(case, seed)
         drawn.append((case, [model, copy.deepcopy(model)], shares))
 
@@ -773,7 +770,7 @@ def probe_distributed(answer, seed):
         return seen
 
     shown = {}
-    for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(cases, *two_ranks(work), strict=True):
+    for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(OF_EACH_RANK, *two_ranks(work), strict=True):
         shown |= distributed_training(case, recorder, synchronisation.all_reduces)
         gap = float(abs(weights - other_weights).max())
         shown[f"the largest difference between the ranks' weights ({case})"] = gap if gap > 1e-6 else 0.0
@@ -788,7 +785,7 @@ def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=
 
 def oracle_distributed(seed):
     shown = {}
-    for case in (*WHOLE_WINDOWS, WITH_A_REST):
+    for case in OF_EACH_RANK:
         model, shares = distributed_draw(case, seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
@@ -861,6 +858,11 @@ def asks_torch_distributed(model, optimizer, loss_of, micro_batches, accumulatio
     torch.distributed.get_world_size()
 
 
+def by_size_or_k(*where, **how):
+    """The loop as a slip leaves it that has nothing to do with the divisor: divided by the window's size, and by k throughout."""
+    return distributed_loop(*where, **how), distributed_loop(*where, divisor=lambda k, size: k, **how)
+
+
 def before_the_last(number, size):
     return number < size
 
@@ -895,31 +897,31 @@ train_synchronised_once = Exercise(
     mistakes=(
         Mistake(
             "every micro-batch synchronised",
-            distributed_loop(never),
+            *by_size_or_k(never),
             why="The gradients are right, but each backward pass sends them to the other rank, although only the sum at the end of the window is needed.",
             hint="Which context manager of a DistributedDataParallel model keeps the gradients on their device?",
         ),
         Mistake(
             "no_sync around backward only",
-            distributed_loop(never, before_the_last),
+            *by_size_or_k(never, before_the_last),
             why="DistributedDataParallel decides in the forward pass whether the coming backward pass will synchronise; around backward alone `no_sync` comes too late and saves nothing.",
             hint="In which of the two passes does the model look at the flag that `no_sync` sets?",
         ),
         Mistake(
             "never synchronised",
-            distributed_loop(always),
+            *by_size_or_k(always),
             why="No micro-batch is left outside `no_sync`, so each rank steps with its own gradients and the weights drift apart.",
             hint="Which micro-batch of a window must stand outside `no_sync`?",
         ),
         Mistake(
             "synchronised on the first micro-batch",
-            distributed_loop(lambda number, size: number > 1),
+            *by_size_or_k(lambda number, size: number > 1),
             why="Only the first gradient of each window is averaged; what the later micro-batches add stays on its own rank.",
             hint="When is everything that must be averaged in `.grad`?",
         ),
         Mistake(
             "no_sync on the last micro-batch only",
-            distributed_loop(lambda number, size: number == size),
+            *by_size_or_k(lambda number, size: number == size),
             why="The condition is the wrong way round: all micro-batches but the last are sent, and the last one, which must be, is not.",
             hint="For which micro-batches may the gradients stay where they are?",
         ),
@@ -956,7 +958,7 @@ train_synchronised_once = Exercise(
         ),
         Mistake(
             "gradients never zeroed",
-            distributed_loop(before_the_last, zero=False),
+            *by_size_or_k(before_the_last, zero=False),
             why="`step` leaves the gradients where they are, so each window begins with the sum of all windows before it.",
             hint="Who empties `.grad` after a step?",
         ),
@@ -975,7 +977,7 @@ train_synchronised_once = Exercise(
         ),
         Mistake(
             "step after every micro-batch",
-            distributed_loop(before_the_last, step_always=True),
+            *by_size_or_k(before_the_last, step_always=True),
             distributed_loop(never, step_always=True),
             why="Step and zero_grad belong to the end of a window; here they come after each micro-batch.",
             hint="How often does the optimizer step in one window?",

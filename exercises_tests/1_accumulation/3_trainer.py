@@ -6,6 +6,7 @@ import functools
 import math
 import tempfile
 from dataclasses import dataclass
+from unittest import mock
 
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
@@ -129,6 +130,8 @@ def probe_arguments(answer, seed):
             args = answer(folder, recipe.samples, recipe.micro_batch, recipe.effective_batch, recipe.epochs, recipe.learning_rate)
             if not isinstance(args, TrainingArguments):
                 raise TypeError(f"accumulation_arguments returned {type(args).__name__}; expected TrainingArguments.")
+            if args.max_grad_norm is None:
+                raise TypeError("max_grad_norm must be a number.")
             args.disable_tqdm, args.report_to = True, []
             trainer = Trainer(model, args, train_dataset=samples, data_collator=collate)
             sizes = []
@@ -241,9 +244,10 @@ accumulation_arguments = Exercise(
             hint="What does `TrainingArguments(folder).num_train_epochs` say?",
         ),
         Mistake(
-            "warm-up counted in micro-batches",
+            "warm-up not counted in optimizer steps",
             arguments_with(lambda samples, micro, **_: {"warmup_steps": math.ceil(samples / micro)}),
-            why="`warmup_steps` counts optimizer steps; the Trainer moves the learning rate once per optimizer step, not once per micro-batch.",
+            arguments_with(lambda samples, **_: {"warmup_steps": samples}),
+            why="`warmup_steps` counts optimizer steps; the Trainer moves the learning rate once per optimizer step, not once per micro-batch or sample.",
             hint="How often does the learning rate move in one epoch?",
         ),
         Mistake(
@@ -251,6 +255,36 @@ accumulation_arguments = Exercise(
             arguments_with(lambda samples, effective, **_: {"warmup_steps": samples // effective}),
             why="The last, shorter window makes an optimizer step too, so an epoch has the rounded-up number of steps, not the rounded-down one.",
             hint="How many optimizer steps do 22 samples make at an effective batch of 8?",
+        ),
+        Mistake(
+            "warm-up one step short",
+            arguments_with(lambda samples, effective, **_: {"warmup_steps": math.ceil(samples / effective) - 1}),
+            why="The rate is to be whole with the first step of the second epoch; with one step less it is whole at the last step of the first.",
+            hint="How many optimizer steps, counted from the one with rate 0, come before the second epoch's first?",
+        ),
+        Mistake(
+            "warm-up as a share of the epochs",
+            arguments_with(lambda epochs, **_: {"warmup_steps": 1 / epochs}),
+            why="From 1 on `warmup_steps` is a number of steps, so with a single epoch the share 1/1 is a warm-up of one step.",
+            hint="What does `warmup_steps=1.0` mean, a share or a number?",
+        ),
+        Mistake(
+            "learning rate left at its default",
+            arguments_with(leave_out=["learning_rate"]),
+            why="`learning_rate` is 5e-5 unless it is set.",
+            hint="Which of the numbers that you were given did you not use?",
+        ),
+        Mistake(
+            "accumulation steps not a whole number",
+            arguments_with(lambda effective, micro, **_: {"gradient_accumulation_steps": effective / micro}),
+            why="`/` gives a float even where nothing is left over, and the Trainer counts micro-batches with this number.",
+            hint="Which division gives an int?",
+        ),
+        Mistake(
+            "no limit given for clipping",
+            arguments_with(lambda **_: {"max_grad_norm": None}),
+            why="`max_grad_norm` must be a number; the one that switches clipping off is 0.",
+            hint="Which number did the arguments at the beginning of the lesson give?",
         ),
         Mistake(
             "no warm-up",
@@ -358,7 +392,8 @@ def probe_trainer(answer, seed):
     shown = {}
     for case in CLASSIFIER_CASES:
         model, samples = draw_classifier(case, seed)
-        with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
+        for_all_trainers = mock.patch.object(Trainer, "loss_is_scaled_for_ga", Trainer.loss_is_scaled_for_ga)  # an answer may set it
+        with tempfile.TemporaryDirectory() as folder, fresh_accelerate(), for_all_trainers:
             trainer = answer(model, quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps), samples)
             if not isinstance(trainer, Trainer):
                 raise TypeError(f"exact_trainer returned {type(trainer).__name__}; expected a Trainer.")
@@ -369,6 +404,7 @@ def probe_trainer(answer, seed):
         shown |= training(case, watch.recorder)
         late = trainer.model_accepts_loss_kwargs and getattr(model, "accepts_loss_kwargs", True) is False
         shown[f"whether the flag came when the Trainer had already looked ({case})"] = late
+        shown[f"whether the model says that it divides its loss itself ({case})"] = getattr(model, "accepts_loss_kwargs", None) is True
     return shown
 
 
@@ -388,6 +424,7 @@ def oracle_trainer(seed):
         shown[f"the largest batch in one forward pass ({case})"] = MICRO_BATCH
         shown |= training(case, recorder, [len(window) for window in groups])
         shown[f"whether the flag came when the Trainer had already looked ({case})"] = False
+        shown[f"whether the model says that it divides its loss itself ({case})"] = False
     return shown
 
 
@@ -418,6 +455,19 @@ def flag_after(model, args, train_dataset):
 
 def flag_before(model, args):
     model.accepts_loss_kwargs = False
+
+
+def trained_already(model, args, train_dataset):
+    trainer = trainer_with(flag_before)(model, args, train_dataset)
+    trainer.train()
+    return trainer
+
+
+def says_it_of_all_trainers(model, args, train_dataset):
+    from transformers import Trainer
+
+    Trainer.loss_is_scaled_for_ga = False
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
 def overridden_loss(divisor, flag=False):
@@ -498,9 +548,20 @@ exact_trainer = Exercise(
             "the loss is divided by nobody",
             trainer_with(),
             trainer_with(compute_loss_func=mean_loss),
-            trainer_with(lambda model, args: setattr(model, "accepts_loss_kwargs", True)),
             why="The Trainer takes the loss for one that is already divided by the window's items; but it is a mean over the micro-batch, so k of them add up.",
             hint="Which attribute of the model tells the Trainer that the model does not divide?",
+        ),
+        Mistake(
+            "flag set to True",
+            trainer_with(lambda model, args: setattr(model, "accepts_loss_kwargs", True)),
+            why="True says that the model divides its loss by the window's items itself; that is what the Trainer believes already, and what is not so.",
+            hint="Does the loss of the small BERT change with `num_items_in_batch`, and what does the attribute say about that?",
+        ),
+        Mistake(
+            "trained already",
+            trained_already,
+            why="The Trainer was trained before it was returned; trained once more it starts from weights that have moved.",
+            hint="Which line of your function does more than build the Trainer?",
         ),
         Mistake(
             "learning rate divided by the accumulation steps",
@@ -568,6 +629,7 @@ exact_trainer = Exercise(
     also_right=(
         trainer_with(flag_before),
         says_loss_is_not_scaled,
+        says_it_of_all_trainers,
         tells_the_trainer,
         trainer_with(compute_loss_func=summed_loss),
         overridden_loss(lambda trainer: trainer.current_gradient_accumulation_steps),
@@ -653,11 +715,12 @@ def oracle_tokens(seed):
     return shown
 
 
-def tokens_loss(divide, *, reduction="sum", shift=True):
+def tokens_loss(divide, *, reduction="sum", shift=1):
     """A loss over tokens: the summed or mean cross entropy, handed to `divide(value, labels, number of items)`."""
 
     def answer(outputs, labels, num_items_in_batch=None):
-        logits, targets = (outputs.logits[:, :-1], labels[:, 1:]) if shift else (outputs.logits, labels)
+        forward, none, backward = (outputs.logits[:, :-1], labels[:, 1:]), (outputs.logits, labels), (outputs.logits[:, 1:], labels[:, :-1])
+        logits, targets = {1: forward, 0: none, -1: backward}[shift]
         value = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction=reduction)
         return divide(value, labels, num_items_in_batch)
 
@@ -710,9 +773,21 @@ window_token_loss = Exercise(
         ),
         Mistake(
             "labels not shifted",
-            tokens_loss(lambda value, labels, items: value / items, shift=False),
+            tokens_loss(lambda value, labels, items: value / items, shift=0),
             why="The logits at position i predict token i + 1; compared with token i they are trained to copy what they were shown.",
             hint="Which label belongs to the logits at position 0?",
+        ),
+        Mistake(
+            "shifted the wrong way",
+            tokens_loss(lambda value, labels, items: value / items, shift=-1),
+            why="The logits at position i were compared with token i - 1, which the model has already seen.",
+            hint="Which logits are left over at the end of a text, those of the first position or those of the last?",
+        ),
+        Mistake(
+            "no loss returned",
+            lambda outputs, labels, num_items_in_batch: None,
+            why="The Trainer was given None: a `return` is missing, or it returns `outputs.loss`, which is None, because with a compute_loss_func the model is not given the labels.",
+            hint="What is the value of the expression that your function returns?",
         ),
         Mistake(
             "padding trained on",

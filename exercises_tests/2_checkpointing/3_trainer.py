@@ -141,6 +141,12 @@ peak_activations = Exercise(
             hint="Which activations are gone by the time the last checkpointed layer is run again?",
         ),
         Mistake(
+            "the input of the layer that is run again counted once",
+            lambda layers, n, interior, boundary: formula()(layers, n, interior, boundary) - (boundary if n and (layers - 1) % n == 0 else 0),
+            why="That is more exact than the rule that was asked for: it adds the whole interior, in which the layer's input is counted a second time.",
+            hint="What does the second point of the walk put on top?",
+        ),
+        Mistake(
             "the boundaries forgotten",
             lambda layers, n, interior, boundary: layers * interior if n is None else (layers - -(-layers // n) + ((layers - 1) % n == 0)) * interior,
             why="A checkpointed layer keeps what went into it, its boundary, from the forward pass to its turn in the backward pass.",

@@ -222,6 +222,7 @@ largest_micro_batch = Exercise(
     truth="the right answer",
     mistakes=(
         Mistake("context forgotten", micro_batch_with(fits=lambda peak, size, budget, context: peak(size) <= budget),
+                micro_batch_with(fits=lambda peak, size, budget, context: peak(size) - context <= budget),
                 why="The CUDA context takes its part of the card before the first tensor; this choice runs out of memory.",
                 hint="How many bytes of the budget are left when the context is in place?"),
         Mistake("effective batch changed", micro_batch_with(divides=False), rounded_up,
@@ -363,6 +364,7 @@ choose_row = Exercise(
                 why="The fastest row of all needs more memory than there is.",
                 hint="Which rows are out of memory under this budget?"),
         Mistake("context forgotten", choice_with(fits=lambda row, budget, context: row["memory"] <= budget),
+                choice_with(fits=lambda row, budget, context: row["memory"] - context <= budget),
                 why="The rows' memory is without the context, and the budget has to hold both.",
                 hint="What else lies on the device besides what the row says?"),
         Mistake("slowest row that fits", choice_with(best=lambda row: -row["speed"]),

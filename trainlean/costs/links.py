@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
-from trainlean.costs.runs import MiB
+from trainlean.costs.runs import COLLECTIVE_COUNTS, MiB
 
 FIRST_BUCKET, BUCKET = 1 * MiB, 25 * MiB  # torch's DDP: the first bucket is small, so that the first all-reduce starts early
 BACKWARD = 2 / 3  # of a micro-batch's computation: the backward pass does about twice the work of the forward pass
@@ -80,8 +80,9 @@ def traffic(kind: str, payload: int, ranks: int) -> tuple[int, float]:
     """Messages and bytes that one rank sends in one call: the busiest rank's, where they are not alike.
 
     all-reduce: a ring, 2(N-1) messages of an N-th each; reduce-scatter: half of that; all-gather: a ring, N-1 messages of the
-    whole payload; broadcast, reduce, gather and scatter: a binary tree, log2 N messages; barrier: log2 N messages without bytes.
-    Bytes are a float: an N-th of a payload need not be whole.
+    whole payload; all-to-all: N-1 messages of an N-th; send: one message; barrier: log2 N messages without bytes; every other
+    kind (broadcast, reduce, gather, scatter): a binary tree, log2 N messages of the whole payload. One rank alone sends nothing.
+    Bytes are a float: an N-th of a payload need not be whole. ValueError: fewer than 1 rank.
     """
     if ranks < 1:
         raise ValueError(f"A collective has 1 rank or more, not {ranks!r}.")
@@ -103,8 +104,8 @@ def traffic(kind: str, payload: int, ranks: int) -> tuple[int, float]:
 def communication_table(runs, *, by_kind: bool = True):
     """What one rank sent in a whole training, as a DataFrame of exact counts: one row per run and kind of collective.
 
-    `runs`: runs, or {name: meter or run}. Columns: run, collective, calls, messages, payload bytes, bytes sent (ring), and bytes
-    sent per optimizer step. `by_kind=False` adds the kinds up: one row per run, runs without communication included.
+    `runs`: runs, or {name: meter or run}. Columns: run, collective, optimizer steps, calls, messages, payload bytes, bytes sent
+    (by `traffic`), and those per optimizer step. `by_kind=False` adds the kinds up: one row per run, runs without communication included.
     """
     import pandas
 
@@ -121,8 +122,8 @@ def communication_table(runs, *, by_kind: bool = True):
                     "calls": count["calls"],
                     "messages": count["messages"],
                     "payload bytes": count["payload"],
-                    "bytes sent": _whole(count["sent"]),
-                    "bytes per step": _whole(count["sent"] / run.optimizer_steps) if run.optimizer_steps else "–",
+                    "bytes sent": round(count["sent"]),
+                    "bytes per step": round(count["sent"] / run.optimizer_steps) if run.optimizer_steps else "–",
                 }
             )
     columns = ["run", "collective", "optimizer steps", "calls", "messages", "payload bytes", "bytes sent", "bytes per step"]
@@ -130,14 +131,9 @@ def communication_table(runs, *, by_kind: bool = True):
     return table if by_kind else table.drop(columns="collective")
 
 
-def _whole(count: float) -> int:
-    return round(count)
-
-
 def total(collectives: dict) -> dict:
     """The counts of all kinds, added up."""
-    names = ("calls", "payload", "messages", "sent")
-    return {name: sum(count[name] for count in collectives.values()) for name in names}
+    return {name: sum(count[name] for count in collectives.values()) for name in COLLECTIVE_COUNTS}
 
 
 # The model: from counts to seconds
@@ -223,16 +219,16 @@ def step_time(run, link: Link, *, ranks: int | None = None, compute: float | Non
 
     `compute`: seconds of computation per optimizer step; without it the run's own median time, which contains the
     communication that it had. A run with `local_steps` waits for all of its communication; DDP overlaps with the backward pass.
-    ValueError where the run has no optimizer steps or neither a time nor `compute`.
+    ValueError without `compute` for a run that has no time or no optimizer steps.
     """
     if compute is None:
         if not run.seconds or not run.optimizer_steps:
             raise ValueError(f"Run {run.name!r} was not timed: measure it, or say compute=... in seconds per optimizer step.")
         compute = run.median_seconds / run.optimizer_steps
     ranks = ranks or run.settings.get("devices") or 1
-    communication = communication_seconds(run.collectives, link, ranks) / max(1, run.optimizer_steps)
+    steps = max(1, run.optimizer_steps)
+    communication = communication_seconds(run.collectives, link, ranks) / steps
     if run.settings.get("local_steps") is None and (count := run.collectives.get("all-reduce")):
-        steps = max(1, run.optimizer_steps)
         per_step = [count["payload"] / count["calls"]] * max(1, round(count["calls"] / steps))
         seconds = ddp_step_seconds(
             compute, 0, ranks, link, buckets=per_step, accumulation_steps=run.settings.get("accumulation_steps", 1)

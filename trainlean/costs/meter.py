@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from trainlean.costs.links import traffic
-from trainlean.costs.runs import CATEGORIES, Run, machine, save_run
+from trainlean.costs.runs import CATEGORIES, COLLECTIVE_COUNTS, Run, machine, save_run
 
 WEIGHTS, GRADIENTS, STATE, ACTIVATIONS, TEMPORARY = CATEGORIES
 PHASES = ("forward", "backward", "optimizer step")
@@ -97,7 +97,7 @@ class Meter(TorchDispatchMode):
         self._optimizers = weakref.WeakSet([optimizer] if optimizer is not None else [])
         self._tick = 0  # one per operation
         self._phases = [(0, "forward")]  # (first tick, phase)
-        self._blocks: list[Block] = []
+        self.blocks: list[Block] = []
         self._live: dict[int, tuple[Block, weakref.ref]] = {}  # by the storage's address
         self._visitors: set[int] = set()  # addresses of the batch, where it was made before the meter
         self._depth = 0  # of module calls
@@ -219,7 +219,7 @@ class Meter(TorchDispatchMode):
             category = block.category
         block = Block(size, tensor.device.type, self._tick if born is None else born, category)
         if size:
-            self._blocks.append(block)
+            self.blocks.append(block)
             self._live[address] = block, weakref.ref(storage, lambda _: self._bury(address))
         return block
 
@@ -280,8 +280,8 @@ class Meter(TorchDispatchMode):
         payload = [] if idle else _tensors(ours)
         size = sum(tensor.nbytes for tensor in payload)
         messages, sent = traffic(kind, size, group.size()) if payload or kind == "barrier" else (0, 0.0)
-        count = self.collectives.setdefault(kind, dict.fromkeys(("calls", "payload", "messages", "sent"), 0))
-        for name, more in (("calls", 1), ("payload", size), ("messages", messages), ("sent", sent)):
+        count = self.collectives.setdefault(kind, dict.fromkeys(COLLECTIVE_COUNTS, 0))
+        for name, more in zip(COLLECTIVE_COUNTS, (1, size, messages, sent), strict=True):
             count[name] += more
         if in_backward():
             for tensor in payload:
@@ -343,9 +343,9 @@ class Meter(TorchDispatchMode):
 
     def _usage(self):
         """Live bytes after every operation: an array of operations by categories."""
-        device = next((block.device for block in self._blocks if block.category == WEIGHTS), "cpu")
+        device = next((block.device for block in self.blocks if block.category == WEIGHTS), "cpu")
         change = np.zeros((self._tick + 2, len(CATEGORIES)), dtype=np.int64)
-        for block in self._blocks:
+        for block in self.blocks:
             if block.device == device:  # a batch in the host's memory does not fill the accelerator's
                 category = CATEGORIES.index(block.category)
                 change[block.born, category] += block.size

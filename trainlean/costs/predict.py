@@ -10,7 +10,7 @@ A graphics card keeps other tensors than a CPU, and its allocator holds more tha
 import copy
 import math
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from unittest import mock
 
 import torch
@@ -80,14 +80,16 @@ def predict_run(
     precision: str = "fp32",
     attention: str = "eager",
     device: str = "cpu",
-    layers: tuple[int, int] = (2, 3),
+    compiled: bool = False,
+    layers: tuple[int, int] | None = (2, 3),
     name: str | None = None,
 ) -> Run:
     """The run (origin "predicted") that training a sequence classifier of this transformers `config` would be.
 
     Its peak is that of an optimizer step in the middle of a training, the optimizer's state in place; its samples and
-    FLOPs are those of one optimizer step. Traces only as many layers as `layers` says and extrapolates; nothing of the
-    model's size is allocated. A setting that cannot be is a ValueError.
+    FLOPs are those of one optimizer step. Traces only as many layers as `layers` says and extrapolates (None: traces all,
+    slower, and what the extrapolation is held against). Nothing of the model's size is allocated. A setting that cannot be
+    is a ValueError.
 
     - `checkpointing`: False, True (every layer), n (layers 0, n, 2n, ... are checkpointed), or "selective" (what linear
       layers give is kept, the rest computed again)
@@ -98,40 +100,24 @@ def predict_run(
       float32 under autocast) and what its allocator makes of them, in bytes, as `machine["allocator_peak"]` and
       `machine["allocator_reserved"]`; "gpu of 2022" for torch 1.10 and the Trainer of that time: the softmax kept its
       input too (until pull request 66018), gradients were set to zero rather than freed, AdamW was not fused
+    - `compiled`: as `torch.compile` would train the model (see `trainlean.costs.compiled`; fp32, without checkpointing; on a GPU with the
+      allocator's overhead of the training that is not compiled)
     """
-    if not 0 < layers[0] < layers[1]:
-        raise ValueError(f"layers are two numbers of layers, the smaller first, such as (2, 3), not {layers!r}.")
-    training = _training(config, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device)
+    if layers and not 0 < layers[0] < layers[1]:
+        raise ValueError(f"layers are two numbers of layers, the smaller first, such as (2, 3), or None, not {layers!r}.")
+    training = _training(config, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device, compiled)
     depth = config.num_hidden_layers
     every = checkpointing if isinstance(checkpointing, int) and checkpointing > 1 else 1
-    if every > 1:  # two depths of the same remainder: whole groups of layers are added
+    if layers and every > 1:  # two depths of the same remainder: whole groups of layers are added
         layers = (2 * every + depth % every, 3 * every + depth % every)
-    if depth <= layers[1]:
-        return predict_peak_full(config, **training, name=name)
+    if not layers or depth <= layers[1]:
+        trace = _trace(config, depth, **training)
+        return _run(config, training, trace["moments"], trace["flops"], trace["overhead"], name)
     few, more = (_trace(config, count, **training) for count in layers)
     further = (depth - layers[0]) / (layers[1] - layers[0])
     moments = [_extrapolate(a, b, further) for a, b in zip(few["moments"], more["moments"], strict=True)]
     flops = round(few["flops"] + (more["flops"] - few["flops"]) * further)
     return _run(config, training, moments, flops, more["overhead"], name)
-
-
-def predict_peak_full(
-    config,
-    *,
-    micro_batch: int,
-    accumulation_steps: int = 1,
-    sequence_length: int = 512,
-    checkpointing: bool | int | str = False,
-    optimizer: str = "adamw",
-    precision: str = "fp32",
-    attention: str = "eager",
-    device: str = "cpu",
-    name: str | None = None,
-) -> Run:
-    """The same prediction with every layer traced: slower, and what `predict_run` is held against."""
-    training = _training(config, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device)
-    trace = _trace(config, config.num_hidden_layers, **training)
-    return _run(config, training, trace["moments"], trace["flops"], trace["overhead"], name)
 
 
 def predict_largest_batch(config, budget: float, **training) -> int:
@@ -140,21 +126,28 @@ def predict_largest_batch(config, budget: float, **training) -> int:
     `training` as for `predict_run`, without micro_batch. On a GPU the peak is the allocator's reserve.
     """
 
-    def fits(batch):
+    @cache
+    def needed(batch):
         run = predict_run(config, micro_batch=batch, **training)
-        return run.machine.get("allocator_reserved", run.peak_bytes) <= budget
+        return run.machine.get("allocator_reserved", run.peak_bytes)
 
-    too_large = 1
-    while fits(too_large):
-        too_large *= 2
-    fitting = too_large // 2
-    while too_large - fitting > 1:
-        middle = (fitting + too_large) // 2
-        fitting, too_large = (middle, too_large) if fits(middle) else (fitting, middle)
+    fitting, too_large, trial = 0, math.inf, 1
+    while trial < too_large:
+        if needed(trial) <= budget:
+            fitting = trial
+        else:
+            too_large = trial
+        if fitting == 0:
+            return 0
+        # Memory grows in lines, so the one through two sizes says where the budget ends, or nearly.
+        other = too_large if too_large < math.inf else fitting // 2 or 2
+        each = (needed(other) - needed(fitting)) / (other - fitting)
+        line = fitting + (budget - needed(fitting)) / each if each > 0 else math.inf
+        trial = max(fitting + 1, int(min(line, too_large - 1, 4 * fitting)))
     return fitting
 
 
-def _training(config, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device):
+def _training(config, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device, compiled):
     counts = {
         "micro_batch": micro_batch,
         "accumulation_steps": accumulation_steps,
@@ -173,13 +166,16 @@ def _training(config, micro_batch, accumulation_steps, sequence_length, checkpoi
             raise ValueError(f"The {label} is one of {', '.join(choices)}, not {value!r}.")
     if not (checkpointing == "selective" or isinstance(checkpointing, int) and checkpointing >= 0):
         raise ValueError(f'checkpointing is True, False, a whole number of layers or "selective", not {checkpointing!r}.')
-    return counts | {"checkpointing": checkpointing} | {label: value for label, (value, _) in chosen.items()}
+    if compiled and (checkpointing or precision != "fp32" or device == "gpu of 2022"):
+        raise ValueError("A compiled training is predicted in fp32, without checkpointing, and not for the gpu of 2022, which had no torch.compile.")
+    return counts | {"checkpointing": checkpointing, "compiled": compiled} | {label: value for label, (value, _) in chosen.items()}
 
 
-def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device):
+def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device, compiled):
     """A training with this many layers on fake tensors: its moments, in order, its FLOPs and the allocator's overhead."""
     config = copy.deepcopy(config)
     config.num_hidden_layers = layers
+    config.problem_type = "single_label_classification"  # else the first loss writes it there, and a compiled model is compiled again
     config.use_cache = False  # it means nothing in training, and checkpointing would warn
     config._attn_implementation = attention
     old = device == "gpu of 2022"
@@ -189,6 +185,11 @@ def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, che
         stack.enter_context(FakeTensorMode())
         model = AutoModelForSequenceClassification.from_config(config).train()
         enable_checkpointing(model, checkpointing)
+        passes = []
+        if compiled:
+            from trainlean.costs.compiled import compiled_peaks  # loads the compiler, which takes seconds
+
+            passes = compiled_peaks(model, _batch(micro_batch, sequence_length, attention))
         if old and optimizer == "adamw":
             opt = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
         else:
@@ -213,14 +214,22 @@ def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, che
                 opt.zero_grad(set_to_none=not old)
         overhead = {}
         if device != "cpu":
-            allocator = replay(meter._blocks)
+            allocator = replay(meter.blocks)
             peaks = {"allocator_peak": allocator.peak_allocated, "allocator_reserved": allocator.peak_reserved}
             overhead = {kind: peak - meter.peak_bytes for kind, peak in peaks.items()}
+        moments = [peak for phase, peak in meter.segments() if not compiled or phase == "optimizer step"]
         return {
-            "moments": [peak for _, peak in meter.segments()],
+            "moments": moments + [_with_what_stays(peak, moments[-1], accumulation_steps) for peak in passes],
             "flops": meter.flops // sum(windows) * accumulation_steps,
             "overhead": overhead,
         }
+
+
+def _with_what_stays(peak, stepping, accumulation_steps):
+    """A compiled pass with weights and optimizer state, and with the gradients of the micro-batches before."""
+    stays = {"weights": stepping["weights"], "optimizer state": stepping["optimizer state"]}
+    stays["gradients"] = peak["gradients"] + (stepping["gradients"] if accumulation_steps > 1 else 0)
+    return peak | stays
 
 
 def _batch(micro_batch, sequence_length, attention):

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainlean.workspace import COURSE, append_record, read_records
 
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "temporary")
+COLLECTIVE_COUNTS = ("calls", "payload", "messages", "sent")  # of one kind of collective
 ORIGINS = ("measured", "predicted", "published")
 MEASUREMENTS = COURSE / "data" / "measurements"
 PUBLISHED = MEASUREMENTS / "bert_large_v100.json"
@@ -78,14 +79,14 @@ class Run:
         wrong = [name for name in names if not isinstance(record.get(name, {}), dict)]
         if not wrong:
             wrong = [name for name in ("peak", "seconds") if not _numbers(record.get(name, []))]
-            wrong += ["collectives"] * (not all(_counts(count) for count in record.get("collectives", {}).values()))
+            wrong += ["collectives"] * (not all(_is_count(count) for count in record.get("collectives", {}).values()))
         if wrong:
             raise ValueError(f"Run {record['name']!r} has {', '.join(wrong)} in a form that no run has.")
         return cls(**record)
 
 
-def _counts(values):
-    return isinstance(values, dict) and values.keys() == {"calls", "payload", "messages", "sent"} and _numbers(values)
+def _is_count(values):
+    return isinstance(values, dict) and values.keys() == set(COLLECTIVE_COUNTS) and _numbers(values)
 
 
 def _numbers(values):

@@ -16,6 +16,7 @@ PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "transformers", 
 
 
 def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: float) -> list:
+    """The results of `function(*args)` by rank, from `n` CPU processes with a process group; `run_on_devices` says what it raises."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":

@@ -23,9 +23,11 @@ import cloudpickle
 from trainlean.workspace import CourseError
 
 NOTE_SECONDS = 0.1  # between two notes of what a rank is doing
+NO_NOTE = {"place": None, "collective": None, "count": 0, "since": None, "sign": None}  # of a rank that has not written one yet
 
 
 def first_line(error: BaseException) -> str:
+    """An error's name and the first line of what it says; also of one that ipyparallel carries from an engine."""
     name = getattr(error, "ename", type(error).__name__)
     return f"{name}: {(str(getattr(error, 'evalue', error)).splitlines() or [''])[0]}"
 
@@ -38,10 +40,12 @@ def this_host() -> tuple[str, int, int]:
 
 
 def cores() -> int:
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def free_port() -> int:
+    """A free port of this machine, tried with a connection; CourseError where loopback does not work."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5):
             return server.getsockname()[1]
@@ -73,9 +77,6 @@ def join_group(rank: int, local_rank: int, threads: int, group: dict) -> None:
     timeout = timedelta(seconds=group["timeout"] + 10)
     dist.init_process_group("nccl" if group["cuda"] else "gloo", rank=rank, world_size=size, timeout=timeout)
     threading.Thread(target=_take_notes, args=(Path(group["folder"]), rank, threading.main_thread().ident), daemon=True).start()
-
-
-NOTHING = {"place": None, "collective": None, "count": 0, "since": None, "sign": None}
 
 
 def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
@@ -132,6 +133,7 @@ def own_line(frames: traceback.StackSummary) -> list | None:
 
 
 def describe_error(error: BaseException) -> dict:
+    """An error as it can travel: its text, its name, and the learner's line ([file, number, text]) or None."""
     if isinstance(error, SyntaxError) and error.lineno:
         place = [error.filename, error.lineno, (error.text or "").strip()]
     else:
@@ -162,10 +164,12 @@ def call_packed(packed: bytes, path: list[str]) -> bytes:
 
 
 def put_names(names: dict) -> None:
+    """Set variables of this engine."""
     sys.modules["IPython"].get_ipython().user_ns.update(names)
 
 
 def get_name(name: str) -> object:
+    """The value of a variable of this engine; NameError when it has none of that name."""
     variables = sys.modules["IPython"].get_ipython().user_ns
     if name not in variables:
         raise NameError(f"no variable {name!r} here")

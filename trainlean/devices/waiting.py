@@ -11,7 +11,7 @@ from pathlib import Path
 
 import cloudpickle
 
-from trainlean.devices.inside import NOTE_SECONDS, NOTHING
+from trainlean.devices.inside import NO_NOTE, NOTE_SECONDS
 from trainlean.workspace import CourseError
 
 GRACE_SECONDS = 2  # for a wait in which nobody is left who could still arrive
@@ -69,10 +69,12 @@ class Rank:
 
     @property
     def waits(self) -> bool:
+        """Whether it waits in a collective, or did until another rank was lost."""
         return self.cut_off or (not self.ended and self.note["since"] is not None)
 
     @property
     def where(self) -> str:
+        """The learner's line at which it failed or was last seen, as the end of a clause; empty where nobody knows."""
         place = (self.error and self.error["place"]) or self.note["place"]
         return f" in {_in_words(place)}" if place else ""
 
@@ -97,6 +99,7 @@ def wait_for_ranks(ended: Callable[[], set], n: int, folder, patience: float, li
 
 
 def results_of(ranks: list[Rank]) -> list:
+    """The values by rank. DeviceError where one failed; NotImplementedError where nothing but that was raised."""
     errors = [rank.error for rank in ranks if rank.error]
     if errors and all(error["name"] == "NotImplementedError" for error in errors) and all(rank.ended and not rank.died for rank in ranks):
         raise NotImplementedError(f"{sentence_about(ranks)}.")
@@ -147,4 +150,4 @@ def read_note(folder, rank: int) -> dict:
     try:
         return json.loads(file.read_text()) | {"sign": file.stat().st_mtime_ns}
     except (OSError, ValueError):
-        return NOTHING
+        return NO_NOTE

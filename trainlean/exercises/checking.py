@@ -50,7 +50,7 @@ class Statement:
 
     cell: int
     code: types.CodeType
-    binds: frozenset[str]
+    binds: frozenset[str]  # "*" stands for any name, after `from x import *`
     needs: frozenset[str]
     defines: bool  # a function or class: only the last one of a name counts
 
@@ -74,7 +74,7 @@ def statements(notebook) -> tuple[list[Statement], dict[int, str]]:
             first, _, rest = source.lstrip().partition("\n")
             if not first.startswith("%%px"):
                 continue
-            source = "\n" + rest  # keeps the line numbers
+            source = "#\n" + rest  # keeps the line numbers; an empty line would be taken away
         filename = f"<cell {number}>"
         try:
             source = TransformerManager().transform_cell(source)
@@ -88,8 +88,11 @@ def statements(notebook) -> tuple[list[Statement], dict[int, str]]:
 
 
 def statement(cell: int, node: ast.stmt, filename: str) -> Statement:
+    """A statement of a syntax tree, compiled under `filename` (for tracebacks), with the names that it uses."""
     code = compile(ast.Module([node], type_ignores=[]), filename, "exec")
     binds = {name for kind, name in _name_uses(code, inside=False) if kind == "STORE_NAME"}
+    if any(isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for part in ast.walk(node)):
+        binds.add("*")  # any name
     needs = {name for kind, name in _name_uses(code, inside=True) if kind in ("LOAD_NAME", "LOAD_GLOBAL")}
     defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     return Statement(cell, code, frozenset(binds), frozenset(needs), defines)
@@ -226,7 +229,7 @@ def judge_seen(exercise: Exercise, answer: Seen | Verdict, cells: list[int], see
     if isinstance(answer, Verdict):
         return answer
     judged = verdict(exercise, answer, seed, memory)
-    if len(cells) == 1 or judged.outcome == NOT_ATTEMPTED:
+    if len(cells) < 2 or judged.outcome == NOT_ATTEMPTED:
         return judged
     return replace(judged, message=f"{judged.message} {exercise.name} is defined in cells {', '.join(map(str, cells))}; the last one counts.")
 

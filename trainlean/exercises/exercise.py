@@ -11,9 +11,12 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import random
+import re
 import sys
 import sysconfig
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -170,6 +173,10 @@ def learners_part(error: Exception) -> str:
 
     Then the answer had returned, and the probe failed at what it was given.
     """
+    # Raised in another process, its frames come back as a note.
+    files = re.findall(r'File "([^"]+)", line', "\n".join(getattr(error, "__notes__", ())))
+    if files and not files[-1].startswith((*_COURSE_CODE, *_LIBRARIES)):
+        return "".join(traceback.format_exception_only(error))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_COURSE_CODE)]
     if isinstance(error, _MISUSES) and all(frame.filename.startswith(_LIBRARIES) for frame in frames):
         return ""
@@ -199,9 +206,9 @@ def plain(value: object) -> object:
 # ---------------------------------------------------------------- judging
 
 
-def judge(exercise: Exercise, answer: object, seed: int) -> Verdict:
-    """Probe an answer here and now and give the verdict."""
-    return cannot_check(exercise) or verdict(exercise, see(exercise, answer, seed), seed)
+def judge(exercise: Exercise, answer: object, seed: int, patience: float = math.inf) -> Verdict:
+    """Probe an answer here and now and give the verdict; known mistakes are looked through for `patience` seconds."""
+    return cannot_check(exercise) or verdict(exercise, see(exercise, answer, seed), seed, patience=patience)
 
 
 def cannot_check(exercise: Exercise) -> Verdict | None:
@@ -210,10 +217,11 @@ def cannot_check(exercise: Exercise) -> Verdict | None:
     return Verdict(exercise.name, exercise.notebook, CANNOT, 0, exercise.points, why) if why else None
 
 
-def verdict(exercise: Exercise, seen: Seen, seed: int, memory: dict | None = None) -> Verdict:
+def verdict(exercise: Exercise, seen: Seen, seed: int, memory: dict | None = None, patience: float = math.inf) -> Verdict:
     """The verdict on what was seen of an answer. `seed` must be the one that the probe was given.
 
     `memory` keeps the oracle's and the mistakes' observations for the next answer to the same questions.
+    A mistake that is not found within `patience` seconds stays without its name.
     """
     memory = {} if memory is None else memory
 
@@ -236,20 +244,26 @@ def verdict(exercise: Exercise, seen: Seen, seed: int, memory: dict | None = Non
         return say(RIGHT, "Right.", printed=seen.printed)
     extra = {"printed": seen.printed, "traceback": seen.traceback}
     raised = seen.observation.get("raised")
-    message = _of_an_error(raised, seen.traceback) if raised else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
+    message = _of_an_error(exercise.name, raised, seen.traceback) if raised else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
     if raised and exercise.also_right and same(seen.observation, remembered("right", lambda: see(exercise, exercise.also_right[0], seed).observation)):
         return say(CANNOT, f"This cannot be checked here: a right answer raises {raised}, too.", traceback=seen.traceback)
+    end = time.monotonic() + patience
     for mistake in exercise.mistakes:
         for number, wrong in enumerate(mistake.answers):
+            if time.monotonic() > end:
+                break
             if same(seen.observation, remembered((mistake.name, number), lambda wrong=wrong: see(exercise, wrong, seed).observation)):
                 return say(WRONG, message, mistake=mistake.name, why=mistake.why, hint=mistake.hint, **extra)
     return say(CRASHED if raised else WRONG, message, hint=exercise.hints[0], **extra)
 
 
-def _of_an_error(raised: str, learners_traceback: str) -> str:
+def _of_an_error(name: str, raised: str, learners_traceback: str) -> str:
     if learners_traceback:
         return f"Your answer raised {raised}"
-    return f"What your answer returned could not be used ({raised})" + (": is a `return` missing?" if "None" in raised else ".")
+    if re.match(rf"TypeError: (\S*\.)?{name}(\.__init__)?\(\) ", raised):
+        return f"Your answer does not take the arguments that the exercise names ({raised})."
+    # A None may also lie within what was returned.
+    return f"What your answer returned could not be used ({raised})" + (": is a `return` missing, or a value None?" if "None" in raised else ".")
 
 
 def see_oracle(exercise: Exercise, seed: int) -> Observation:
@@ -302,7 +316,8 @@ def describe(got: object, want: object, truth: str) -> str:
         return f"is zero; {truth} is not" if lengths[0] == 0 else f"is not zero; {truth} is"
     ratio, cosine = lengths[0] / lengths[1], float(got @ want / (lengths[0] * lengths[1]))
     if cosine > 1 - 1e-6:
-        return f"is {ratio:.2f} times {truth}" if abs(ratio - 1) > 0.01 else f"is {ratio:.5f} times {truth}"
+        digits = ".5f" if abs(ratio - 1) <= 0.01 else ".2f" if ratio > 0.1 else ".2g"
+        return f"is {ratio:{digits}} times {truth}"
     if want.size <= 12:
         return f"is {_short(got)}; {truth} is {_short(want)}"
     return f"points elsewhere than {truth}: cosine {cosine:.3f}, length {ratio:.2f} of it"

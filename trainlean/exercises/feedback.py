@@ -10,7 +10,8 @@ from trainlean.exercises.exercise import CANNOT, CRASHED, NOT_ATTEMPTED, RIGHT, 
 from trainlean.exercises.progress import record_verdict
 from trainlean.workspace import CourseError
 
-COLOURS = {RIGHT: "#1a7f5a", WRONG: "#b3541e", CRASHED: "#a4243b", NOT_ATTEMPTED: "#6b7280", CANNOT: "#6b7280"}
+OUTCOME_COLOURS = {RIGHT: "#1a7f5a", WRONG: "#b3541e", CRASHED: "#a4243b", NOT_ATTEMPTED: "#6b7280", CANNOT: "#6b7280"}
+PATIENCE = 3  # seconds to look for a mistake among the known ones: a learner waits for it
 _hints_given: dict[str, int] = {}
 
 
@@ -36,10 +37,10 @@ def check(*answer, seed: int | None = None, **named) -> None:
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)
     try:
-        found = judge(exercise, value, secrets.randbelow(1_000_000) if seed is None else seed)
+        found = judge(exercise, value, secrets.randbelow(1_000_000) if seed is None else seed, PATIENCE)
     except KeyboardInterrupt:
         text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"
-        display(Panel(text, escape(text), COLOURS[CRASHED]))
+        display(Panel(text, escape(text), OUTCOME_COLOURS[CRASHED]))
         return
     record_verdict(found)
     display(panel(found))
@@ -74,7 +75,7 @@ def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]
 
 def panel(verdict: Verdict) -> Panel:
     """A verdict as a card: outcome, what was seen, why; the hint and the traceback folded."""
-    colour = COLOURS[verdict.outcome]
+    colour = OUTCOME_COLOURS[verdict.outcome]
     parts = [f'<b style="color:{colour}">{escape(verdict.outcome.capitalize())}</b> · {escape(verdict.exercise)} · {verdict.points} of {verdict.possible} points']
     if verdict.outcome != RIGHT:
         parts.append(escape(verdict.message))

@@ -8,6 +8,7 @@ import ast
 import importlib.util
 import sys
 import types
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -50,8 +51,7 @@ def exercises_with(overlay: Path | None = None) -> dict[str, Exercise]:
 
 
 def _with_mistakes(exercise: Exercise, mistakes: tuple) -> Exercise:
-    fields = {name: getattr(exercise, name) for name in exercise.__dataclass_fields__}
-    return Exercise(**fields | {"mistakes": exercise.mistakes + mistakes})
+    return replace(exercise, mistakes=exercise.mistakes + mistakes)
 
 
 def _load(path: Path):
@@ -83,7 +83,8 @@ def cut_probe(exercise: Exercise) -> dict:
 
 def _about(exercise: Exercise) -> dict:
     """What of an exercise goes to where submissions run, beside its probe."""
-    return {"name": exercise.name, "points": exercise.points, "hints": exercise.hints[:1], "devices": exercise.devices, "notebook": exercise.notebook, "requires": exercise.requires() if exercise.requires else ""}
+    known = {name: getattr(exercise, name) for name in ("name", "points", "devices", "notebook")}
+    return known | {"hints": exercise.hints[:1], "requires": exercise.requires() if exercise.requires else ""}
 
 
 def file_of(exercise: Exercise) -> Path:

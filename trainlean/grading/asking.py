@@ -42,7 +42,7 @@ class WorkerProcess:
     def __init__(self, plan: Plan, settings: dict | None = None):
         self.plan = plan
         self.settings = (settings or plan.settings()) | {"isolated": plan.isolation.kind != NONE, "process_names": _process_names()}
-        self.process, self.errors, self.buffer, self.memory, self.starts, self.over = None, None, bytearray(), 0, 0, False
+        self.process, self.errors, self.buffer, self.starts, self.over = None, None, bytearray(), 0, False
 
     def grade(self, data: bytes, where: str) -> Answers:
         """Put the questions of every exercise that a notebook belongs to; a worker that ends blames the exercise that it was asking."""
@@ -86,20 +86,21 @@ class WorkerProcess:
             raise WorkerEnded("the run is over")
         self.errors = tempfile.TemporaryFile()
         command = self.plan.isolation.command(run_here("from trainlean.grading.worker import main; main()"), self.plan.limits)
-        own = environment() if self.plan.isolation.kind != NONE else {**os.environ, **environment(), "HOME": os.environ.get("HOME", "/tmp"), "TMPDIR": tempfile.gettempdir()}
+        own = environment()
+        if self.plan.isolation.kind == NONE:
+            own = {**os.environ, **own, "HOME": os.environ.get("HOME", "/tmp"), "TMPDIR": tempfile.gettempdir()}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=own, start_new_session=True)
         self.starts += 1
         os.set_blocking(self.process.stdin.fileno(), False)
         self.buffer = bytearray()
         try:
             self._write(json.dumps(self.settings).encode() + b"\n")
-            head, _ = self._receive(time.monotonic() + START_SECONDS)
+            self._receive(time.monotonic() + START_SECONDS)
         except WorkerEnded as error:
             self.errors.seek(0)
             said = self.errors.read().decode(errors="replace").strip().splitlines()[-1:] or [str(error)]
             self.stop()
             raise CourseError(f"A worker did not start: {said[0]}") from None
-        self.memory = int(head.get("memory", 0))
 
     def _send(self, head: dict, blob: bytes) -> None:
         self._write(json.dumps(head | {"bytes": len(blob)}).encode() + b"\n" + blob)

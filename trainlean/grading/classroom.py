@@ -15,6 +15,7 @@ from rich.text import Text
 
 from trainlean.exercises.checking import belonging
 from trainlean.exercises.exercise import OUTCOMES, RIGHT, WRONG, Exercise
+from trainlean.exercises.feedback import OUTCOME_COLOURS
 from trainlean.exercises.probes import exercises_with
 from trainlean.grading.cluster import with_cluster
 from trainlean.grading.gradebooks import (
@@ -28,15 +29,14 @@ from trainlean.grading.gradebooks import (
     write_feedback,
     write_gradebook,
     write_gradescope,
-    write_whole,
 )
-from trainlean.grading.grading import grade_all
 from trainlean.grading.log import Log, last_run, log_path, read_log, to_line
 from trainlean.grading.plan import Graded, Plan
+from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import NONE, Isolation, find_isolation
 from trainlean.grading.submissions import Submission, Unread, find_submissions
 from trainlean.notebooks.notebook import notebook_of
-from trainlean.workspace import CourseError
+from trainlean.workspace import CourseError, write_whole
 
 INTERRUPTED = 130  # exit status
 
@@ -121,16 +121,7 @@ def due(exercises: dict[str, Exercise], lessons: tuple[str, ...]) -> dict[str, E
 
 def _still_there(done: list[Graded], submissions: list[Submission]) -> list[Graded]:
     """What an interrupted run has graded, as far as the same files are still there unchanged."""
-    import hashlib
-
-    digests = {}
-    for submission in submissions:
-        for file in submission.notebooks:
-            try:
-                digest = hashlib.sha256(file.read()).hexdigest()
-            except Unread as error:
-                digest = hashlib.sha256(f"{file.where} {error}".encode()).hexdigest()
-            digests[submission.learner, file.where] = digest
+    digests = {(submission.learner, file.where): file.content()[2] for submission in submissions for file in submission.notebooks}
     latest = {(one.learner, one.where): one for one in done}
     return [one for key, one in latest.items() if digests.get(key) == one.sha256]
 
@@ -247,7 +238,7 @@ def show_class(rows: list[Row], exercises: list[Exercise]) -> None:
         by_outcome = Counter()
         for _, outcome, _, number in lines:
             by_outcome[outcome] += number
-        mistakes = [f"{mistake} ({number})" for _, outcome, mistake, number in lines if mistake][:3]
+        mistakes = [f"{mistake} ({number})" for _, _, mistake, number in lines if mistake][:3]
         table.add_row(exercise.name, *(str(by_outcome[outcome]) for outcome in outcomes), ", ".join(mistakes))
     Console().print(table)
 
@@ -255,8 +246,6 @@ def show_class(rows: list[Row], exercises: list[Exercise]) -> None:
 def plot_class(rows: list[Row], exercises: list[Exercise], path: Path) -> None:
     """A picture of the tally: outcomes by exercise, and the mistakes to teach again."""
     from matplotlib.figure import Figure
-
-    from trainlean.exercises.feedback import COLOURS
 
     lines = tally(rows, exercises)
     mistakes = sorted(((number, f"{mistake}  ({name})") for name, outcome, mistake, number in lines if mistake and outcome == WRONG), reverse=True)[:12]
@@ -268,13 +257,13 @@ def plot_class(rows: list[Row], exercises: list[Exercise], path: Path) -> None:
     seen_at_all = {outcome for _, outcome, _, _ in lines}
     for outcome in sorted(seen_at_all.intersection(OUTCOMES), key=lambda outcome: (outcome != RIGHT, OUTCOMES.index(outcome))):
         widths = [sum(number for name, seen, _, number in lines if name == exercise and seen == outcome) for exercise in names]
-        above.barh(names, widths, left=start, color=COLOURS.get(outcome, "#9ca3af"), label=outcome)
+        above.barh(names, widths, left=start, color=OUTCOME_COLOURS.get(outcome, "#9ca3af"), label=outcome)
         start = [before + width for before, width in zip(start, widths, strict=True)]
     above.invert_yaxis()
     above.set_title("Outcomes, by exercise", loc="left")
     above.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08 - 0.3 / heights[0]), ncols=len(OUTCOMES), frameon=False)
     below.set_visible(bool(mistakes))
-    below.barh([name for _, name in mistakes], [number for number, _ in mistakes], color=COLOURS[WRONG])
+    below.barh([name for _, name in mistakes], [number for number, _ in mistakes], color=OUTCOME_COLOURS[WRONG])
     below.invert_yaxis()
     below.set_title("The mistakes made most often", loc="left")
     below.set_xlabel("learners")

@@ -5,7 +5,6 @@ import html
 import importlib.util
 import io
 import json
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -14,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 
 from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, Exercise, Verdict
-from trainlean.exercises.feedback import COLOURS
+from trainlean.exercises.feedback import OUTCOME_COLOURS
 from trainlean.grading.plan import Graded
 from trainlean.grading.submissions import Submission
-from trainlean.workspace import CourseError
+from trainlean.workspace import CourseError, write_whole
 
 MANUAL = ("adjustment", "comment")  # the instructor's columns: read before the gradebook is written again
 
@@ -132,7 +131,8 @@ def read_manual(path: Path) -> dict[str, dict[str, str]]:
 
 
 def write_gradebook(path: Path, rows: list[Row], exercises: list[Exercise], manual: dict[str, dict[str, str]]) -> None:
-    """A row per learner; learners of the earlier gradebook who handed in nothing this time keep their manual columns."""
+    """A row per learner. `rows` get their manual columns, and a row more for each learner of the earlier gradebook who has
+    some of those and handed in nothing this time."""
     lessons = list(dict.fromkeys(exercise.notebook for exercise in exercises))
     own = list(dict.fromkeys([*MANUAL, *(name for values in manual.values() for name in values)]))
     here = {row.learner for row in rows}
@@ -179,19 +179,10 @@ def _read_csv(path: Path) -> list[list[str]]:
 
 
 def _write_csv(path: Path, table: list[list], safe: bool = True) -> None:
-    """Write beside the file, then put it in its place: a gradebook is whole or as it was."""
+    """A table as a CSV file. `safe`: without cells that a spreadsheet would take for formulas; a form of another system keeps its own."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([[_safe_cell(cell) if safe else cell for cell in line] for line in table])
     write_whole(path, out.getvalue())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file by one step, so that an interruption leaves the old one or the new one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 def _safe_cell(cell: object) -> object:
@@ -239,7 +230,7 @@ def fill_moodle(worksheet: Path, target: Path, rows: list[Row], possible: float)
     places = {name: header.index(name) for name in header}
 
     def write(line, row):
-        if line[places["Grade can be changed"]].strip().casefold() in ("no", "nein", "non") if "Grade can be changed" in places else False:
+        if "Grade can be changed" in places and line[places["Grade can be changed"]].strip().casefold() in ("no", "nein", "non"):
             return
         out_of = _number(line[places["Maximum grade"]]) if "Maximum grade" in places else possible
         line[places["Grade"]] = _scaled(row.total, possible, out_of or possible)
@@ -272,7 +263,7 @@ def _fill(table: list[list[str]], rows: list[Row], keys: Callable, write: Callab
 
 
 def _key(text: str) -> str:
-    """A name without what differs between systems: case, accents, order of "Last, First", punctuation."""
+    """A name without what differs between systems: case, accents, punctuation, an address behind @; "Last, First" becomes lastfirst, as Canvas names files."""
     if "," in text:
         last, first = text.split(",", 1)
         return _key(f"{last}{first}")
@@ -296,7 +287,8 @@ def write_gradescope(folder: Path, rows: list[Row], exercises: list[Exercise], f
     """
     for row, place in zip(rows, _places(rows), strict=True):
         tests = [_gradescope_test(exercise, row.verdicts.get(exercise.name)) for exercise in exercises]
-        result = {"score": row.total, "max_score": sum(exercise.points for exercise in exercises), "output": " ".join(filter(None, [*row.reasons, row.manual.get("comment", ""), footer])), "tests": tests}
+        said = " ".join(filter(None, [*row.reasons, row.manual.get("comment", ""), footer]))
+        result = {"score": row.total, "max_score": sum(exercise.points for exercise in exercises), "output": said, "tests": tests}
         where = Path(folder) if len(rows) == 1 else Path(folder) / place
         write_whole(where / "results.json", json.dumps(result, indent=1, ensure_ascii=False))
 
@@ -348,7 +340,7 @@ def feedback_page(row: Row, exercises: list[Exercise], footer: str = "") -> str:
 
 def _exercise_part(exercise: Exercise, verdict: Verdict | None) -> str:
     outcome = verdict.outcome if verdict else NOT_ATTEMPTED
-    colour = COLOURS[outcome]
+    colour = OUTCOME_COLOURS[outcome]
     points = verdict.points if verdict else 0
     lines = [f'<p><b style="color:{colour}">{outcome.capitalize()}</b> · {exercise.name} · {points} of {exercise.points} points</p>']
     if verdict and outcome != RIGHT:

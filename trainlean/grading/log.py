@@ -38,10 +38,12 @@ def last_run(lines: list[dict]) -> tuple[dict | None, list[Graded], bool]:
 
 
 def to_line(graded: Graded) -> dict:
+    """A judged notebook as a line of the log."""
     return {"event": "notebook"} | asdict(graded)
 
 
 def from_line(line: dict) -> Graded:
+    """The judged notebook that `to_line` wrote; entries that a Graded does not have are passed over."""
     fields = {name: value for name, value in line.items() if name in Graded.__dataclass_fields__}
     return Graded(**fields | {"verdicts": tuple(Verdict(**verdict) for verdict in line["verdicts"])})
 

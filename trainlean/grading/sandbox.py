@@ -23,7 +23,7 @@ from pathlib import Path
 from trainlean.costs.runs import MiB
 from trainlean.workspace import COURSE, CourseError
 
-BUBBLEWRAP, NAMESPACES, NONE = KINDS = ("bubblewrap", "namespaces", "none")
+BUBBLEWRAP, NAMESPACES, NONE = ("bubblewrap", "namespaces", "none")
 TRY_SECONDS = 30  # for finding out whether a kind of isolation works
 READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system/cpu")
 READABLE += tuple(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "hosts", "nsswitch.conf"))
@@ -150,8 +150,7 @@ def command(kind: str, code: str, limits: Limits = Limits()) -> list[str]:
         options += ["--cap-drop", "ALL", *(word for name in keep for word in ("--cap-add", f"CAP_{name}"))]
     else:
         options += ["--unshare-user"]
-    for folder in ("/tmp",):
-        options += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", folder]
+    options += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", "/tmp"]
     made = set()
     for path in view():
         for parent in reversed(Path(path).parents):  # bwrap makes folders that only its own user may enter
@@ -184,6 +183,7 @@ def environment() -> dict[str, str]:
 
 
 def run_here(code: str) -> str:
+    """Python code that finds this library, wherever it is run."""
     return f"import sys; sys.path.insert(0, {str(COURSE)!r}); {code}"
 
 

@@ -3,6 +3,7 @@
 Whatever cannot be read becomes a sentence beside its learner's name, never an end of the run.
 """
 
+import hashlib
 import io
 import lzma
 import os
@@ -38,6 +39,14 @@ class File:
     where: str
     submitted: datetime | None
     read: Callable[[], bytes]
+
+    def content(self) -> tuple[bytes | None, str, str]:
+        """The bytes (None where they cannot be read), the sentence why not, and a digest that changes with either."""
+        try:
+            data, problem = self.read(), ""
+        except Unread as error:
+            data, problem = None, f"{self.where} {error}"
+        return data, problem, hashlib.sha256(problem.encode() if data is None else data).hexdigest()
 
 
 @dataclass

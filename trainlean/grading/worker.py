@@ -1,8 +1,8 @@
 """The process that runs submissions: it has imported everything, and forks for each exercise a process that answers questions.
 
 It reads requests from stdin and writes frames to stdout: a line of JSON, then as many bytes as its "bytes" says. Everything
-that comes out of a learner's process is numpy's own format and JSON (`trainlean.exercises.exercise.pack`), never pickle, and the verdict falls
-where the frames are read. No torch operation happens here before the fork: its threads would not survive one.
+that comes out of a learner's process is numpy's own format and JSON (`trainlean.exercises.exercise.pack`), never pickle,
+and the verdict falls where the frames are read. No torch operation happens here before the fork: its threads would not survive one.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from trainlean import _ROOMS
+from trainlean import EXPORTS
 from trainlean.exercises.checking import HEAVY, ask, belonging, cells_of, no_answer, seconds_for, see_answer, statements, too_long
 from trainlean.exercises.exercise import Verdict, pack
 from trainlean.exercises.probes import compiled, exercise_without_probe, load_probe
@@ -30,7 +30,7 @@ from trainlean.notebooks.notebook import notebook_of
 from trainlean.workspace import CourseError
 
 PRELOADED = ["torch", "torch.distributed", "torch.utils.data", "torch.utils.checkpoint", "torch.nn.parallel"]
-PRELOADED += [f"trainlean.{room}" for room in _ROOMS]
+PRELOADED += [f"trainlean.{file}" for file in EXPORTS]
 ANSWER_PIPE = 3
 IDLE = 3  # times the processor time that an exercise may take, it may take on the clock: other work goes on beside it
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
@@ -43,7 +43,7 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)  # what a library prints must not end up among the frames
     worker = Worker(json.loads(source.readline()), sink)
-    _send(sink, {"ready": True, "memory": _memory(os.getpid())})
+    _send(sink, {"ready": True})
     for line in source:
         request = json.loads(line)
         worker.grade(request, source.read(request["bytes"]))

@@ -29,7 +29,7 @@ from trainlean.notebooks.notebook import (
     read_notebook,
     shown,
 )
-from trainlean.workspace import COURSE, CourseError, work_folder
+from trainlean.workspace import COURSE, CourseError, work_folder, write_whole
 
 SIZE_LIMIT = 500_000  # bytes of a notebook
 CELL_TIMEOUT = 120  # seconds; also handed to nbval
@@ -168,7 +168,6 @@ def _settle(notebook: NotebookNode) -> None:
     """
     notebook.metadata = nbformat.from_dict({"kernelspec": dict(KERNELSPEC), "language_info": {"name": "python"}})
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
 
@@ -363,7 +362,4 @@ def write(notebook: NotebookNode, path: Path) -> None:
     if size > SIZE_LIMIT:
         largest = max(range(len(notebook.cells)), key=lambda i: len(json.dumps(notebook.cells[i])))
         raise CourseError(f"{shown(path)} would have {size // 1000} kB, more than {SIZE_LIMIT // 1000}; cell {largest + 1} is the largest, show less there.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(path.name + ".part")
-    half.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(half, path)
+    write_whole(path, text)

@@ -67,7 +67,7 @@ def find_notebooks(names: Iterable[str | Path] = (), course: Path = COURSE) -> l
 
 
 def _named(name: str | Path, places: list[Place], course: Path) -> list[Place]:
-    plain = Path(name).as_posix().removeprefix("./").rstrip("/")
+    plain = Path(name).as_posix()
     path = Path(name).resolve()
     for root in ("authoring", "lessons", "solutions"):
         if path.is_relative_to((course / root).resolve()):
@@ -179,6 +179,7 @@ def exercise_cells(notebook: NotebookNode) -> list[ExerciseCell]:
 
 
 def nbgrader_mark(cell) -> dict:
+    """The cell's nbgrader metadata; empty where it has none, or something else under that name."""
     mark = cell.metadata.get("nbgrader", {})
     return mark if isinstance(mark, dict) else {}
 
@@ -275,9 +276,10 @@ def _set_ids(notebook: NotebookNode) -> None:
     count: Counter = Counter()
     for cell in notebook.cells:
         mark = nbgrader_mark(cell)
-        stem = mark.get("grade_id") or hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:10]
+        name = mark.get("grade_id") or hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:10]
+        stem = name[:60]  # an id has 64 letters at most
         count[stem] += 1
-        cell.id = stem[:60] + (f"-{count[stem]}" if count[stem] > 1 else "")
+        cell.id = stem + (f"-{count[stem]}" if count[stem] > 1 else "")
 
 
 # ---------------------------------------------------------------- the cut

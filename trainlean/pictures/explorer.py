@@ -15,11 +15,11 @@ import ipywidgets as widgets
 from trainlean.costs.links import Link, StepTime, step_time, total
 from trainlean.costs.runs import MiB, Run, load_runs
 from trainlean.pictures.front import FrontPlot, origin_key
-from trainlean.pictures.links import LinkControls
+from trainlean.pictures.link_controls import LinkControls
 from trainlean.pictures.memory import StackPlot
 from trainlean.pictures.ranks import StepTimesPlot
-from trainlean.pictures.shown import Shown, image_of
 from trainlean.pictures.style import LINES, SOFT, Picture, count_text, course_style, effective_batch, mib, point_label
+from trainlean.pictures.widget import Shown, image_of
 
 FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
 
@@ -121,7 +121,7 @@ class Explorer(Shown):
         )
 
     def _make_picture(self):
-        below = 2.3 if self.communicates else 0.0  # inches for the times of a step
+        below = 0.6 + 0.21 * self._step_rows if self.communicates else 0.0  # inches for the times of a step
         high = 4.7 + below
         with course_style():
             self.picture = Picture(10, high, "")
@@ -143,8 +143,8 @@ class Explorer(Shown):
             )
             self.steps = None
             if self.communicates:
-                self.steps = StepTimesPlot(self.picture.add_axes((0.09, 0.02, 0.9, (below - 0.45) / high)))
-                self.steps_title = line(high - below + 0.2, "", size=9.5)
+                self.steps = StepTimesPlot(self.picture.add_axes((0.09, 0.1 / high, 0.9, (below - 0.5) / high)), self._step_rows)
+                self.steps_title = line(high - below + 0.31, "", size=9.5)
 
     def _update_options(self):
         """Offer every value that a run has, and the usual ones as well where they could be measured."""
@@ -209,6 +209,11 @@ class Explorer(Shown):
     def communicates(self) -> bool:
         """Whether a run has communicated: only then are there a link and times of a step."""
         return any(run.collectives for run in self.runs)
+
+    @property
+    def _step_rows(self) -> int:
+        """How many times of a step can stand below each other: one for every number of local steps that is offered."""
+        return min(8, len(self.controls["local_steps"].options))
 
     def shown_runs(self) -> list[Run]:
         """The runs of the chosen model; runs of different models are not compared.
@@ -455,7 +460,7 @@ class Explorer(Shown):
         self.runs = newest([*self.runs, run])
         self._quiet = True
         self._update_options()
-        if self.communicates and self.steps is None:
+        if self.communicates and (self.steps is None or self.steps.rows < self._step_rows):
             self._make_picture()
         self.model.value = run.settings.get("model")
         self.budget.max = max(self.budget.max, 1.15 * run.peak_bytes / MiB)

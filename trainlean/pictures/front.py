@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from trainlean.costs.runs import MiB, Run
+from trainlean.costs.runs import ORIGINS, MiB, Run
 from trainlean.pictures.labels import label_boxes, overlap, place_labels
-from trainlean.pictures.style import ALARM, INK, LINES, MARKERS, ORIGINS, PALE, SOFT, Picture, count_text, course_style, mib, point_label
+from trainlean.pictures.style import ALARM, INK, LINES, MARKERS, PALE, SOFT, Picture, count_text, course_style, mib, point_label
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -111,16 +111,16 @@ class FrontPlot:
         self.front_line.set_data(*_stairs([(x, y) for _, x, y in front]))
 
         low, high = axes.get_ylim()
-        line = high if budget is None else min(budget / MiB, high)
-        self.budget_line.set_data([0, 1] if budget is not None else [], [line, line] if budget is not None else [])
+        inside = budget is not None and budget / MiB < high
+        line = budget / MiB if inside else high
+        self.budget_line.set_data(*([[0, 1], [line, line]] if inside else [[], []]))
         self.beyond.set_y(line)
         self.beyond.set_height(high - line)
+        more = "" if inside else " ↑"
         self.budget_text.set_text(
-            "" if budget is None else f"budget {mib(budget)}" + (", above it: out of memory" if spots["out"] else "")
+            "" if budget is None else f"budget {mib(budget)}{more}" + (", above it: out of memory" if spots["out"] else "")
         )
-        above = line < high  # else it would stand in the legend
-        self.budget_text.set(y=line + (0.008 if above else -0.012) * (high - low), va="bottom" if above else "top")
-        self._choose_side(spots, line)
+        self._place_budget(spots, line, inside)
 
         ring = [(x, y) for spot in spots.values() for run, x, y in spot if run is chosen]
         self.ring.set_data([x for x, _ in ring], [y for _, y in ring])
@@ -133,14 +133,20 @@ class FrontPlot:
         )
         return [run for run, _, _ in front]
 
-    def _choose_side(self, spots, line):
-        """Put the words of the budget on the right, or on the left when points stand there."""
+    def _place_budget(self, spots, line, inside):
+        """Put the words of the budget where no point stands: above its line (a budget beyond the picture has none) or below it."""
         (left, right), (low, high) = self.axes.get_xlim(), self.axes.get_ylim()
         share = len(self.budget_text.get_text()) * 0.6 * 8.5 / (self.axes.bbox.width * 72 / self.axes.figure.dpi)
-        strip = line - 0.03 * (high - low), line + 0.09 * (high - low)
-        taken = [(x - left) / (right - left) for spot in spots.values() for _, x, y in spot if strip[0] < y < strip[1]]
-        on_left = any(x > 0.98 - share for x in taken) and not any(x < share for x in taken)
-        self.budget_text.set(x=0.012 if on_left else 1, ha="left" if on_left else "right")
+        points = [((x - left) / (right - left), (y - line) / (high - low)) for spot in spots.values() for _, x, y in spot]
+
+        def free(side, above):
+            bottom, top = (-0.02, 0.085) if above else (-0.085, 0.005)
+            return not any(bottom < y < top and (x > 0.98 - share if side == "right" else x < 0.02 + share) for x, y in points)
+
+        places = [(side, above) for above in ((True, False) if inside else (False,)) for side in ("right", "left")]
+        side, above = next((place for place in places if free(*place)), places[0])
+        self.budget_text.set(x=1 if side == "right" else 0.012, ha=side)
+        self.budget_text.set(y=line + (0.008 if above else -0.012) * (high - low), va="bottom" if above else "top")
 
     def _label(self, spots, front, chosen, line):
         """Name the chosen run, then the front, then the rest, as far as there is room."""
@@ -158,7 +164,8 @@ class FrontPlot:
         if line is not None:
             wide, y = 0.56 * 8.5 * len(self.budget_text.get_text()), to_points(self.axes.get_xlim()[0], line)[1]
             left = box[0] if self.budget_text.get_ha() == "left" else box[2] - wide
-            obstacles += [(box[0], y - 1, box[2], y + 1), (left, y, left + wide, y + 13)]
+            words = (y, y + 13) if self.budget_text.get_va() == "bottom" else (y - 13, y)
+            obstacles += [(box[0], y - 1, box[2], y + 1), (left, words[0], left + wide, words[1])]
         labels = self.names([run for run, _, _ in ranked])
         spots = [to_points(x, y) for _, x, y in ranked]
         radii = [8.5 if run is chosen else 4.25 for run, _, _ in ranked]

@@ -5,8 +5,8 @@ from traitlets import link
 
 from trainlean.costs.trace import Lives, Trace
 from trainlean.pictures.replays import LivesReplay, LoopReplay
-from trainlean.pictures.shown import Shown, image_of
 from trainlean.pictures.style import course_style
+from trainlean.pictures.widget import Shown, image_of
 
 
 class Player(Shown):

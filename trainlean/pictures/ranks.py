@@ -174,20 +174,18 @@ def _aligned(paths) -> list:
 class StepTimesPlot:
     """The modelled time of one optimizer step, a bar per run: computing, and what communication adds; artists made once and then moved."""
 
-    ROWS = 8  # more of them are cut, the chosen one excepted
-
-    def __init__(self, axes):
-        self.axes = axes
-        axes.set(xlim=(0, 1), ylim=(self.ROWS - 0.4, -0.6))
+    def __init__(self, axes, rows: int):
+        self.axes, self.rows = axes, rows  # more of them are cut, the chosen one excepted
+        axes.set(xlim=(0, 1), ylim=(rows - 0.4, -0.6))
         axes.axis("off")
-        self.bars = [[axes.add_patch(Rectangle((0, 0), 0, 0.62, facecolor=DOING[what], lw=0)) for what in ("computing", "averaging")] for _ in range(self.ROWS)]
+        self.bars = [[axes.add_patch(Rectangle((0, 0), 0, 0.62, facecolor=DOING[what], lw=0)) for what in ("computing", "averaging")] for _ in range(rows)]
         handles = [Patch(facecolor=DOING[what], label=label) for what, label in (("computing", "computing, measured"), ("averaging", "communicating, modelled"))]
         axes.legend(
             handles=handles, loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, frameon=False, borderaxespad=0,
             handlelength=1.1, handleheight=0.8, handletextpad=0.5, columnspacing=1.4,
         )  # fmt: skip
-        self.names = [axes.text(-0.012, 0, "", ha="right", va="center", size=9) for _ in range(self.ROWS)]
-        self.words = [axes.text(0, 0, "", va="center", size=8.5) for _ in range(self.ROWS)]
+        self.names = [axes.text(-0.012, 0, "", ha="right", va="center", size=9) for _ in range(rows)]
+        self.words = [axes.text(0, 0, "", va="center", size=8.5) for _ in range(rows)]
 
     @property
     def moving(self) -> list:
@@ -198,10 +196,10 @@ class StepTimesPlot:
         """Show rows of (name, StepTime, words); the one with the index `chosen` is bold."""
         for artist in self.moving:
             artist.set_visible(False)
-        if chosen is not None and chosen >= self.ROWS:
-            rows, chosen = [*rows[: self.ROWS - 1], rows[chosen]], self.ROWS - 1
+        if chosen is not None and chosen >= self.rows:
+            rows, chosen = [*rows[: self.rows - 1], rows[chosen]], self.rows - 1
         longest = max([time.seconds for _, time, _ in rows], default=1.0)
-        for i, (name, time, words) in enumerate(rows[: self.ROWS]):
+        for i, (name, time, words) in enumerate(rows[: self.rows]):
             ink, weight = (INK, "bold") if i == chosen else (SOFT, "normal")
             split, end = 0.5 * time.compute / longest, 0.5 * time.seconds / longest
             for bar, left, right in zip(self.bars[i], (0, split), (split, end)):

@@ -8,10 +8,11 @@ from trainlean.pictures.labels import spread
 from trainlean.pictures.style import INK, LINES, PALE, SOFT, Picture, course_style
 
 
-def plot_compare(curves: dict, *, x: str = "step", y: str = "loss", title: str | None = None) -> Picture:
+def plot_compare(curves: dict, *, x: str = "step", y: str = "loss", title: str | None = None, from_zero: bool = False) -> Picture:
     """Small line plot: `curves` maps a name to values or to a pair (x values, y values); lines are named at their ends.
 
     Later curves are drawn thinner on top of earlier ones, so that curves that coincide can all be seen.
+    `from_zero` begins the upright axis at 0, for quantities of which twice as much should look so.
     """
     with course_style():
         picture = Picture(6.6, 3.4, f"{y} by {x}: {', '.join(curves)}")
@@ -30,6 +31,8 @@ def plot_compare(curves: dict, *, x: str = "step", y: str = "loss", title: str |
             axes.plot(xs, ys, color=LINES[i % len(LINES)], lw=width, solid_capstyle="round")
             ends.append((list(ys)[-1], name, LINES[i % len(LINES)]))
         axes.margins(x=0.02, y=0.08)
+        if from_zero:
+            axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         low, high = axes.get_ylim()

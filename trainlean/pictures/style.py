@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from contextlib import contextmanager
 
@@ -10,15 +11,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from trainlean.costs.runs import CATEGORIES, MiB, Run
+from trainlean.costs.runs import CATEGORIES, ORIGINS, MiB, Run
 
 # Okabe and Ito's palette: the five can be told apart with every common kind of colour blindness, and in grey.
 COLOURS = dict(zip(CATEGORIES, ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#BDBDBD"), strict=True))
 UNDIVIDED = "#7D8590"  # memory that a published run reports as one number
 INK, SOFT, PALE, ALARM = "#24292F", "#6B7280", "#D0D4DA", "#B3261E"
 LINES = ("#882255", "#44AA99", "#332288", "#999933", "#AA4499", "#117733")  # for curves that are no category
-MARKERS = {"measured": "o", "predicted": "D", "published": "s"}
-ORIGINS = tuple(MARKERS)
+MARKERS = dict(zip(ORIGINS, "oDs", strict=True))
 
 STYLE = {
     "font.family": "DejaVu Sans",
@@ -111,7 +111,10 @@ def point_label(run: Run) -> str:
     label = f"{settings['micro_batch']}×{settings.get('accumulation_steps', 1)}"
     if (settings.get("devices") or 1) > 1:
         label += f" H={settings['local_steps']}" if settings.get("local_steps") else " DDP"
-    return label + (" ckpt" if settings.get("checkpointing", "off") not in ("off", False, None) else "")
+    checkpointing = str(settings.get("checkpointing") or "off")
+    if every := re.fullmatch(r"every (\d+) layers", checkpointing):
+        return f"{label} ckpt/{every[1]}"
+    return label + {"off": "", "selective": " ckpt sel."}.get(checkpointing, " ckpt")
 
 
 def effective_batch(settings: dict) -> int | None:

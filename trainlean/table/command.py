@@ -33,7 +33,7 @@ def measure_table(model=None, keys=None, *, repeats=None, picture=None, record=N
     outcomes = _with_progress(rows, model, device, repeats)
     runs = {outcome.row.key: outcome.run for outcome in outcomes if outcome.run}
     where = "gpu" if device == "cuda" else "cpu"
-    predicted = {o.row.key: predict_row(o.row, model, where) for o in outcomes if o.run and not o.row.compiled}
+    predicted = {o.row.key: predict_row(o.row, model, where) for o in outcomes if o.run}
     _print(measured_table(outcomes, predicted), Console(width=width))
     _explain(device)
     if "vanilla" in runs:

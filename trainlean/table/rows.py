@@ -26,7 +26,7 @@ class Row:
 
     def training(self) -> dict:
         """The settings as `trainlean.costs.predict.predict_run` takes them."""
-        names = ("micro_batch", "accumulation_steps", "checkpointing", "precision", "optimizer", "attention")
+        names = ("micro_batch", "accumulation_steps", "checkpointing", "precision", "optimizer", "attention", "compiled")
         return {name: getattr(self, name) for name in names}
 
 
@@ -69,7 +69,7 @@ PLANS = {"bert-large": Plan("bert-large-uncased", 512, 512, GPU_BUDGET, 1800), "
 
 
 def config_of(model: str, **changes):
-    """The transformers configuration of "bert-large" or "small", with dropout as BERT has it."""
+    """The transformers configuration of "bert-large", with its dropout of 0.1, or of "small", without."""
     from trainlean.models import bert_large_config, small_bert_config
 
     return bert_large_config(**changes) if model == "bert-large" else small_bert_config(**changes)
@@ -89,10 +89,14 @@ def published(row: Row) -> Run | None:
     return next((run for run in published_runs() if run.name == row.published), None)
 
 
-def predict_row(row: Row, model: str = "bert-large", device: str = "gpu of 2022") -> Run:
-    """The row's prediction; on a GPU `machine` holds what the allocator hands out and reserves (see `predict_run`)."""
+def predict_row(row: Row, model: str = "bert-large", device: str | None = None) -> Run:
+    """The row's prediction; on a GPU `machine` holds what the allocator hands out and reserves (see `predict_run`).
+
+    Without `device` a row of the original is predicted for the "gpu of 2022", and one that it lacks for a "gpu" of today.
+    """
     from trainlean.costs.predict import predict_run
 
+    device = device or ("gpu of 2022" if row.published else "gpu")
     plan, config = PLANS[model], config_of(model)
     if row.micro_batch == 0:
         row = replace(row, micro_batch=largest(model, device))
