@@ -556,3 +556,66 @@ def test_measure_says_in_a_sentence_what_is_wrong(train, message):
         measure(train, name="wrong", repeats=1)
     assert str(error.value).endswith(".") and "\n" not in str(error.value)
     assert load_runs() == []
+
+
+def test_a_weight_in_an_optimizers_state_stays_a_weight():
+    class KeepsItsWeights(torch.optim.SGD):
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                self.state[parameter]["weight itself"] = parameter
+            return super().step(closure)
+
+    model = torch.nn.Linear(100, 100, bias=False)
+    optimizer = KeepsItsWeights(model.parameters(), lr=0.1)
+    with Meter(model, optimizer) as meter:
+        for _ in range(2):
+            model(torch.ones(1, 100)).sum().backward()
+            optimizer.step()
+    assert (meter.peak["weights"], meter.peak["optimizer state"]) == (40_000, 0)
+
+
+def test_an_evaluation_after_a_step_is_a_forward_pass():
+    model = torch.nn.Linear(100, 100)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Meter(model, optimizer) as meter:
+        model(torch.ones(1, 100)).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model(torch.ones(1000, 100))
+    assert max(meter.moments, key=lambda phase: sum(meter.moments[phase].values())) == "forward"
+    assert meter.moments["forward"]["activations"] >= 400_000
+
+
+def test_what_a_backward_pass_computes_with_a_module_is_temporary():
+    wide = torch.nn.Linear(100, 1000, bias=False)
+
+    class LooksAgain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, inputs):
+            ctx.save_for_backward(inputs)
+            return inputs * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * wide(ctx.saved_tensors[0]).mean()
+
+    model = torch.nn.Linear(100, 100)
+    with Meter(model) as meter:
+        LooksAgain.apply(model(torch.ones(500, 100))).sum().backward()
+    assert meter.moments["backward"]["temporary"] >= 500 * 1000 * 4
+
+
+def test_a_tensor_that_grows_is_counted_at_its_new_size():
+    with Meter() as meter:
+        grown = torch.ones(1000)
+        grown.resize_(100_000)
+    assert meter.peak_bytes == 404_000  # what it held is copied
+
+
+def test_a_weight_that_is_used_before_its_module_is_counted_once():
+    model = torch.nn.Linear(100, 100, bias=False)
+    with Meter() as meter:
+        torch.nn.functional.linear(torch.ones(1, 100), model.weight).sum().backward()
+        model(torch.ones(1, 100))
+    assert all(moment["weights"] in (0, 40_000) for moment in meter.moments.values())
+    assert sum(meter.peak.values()) < 2 * 40_000 + 5_000  # weight and gradient, and no batch of the weight's size

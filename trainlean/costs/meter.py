@@ -156,10 +156,10 @@ class Meter(TorchDispatchMode):
     def _before_module(self, module, args):
         self._depth += 1
         if self._depth == 1 and not in_backward():
+            self._modules.add(module)
+            self._inspect_module(module)  # first, since a visitor may turn out to be one of its weights
             for address in list(self._visitors):
                 self._bury(address)  # the batch before this one
-            self._modules.add(module)
-            self._inspect_module(module)
 
     def _after_module(self, module, args, kwargs, output=None):
         self._depth -= 1
