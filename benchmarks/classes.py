@@ -6,9 +6,9 @@ import random
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
-from trainlean.exercises import probes
 from trainlean.exercises.checking import needed_for, statement, statements
 from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, WRONG, Exercise, all_exercises
+from trainlean.grading import probes
 from trainlean.notebooks.notebook import exercise_cells, nbgrader_mark, read_notebook
 from trainlean.workspace import COURSE
 

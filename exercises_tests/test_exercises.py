@@ -5,12 +5,13 @@ import itertools
 import pytest
 
 from trainlean.exercises.checking import answer_from
-from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, WRONG, all_exercises, judge, same, see, see_oracle
+from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, WRONG, all_exercises, judge, same, see, see_oracle, verdict
 from trainlean.workspace import COURSE
 
 EXERCISES = all_exercises()
 MISTAKES = [(name, mistake.name, number) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes for number in range(len(mistake.answers))]
 SEEDS = (0, 20_261_121)
+MEMORY = {}  # what was seen of oracles and mistakes: each is probed once, not once for each mistake after it
 
 
 @pytest.fixture(autouse=True)
@@ -29,27 +30,27 @@ def find_mistake(exercise, name):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_solution_is_right(name, seed):
     exercise = EXERCISES[name]
-    verdict = judge(exercise, answer_from(COURSE / "solutions" / f"{exercise.notebook}.ipynb", name), seed)
-    assert verdict.outcome == RIGHT, verdict
-    assert verdict.points == exercise.points > 0
+    found = judge(exercise, answer_from(COURSE / "solutions" / f"{exercise.notebook}.ipynb", name), seed)
+    assert found.outcome == RIGHT, found
+    assert found.points == exercise.points > 0
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_stub_is_not_attempted(name):
     exercise = EXERCISES[name]
-    verdict = judge(exercise, answer_from(COURSE / "lessons" / f"{exercise.notebook}.ipynb", name), seed=1)
-    assert verdict.outcome == NOT_ATTEMPTED, verdict
-    assert verdict.points == 0
+    found = judge(exercise, answer_from(COURSE / "lessons" / f"{exercise.notebook}.ipynb", name), seed=1)
+    assert found.outcome == NOT_ATTEMPTED, found
+    assert found.points == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("name", "mistake", "number"), MISTAKES)
 def test_mistake_is_rejected_as_itself(name, mistake, number, seed):
     exercise = EXERCISES[name]
-    verdict = judge(exercise, find_mistake(exercise, mistake).answers[number], seed)
-    assert verdict.outcome == WRONG, verdict
-    assert verdict.mistake == mistake, verdict
-    assert verdict.points == 0
+    found = verdict(exercise, see(exercise, find_mistake(exercise, mistake).answers[number], seed), seed, MEMORY)
+    assert found.outcome == WRONG, found
+    assert found.mistake == mistake, found
+    assert found.points == 0
 
 
 @pytest.mark.parametrize("name", EXERCISES)

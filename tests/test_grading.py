@@ -17,13 +17,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from trainlean import cli
 from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
-from trainlean.exercises.probes import exercises_with
 from trainlean.grading import classroom
 from trainlean.grading.asking import WorkerProcess
 from trainlean.grading.classroom import grade_class
 from trainlean.grading.cluster import on_engines
 from trainlean.grading.judging import judge_answers
 from trainlean.grading.log import last_run, log_path, read_log
+from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import find_isolation
@@ -259,7 +259,7 @@ RUN = """
 import sys
 from pathlib import Path
 from trainlean.grading import classroom
-from trainlean.exercises.probes import exercises_with
+from trainlean.grading.overlay import exercises_with
 two = {name: exercise for name, exercise in exercises_with().items() if name in sys.argv[3:]}
 classroom.exercises_with = lambda overlay=None: two
 print("begin", flush=True)

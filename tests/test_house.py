@@ -10,7 +10,7 @@ import trainlean
 
 LIBRARY = Path(trainlean.__file__).parent
 # From the top floor down. A file on its own, such as cli.py, is a room too.
-ROOMS = ["cli", "doctor", "grading", "table", "exercises", "notebooks", "pictures", "devices", "costs", "models", "reviews", "workspace"]
+ROOMS = ["cli", "doctor", "grading", "table", "exercises", "notebooks", "pictures", "devices", "costs", "models", "reviews", "processes", "workspace"]
 # What each room imports of itself runs one way, too: found by the order in which its files can be written.
 FILES = sorted(path for path in LIBRARY.rglob("*.py") if path.name != "__init__.py")
 

@@ -16,8 +16,8 @@ import hostile
 
 from trainlean.costs.runs import MiB
 from trainlean.exercises.exercise import CRASHED, RIGHT
-from trainlean.exercises.probes import exercises_with
 from trainlean.grading import sandbox
+from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Graded, Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import BUBBLEWRAP, NAMESPACES, Isolation, Limits, find_isolation, try_isolation
@@ -189,7 +189,7 @@ def test_no_probe_carries_what_knows_the_answer():
     """Where submissions run there is neither an oracle nor a mistake nor another right answer."""
     import ast
 
-    from trainlean.exercises.probes import cut_probe
+    from trainlean.grading.probes import cut_probe
 
     for exercise in exercises_with().values():
         for name, source in cut_probe(exercise)["modules"].items():

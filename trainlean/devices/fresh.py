@@ -1,6 +1,5 @@
 """Processes for one call: they start, answer and are gone."""
 
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -11,17 +10,14 @@ import cloudpickle
 
 from trainlean.devices.inside import call_packed, cores, free_port, join_group
 from trainlean.devices.waiting import results_of, wait_for_ranks
+from trainlean.processes import server_context
 
 PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "transformers", "accelerate", "trainlean.devices.inside"]
 
 
 def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: float) -> list:
     """The results of `function(*args)` by rank, from `n` CPU processes with a process group; `run_on_devices` says what it raises."""
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        # The server has imported everything and computed nothing: a fork of it is ready in milliseconds and sound.
-        context.set_forkserver_preload(PRELOADED)
+    context = server_context(PRELOADED)
     packed = cloudpickle.dumps((function, args))
     threads = max(1, cores() // n)
     pipes, processes = [], []

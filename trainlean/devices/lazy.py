@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import multiprocessing
 import os
 import sys
 import traceback
@@ -10,6 +9,7 @@ import traceback
 import cloudpickle
 
 from trainlean.devices.fresh import PRELOADED
+from trainlean.processes import server_context
 from trainlean.workspace import COURSE, CourseError
 
 _recorded: list[list] = []  # the outputs of each cell that is shown instead of being run
@@ -36,11 +36,8 @@ def in_fresh_process(function, *args, timeout: float = 60.0):
     Counters and compiled graphs belong to a process. The first call waits for a server that imports; the others take a
     moment. Raises what the function raises, with its place as a note, or CourseError after `timeout` seconds.
     """
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        # torch's optimizers import the compiler when the first one is made: better once, in the server, than in each process.
-        context.set_forkserver_preload([*PRELOADED, "torch._dynamo", "trainlean.models", "trainlean.reviews"])
+    # torch's optimizers import the compiler when the first one is made: better once, in the server, than in each process.
+    context = server_context([*PRELOADED, "torch._dynamo", "trainlean.models", "trainlean.reviews"])
     ours, theirs = context.Pipe()
     process = context.Process(target=_answer, args=(theirs, cloudpickle.dumps((function, args)), sys.path))
     process.start()

@@ -6,7 +6,6 @@ import dis
 import io
 import json
 import linecache
-import multiprocessing
 import os
 import re
 import secrets
@@ -35,12 +34,14 @@ from trainlean.exercises.exercise import (
     verdict,
 )
 from trainlean.exercises.progress import record_verdict
+from trainlean.processes import server_context
 from trainlean.workspace import COURSE, CourseError
 
 START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
 SECONDS = 6  # of computing, for one exercise's questions
 SECONDS_WITH_DEVICES = 20  # its processes have to start first
 PATIENCE = 4  # times these on the clock, where others keep the processor busy
+PRELOADED = ["torch", "trainlean.exercises.checking", "trainlean.notebooks.notebook"]
 HEAVY = {"accelerate": "accelerate", "transformers": "transformers.trainer"}  # imports that take seconds
 
 
@@ -252,7 +253,7 @@ def no_answer(name: str, status: object) -> str:
 def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
     """What the probe saw of a notebook's answer, or a sentence why nothing was seen."""
     name, seconds = exercise.name, seconds_for(exercise)
-    context = _processes()
+    context = server_context(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer_questions, args=(str(path), name, seed, sender), daemon=False)
     process.start()
@@ -284,18 +285,11 @@ def _answers_in_time(receiver, pid: int, seconds: float) -> bool:
     return True
 
 
-def _processes():
-    """Forked from a server that has only imported, where the system can; so a process costs milliseconds, not seconds."""
-    return multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
-
-
 def _import_ahead(paths: list[Path]) -> None:
-    """Start that server on importing what these notebooks name, once, while this process does other things."""
+    """Start the server on importing what these notebooks name, once, while this process does other things."""
     words = " ".join(Path(path).read_text(encoding="utf-8", errors="replace") for path in paths if Path(path).is_file())
     heavy = [module for name, module in HEAVY.items() if name in words]
-    context = _processes()
-    if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["torch", "trainlean.exercises.checking", "trainlean.notebooks.notebook", *heavy])
+    if server_context([*PRELOADED, *heavy]).get_start_method() == "forkserver":
         from multiprocessing import forkserver  # not there on Windows
 
         forkserver.ensure_running()

@@ -16,7 +16,6 @@ from rich.text import Text
 from trainlean.exercises.checking import belonging
 from trainlean.exercises.exercise import OUTCOMES, RIGHT, WRONG, Exercise
 from trainlean.exercises.feedback import OUTCOME_COLOURS
-from trainlean.exercises.probes import exercises_with
 from trainlean.grading.cluster import with_cluster
 from trainlean.grading.gradebooks import (
     Row,
@@ -31,6 +30,7 @@ from trainlean.grading.gradebooks import (
     write_gradescope,
 )
 from trainlean.grading.log import Log, last_run, log_path, read_log, to_line
+from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Graded, Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import NONE, Isolation, find_isolation

@@ -5,9 +5,9 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-from trainlean.exercises.probes import exercise_without_probe
 from trainlean.grading.asking import WorkerEnded, WorkerProcess, ask_one
 from trainlean.grading.plan import Answers, Plan
+from trainlean.grading.probes import exercise_without_probe
 from trainlean.grading.sandbox import Limits, find_isolation
 from trainlean.workspace import CourseError
 

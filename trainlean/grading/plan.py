@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import asdict, dataclass, field
 
 from trainlean.exercises.exercise import Exercise, Verdict
-from trainlean.exercises.probes import cut_probe, file_of
+from trainlean.grading.probes import cut_probe, file_of
 from trainlean.grading.sandbox import Isolation, Limits
 from trainlean.workspace import COURSE
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from trainlean import EXPORTS
 from trainlean.exercises.checking import HEAVY, ask, belonging, cells_of, no_answer, seconds_for, see_answer, statements, too_long
 from trainlean.exercises.exercise import Verdict, pack
-from trainlean.exercises.probes import compiled, exercise_without_probe, load_probe
+from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
 from trainlean.grading.sandbox import Limits, confine, protect_worker
 from trainlean.notebooks.notebook import notebook_of
 from trainlean.workspace import CourseError
