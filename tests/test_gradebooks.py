@@ -204,8 +204,9 @@ def test_canvas_gets_its_own_export_filled_in(tmp_path):
 
 def test_canvas_by_name_when_there_is_no_number(tmp_path):
     (tmp_path / "export.csv").write_text(CANVAS.replace(",11,", ",,"), encoding="utf-8")
-    pairs = (handed_in("lovelaceada", ("one", RIGHT)),)
-    assert fill_canvas(tmp_path / "export.csv", tmp_path / "filled.csv", rows_for(*pairs), 3, "Train") == []
+    for name in ("lovelaceada", "Ada Lovelace"):
+        pairs = (handed_in(name, ("one", RIGHT)),)
+        assert fill_canvas(tmp_path / "export.csv", tmp_path / "filled.csv", rows_for(*pairs), 3, "Train") == []
 
 
 def test_canvas_with_short_lines_and_one_assignment(tmp_path):
@@ -219,6 +220,8 @@ def test_a_name_that_two_learners_share_is_left_to_the_instructor(tmp_path):
     (tmp_path / "export.csv").write_text(CANVAS.replace(",11,", ",,"), encoding="utf-8")
     pairs = handed_in("lovelaceada", ("one", RIGHT)), handed_in("Lovelace Ada", ("one", RIGHT))
     assert fill_canvas(tmp_path / "export.csv", tmp_path / "filled.csv", rows_for(*pairs), 3, "Train") == ["lovelaceada", "Lovelace Ada"]
+    pairs = handed_in("lovelaceada", ("one", RIGHT)), handed_in("Ada Lovelace", ("one", RIGHT))
+    assert fill_canvas(tmp_path / "export.csv", tmp_path / "filled.csv", rows_for(*pairs), 3, "Train") == ["lovelaceada", "Ada Lovelace"]
 
 
 def test_canvas_asks_which_column(tmp_path):

@@ -1,5 +1,6 @@
 """Predictions from two and three layers against traces of all layers, published runs and a real run."""
 
+import math
 from typing import NamedTuple
 
 import pytest
@@ -204,3 +205,5 @@ def test_the_largest_batch_fits_and_the_next_does_not():
     assert predict_largest_batch(config, budget, **settings) == 3
     assert predict_largest_batch(config, budget - 1, **settings) == 2
     assert predict_largest_batch(config, 1000, **settings) == 0
+    with pytest.raises(ValueError, match="budget is a number of bytes"):
+        predict_largest_batch(config, math.inf, **settings)

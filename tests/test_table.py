@@ -11,7 +11,7 @@ from trainlean.costs.runs import MiB, Run, load_runs, published_runs, record_run
 from trainlean.table import command as measure_command
 from trainlean.table import measured, shown, training
 from trainlean.table.measured import Outcome, measure_rows
-from trainlean.table.rows import CONTEXT, CURVE, PLANS, ROWS, Plan, Row, find_rows, predict_row, published
+from trainlean.table.rows import CONTEXT, CURVE, PLANS, ROWS, ModelPlan, Row, find_rows, predict_row, published
 from trainlean.table.training import measure_row
 
 
@@ -63,7 +63,7 @@ def test_what_a_machine_cannot_run_has_its_reason(monkeypatch):
     assert [bool(outcome.reason) for outcome in outcomes] == [True, True] and load_runs() == []
 
 
-TINY = Plan("tiny", 8, 16, 200 * MiB, 60, repeats=1)
+TINY = ModelPlan("tiny", 8, 16, 200 * MiB, 60, repeats=1)
 
 
 @pytest.mark.parametrize("key", ["vanilla", "checkpointing", "selective", "sdpa", "bf16", "all-bf16", "all-bf16-accelerate", "compile"])

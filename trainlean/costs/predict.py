@@ -131,6 +131,8 @@ def predict_largest_batch(config, budget: float, **training) -> int:
         run = predict_run(config, micro_batch=batch, **training)
         return run.machine.get("allocator_reserved", run.peak_bytes)
 
+    if not budget < math.inf:
+        raise ValueError(f"budget is a number of bytes, not {budget!r}.")
     fitting, too_large, trial = 0, math.inf, 1
     while trial < too_large:
         if needed(trial) <= budget:

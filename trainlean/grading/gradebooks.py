@@ -247,7 +247,7 @@ def _fill(table: list[list[str]], rows: list[Row], keys: Callable, write: Callab
     by_number = {row.user: [row] for row in rows if row.user}
     by_name: dict[str, list[Row]] = {}
     for row in rows:
-        by_name.setdefault(_key(row.learner), []).append(row)
+        by_name.setdefault(_keys(row.learner)[0], []).append(row)
     found = set()
     for line in table[1:]:
         line += [""] * (len(header) - len(line))
@@ -255,20 +255,24 @@ def _fill(table: list[list[str]], rows: list[Row], keys: Callable, write: Callab
         if values.get("Student", "").strip() == "Points Possible":
             continue
         number, names = keys(values)
-        matches = by_number.get(number) or next((by_name[_key(name)] for name in names if _key(name) and _key(name) in by_name), [])
+        called = ([row for key in _keys(name) if key for row in by_name.get(key, [])] for name in names)
+        matches = by_number.get(number) or next(filter(None, called), [])
         if len(matches) == 1:
             write(line, matches[0])
             found.add(matches[0].learner)
     return [row.learner for row in rows if row.learner not in found]
 
 
-def _key(text: str) -> str:
-    """A name without what differs between systems: case, accents, punctuation, an address behind @; "Last, First" becomes lastfirst, as Canvas names files."""
+def _keys(text: str) -> list[str]:
+    """A name without what differs between systems: case, accents, punctuation, an address behind @.
+
+    "Last, First" becomes lastfirst, as Canvas names files, and firstlast, as people name folders.
+    """
     if "," in text:
         last, first = text.split(",", 1)
-        return _key(f"{last}{first}")
+        return [*_keys(f"{last}{first.replace(',', '')}"), *_keys(f"{first.replace(',', '')}{last}")]
     letters = unicodedata.normalize("NFKD", text.split("@")[0])
-    return "".join(letter for letter in letters.casefold() if letter.isalnum())
+    return ["".join(letter for letter in letters.casefold() if letter.isalnum())]
 
 
 def _scaled(points: float, possible: float, out_of: float) -> str:

@@ -54,18 +54,21 @@ CURVE = tuple(Row(f"{size}x{64 // size}", size, 64 // size) for size in (1, 2, 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class ModelPlan:
     """What a model's rows train on: its name, samples of how many tokens, the budget of the largest batch."""
 
-    model: str
-    samples: int
-    tokens: int
-    budget: int
+    model: str  # its name in the published file
+    samples: int  # of one epoch
+    tokens: int  # of a sample
+    budget: int  # bytes
     limit: float  # seconds for one row
     repeats: int = 3
 
 
-PLANS = {"bert-large": Plan("bert-large-uncased", 512, 512, GPU_BUDGET, 1800), "small": Plan("small BERT", 32, 128, 200 * MiB, 90)}
+PLANS = {
+    "bert-large": ModelPlan("bert-large-uncased", 512, 512, GPU_BUDGET, 1800),
+    "small": ModelPlan("small BERT", 32, 128, 200 * MiB, 90),
+}
 
 
 def config_of(model: str, **changes):

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from shutil import which
 
 from trainlean.costs.runs import Run, machine
-from trainlean.table.rows import PLANS, Plan, Row, config_of
+from trainlean.table.rows import PLANS, ModelPlan, Row, config_of
 
 RESULT = "trainlean result: "
 
@@ -51,7 +51,7 @@ def optimizer_of(row: Row, parameters):
 class Training:
     """A row's model, optimizer and data on a device; `steps(n)` takes n optimizer steps, `epoch()` all of them."""
 
-    def __init__(self, row: Row, config, plan: Plan, device: str):
+    def __init__(self, row: Row, config, plan: ModelPlan, device: str):
         import torch
         from transformers import BertForSequenceClassification
 
@@ -128,7 +128,7 @@ class Training:
                 self.optimizer.zero_grad()
 
 
-def measure_row(row: Row, config, plan: Plan, device: str, progress: Callable[[], None] = lambda: None) -> Run:
+def measure_row(row: Row, config, plan: ModelPlan, device: str, progress: Callable[[], None] = lambda: None) -> Run:
     """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch."""
     training = Training(row, config, plan, device)
     peak, flops = _memory(training)
