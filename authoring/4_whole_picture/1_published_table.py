@@ -472,15 +472,15 @@ for size in (16160, 10000, 6000):
 # ## All points
 #
 # Published, predicted and measured, in one explorer. A prediction has no seconds: it stands at the speed of its published twin, and gets the allocator's part and the context, as the driver counts them. Choose the small model to see your own runs.
-# Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well.
+# Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well, with what the driver counted for the whole device.
 
 # %%
 def as_the_driver_counts(run):
-    more = {"allocator": run.machine["allocator_reserved"] - run.peak_bytes, "CUDA context": CONTEXT}
-    return replace(run, peak=run.peak | more)
+    seen = run.machine.get("whole_device", run.machine["allocator_reserved"] + CONTEXT)  # a card's driver has seen it, a prediction adds it
+    return replace(run, peak=run.peak | {"not tensors": seen - run.peak_bytes})
 
 
-explorer([*published, *map(as_the_driver_counts, predicted.values()), *recorded_runs(), *runs.values(), *curve], budget=10000 * MiB)
+explorer([*published, *map(as_the_driver_counts, [*predicted.values(), *on_gpu]), *runs.values(), *curve], budget=10000 * MiB)
 
 # %% [markdown]
 # ## What to keep
