@@ -13,7 +13,7 @@ from trainlean.pictures.front import FrontPlot, pareto_front, placed, plot_front
 from trainlean.pictures.labels import place_labels, spread
 from trainlean.pictures.memory import plot_memory, plot_timeline
 from trainlean.pictures.steps import plot_accumulation_window, plot_compare
-from trainlean.pictures.style import COLOURS, UNDIVIDED, Picture
+from trainlean.pictures.style import COLOURS, UNDIVIDED, Picture, point_label
 
 
 def make_run(micro_batch, accumulation_steps=1, *, speed=100.0, size=None, origin="measured", **settings):
@@ -197,3 +197,36 @@ def test_moving_artists_give_the_same_picture_as_drawing_everything():
         axis=-1
     )
     assert (difference > 24).mean() < 0.002
+
+
+def test_short_labels_say_how_it_is_checkpointed():
+    kinds = ["off", "every layer", "every 2 layers", "selective"]
+    assert [point_label(make_run(4, 2, checkpointing=kind)) for kind in kinds] == ["4×2", "4×2 ckpt", "4×2 ckpt/2", "4×2 ckpt sel."]
+
+
+def drawn_with_budget(sizes_and_speeds, budget):
+    """A front of these runs (MiB, samples/second), and where the words of the budget lie beside its line: above or below it."""
+    plot = FrontPlot(Picture(6, 4, "").subplots())
+    runs = [make_run(number, speed=speed, size=size) for number, (size, speed) in enumerate(sizes_and_speeds, start=1)]
+    plot.frame(runs)
+    plot.draw(runs, budget=budget * MiB)
+    return plot, plot.budget_text.get_ha(), plot.budget_text.get_va()
+
+
+def test_the_words_of_the_budget_keep_clear_of_points():
+    wide = [(100, 100), (10, 10)]  # in both corners, far from the line
+    assert drawn_with_budget(wide, 50)[1:] == ("right", "bottom")
+    assert drawn_with_budget([*wide, (53, 95)], 50)[1:] == ("left", "bottom")
+    assert drawn_with_budget([*wide, (53, 95), (53, 15)], 50)[1:] == ("right", "top")
+
+
+def test_a_budget_beyond_the_picture_has_an_arrow_and_no_line():
+    plot, _, va = drawn_with_budget([(100, 100), (10, 10)], 500)
+    assert plot.budget_text.get_text() == "budget 500 MiB ↑" and va == "top"
+    assert len(plot.budget_line.get_xdata()) == 0
+
+
+def test_a_comparison_may_begin_at_zero():
+    curves = {"a": [50, 60]}
+    lows = [plot_compare(curves, from_zero=zero).axes[0].get_ylim()[0] for zero in (False, True)]
+    assert lows[0] > 40 and lows[1] == 0

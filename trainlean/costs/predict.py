@@ -177,7 +177,6 @@ def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, che
     """A training with this many layers on fake tensors: its moments, in order, its FLOPs and the allocator's overhead."""
     config = copy.deepcopy(config)
     config.num_hidden_layers = layers
-    config.problem_type = "single_label_classification"  # else the first loss writes it there, and a compiled model is compiled again
     config.use_cache = False  # it means nothing in training, and checkpointing would warn
     config._attn_implementation = attention
     old = device == "gpu of 2022"
