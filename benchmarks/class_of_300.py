@@ -21,10 +21,18 @@ from trainlean.workspace import COURSE
 
 def main(size: int = 300, workers: int = 2) -> int:
     """Make the class, grade it, compare; returns how many outcomes differ."""
-    built = [lesson for lesson in dict.fromkeys(e.notebook for e in all_exercises().values()) if (COURSE / "solutions" / f"{lesson}.ipynb").exists()]
+    built = [
+        lesson
+        for lesson in dict.fromkeys(e.notebook for e in all_exercises().values())
+        if (COURSE / "solutions" / f"{lesson}.ipynb").exists()
+    ]
     made = make_class(built, size)
     expected = {place: outcomes for place, _, outcomes in made}
-    plan = Plan({name: e for name, e in all_exercises().items() if e.notebook in built}, 2026, find_isolation())
+    plan = Plan(
+        {name: e for name, e in all_exercises().items() if e.notebook in built},
+        2026,
+        find_isolation(),
+    )
     print(plan.isolation.sentence)
     with TemporaryDirectory() as folder:
         for place, data, _ in made:
@@ -36,12 +44,20 @@ def main(size: int = 300, workers: int = 2) -> int:
             for verdict in graded.verdicts:
                 seen[verdict.outcome] += 1
                 if expected[graded.where][verdict.exercise] != (verdict.outcome, verdict.mistake):
-                    wrong.append(f"{graded.where}: {verdict.exercise} should be {expected[graded.where][verdict.exercise]}, is {verdict.outcome}, {verdict.mistake}: {verdict.message}")
-            if graded.problem or {verdict.exercise for verdict in graded.verdicts} != set(expected[graded.where]):
+                    wrong.append(
+                        f"{graded.where}: {verdict.exercise} should be {expected[graded.where][verdict.exercise]}, is {verdict.outcome}, {verdict.mistake}: {verdict.message}"
+                    )
+            if graded.problem or {verdict.exercise for verdict in graded.verdicts} != set(
+                expected[graded.where]
+            ):
                 wrong.append(f"{graded.where}: {graded.problem or 'not all exercises were graded'}")
         seconds = time.monotonic() - start
-    print(f"{size} submissions of {len(built)} lessons, {sum(seen.values())} exercises ({', '.join(f'{number} {outcome}' for outcome, number in seen.most_common())})")
-    print(f"{seconds:.0f} s with {workers} workers, their start included: {60 * size / seconds:.0f} submissions per minute; outcomes not as expected: {len(wrong)}")
+    print(
+        f"{size} submissions of {len(built)} lessons, {sum(seen.values())} exercises ({', '.join(f'{number} {outcome}' for outcome, number in seen.most_common())})"
+    )
+    print(
+        f"{seconds:.0f} s with {workers} workers, their start included: {60 * size / seconds:.0f} submissions per minute; outcomes not as expected: {len(wrong)}"
+    )
     print("\n".join(wrong))
     return len(wrong)
 

@@ -18,7 +18,11 @@ def cut_to_exercises(notebook):
     found, _ = statements(notebook)
     names = [exercise.name for exercise in exercise_cells(notebook)]
     kept = {one.cell for name in [*names, "check"] for one in needed_for(name, found)}
-    cells = [cell for number, cell in enumerate(notebook.cells, 1) if number in kept or nbgrader_mark(cell)]
+    cells = [
+        cell
+        for number, cell in enumerate(notebook.cells, 1)
+        if number in kept or nbgrader_mark(cell)
+    ]
     return nbformat.from_dict(notebook | {"cells": cells})
 
 
@@ -33,11 +37,23 @@ def answer_cells(exercise: Exercise) -> dict[tuple[str, str], str]:
     path = probes.file_of(exercise)
     found, _ = probes._read(path)
     for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Exercise" and _named(call) == exercise.name:
+        if (
+            isinstance(call, ast.Call)
+            and getattr(call.func, "id", "") == "Exercise"
+            and _named(call) == exercise.name
+        ):
             [mistakes] = [keyword.value for keyword in call.keywords if keyword.arg == "mistakes"]
-            for mistake in getattr(mistakes, "elts", ()):  # what is computed in another way is left out
-                if isinstance(mistake, ast.Call) and isinstance(mistake.args[0], ast.Constant) and not isinstance(mistake.args[1], ast.Starred):
-                    cells[WRONG, mistake.args[0].value] = _cell(exercise.name, mistake.args[1], found, path)
+            for mistake in getattr(
+                mistakes, "elts", ()
+            ):  # what is computed in another way is left out
+                if (
+                    isinstance(mistake, ast.Call)
+                    and isinstance(mistake.args[0], ast.Constant)
+                    and not isinstance(mistake.args[1], ast.Starred)
+                ):
+                    cells[WRONG, mistake.args[0].value] = _cell(
+                        exercise.name, mistake.args[1], found, path
+                    )
     return cells
 
 
@@ -47,20 +63,34 @@ def _named(call: ast.Call) -> str:
 
 def _cell(name: str, expression: ast.expr, found: list, path) -> str:
     """A cell that assigns an answer of the exercise files to the exercise's name, with everything that it needs."""
-    assignment = ast.fix_missing_locations(ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], expression), expression))
+    assignment = ast.fix_missing_locations(
+        ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], expression), expression)
+    )
     others = [(one, node) for one, node in found if name not in one.binds or one.defines]
     everything = [*others, (statement(0, assignment, str(path)), assignment)]
     chosen = probes._chosen(name, everything)
     modules = probes._with_imports(probes._imports_of_the_course(everything, chosen))
     lines = [*modules.values(), probes._source(everything, chosen)]
-    return "\n".join(line for text in lines for line in text.splitlines() if not line.startswith("from exercises_tests"))
+    return "\n".join(
+        line
+        for text in lines
+        for line in text.splitlines()
+        if not line.startswith("from exercises_tests")
+    )
 
 
-def make_class(lessons: list[str], size: int, seed: int = 0) -> list[tuple[str, bytes, dict[str, tuple[str, str]]]]:
+def make_class(
+    lessons: list[str], size: int, seed: int = 0
+) -> list[tuple[str, bytes, dict[str, tuple[str, str]]]]:
     """`size` submissions over the lessons: (file name, notebook, {exercise: (outcome, mistake)} that must come out)."""
     choose = random.Random(seed)
-    by_lesson = {lesson: [exercise for exercise in all_exercises().values() if exercise.notebook == lesson] for lesson in lessons}
-    cells = {exercise.name: answer_cells(exercise) for group in by_lesson.values() for exercise in group}
+    by_lesson = {
+        lesson: [exercise for exercise in all_exercises().values() if exercise.notebook == lesson]
+        for lesson in lessons
+    }
+    cells = {
+        exercise.name: answer_cells(exercise) for group in by_lesson.values() for exercise in group
+    }
     made = []
     for number in range(size):
         lesson = lessons[number % len(lessons)]
@@ -68,9 +98,33 @@ def make_class(lessons: list[str], size: int, seed: int = 0) -> list[tuple[str, 
         for exercise in by_lesson[lesson]:
             ways = cells[exercise.name]
             mistakes = [way for way in ways if way[0] == WRONG]
-            way = choose.choice([(RIGHT, ""), (NOT_ATTEMPTED, ""), *(choose.choices(mistakes, k=2) if mistakes else ())])
-            cell = new_code_cell(ways[way], metadata={"nbgrader": {"grade_id": exercise.name, "solution": True, "grade": False, "locked": False, "schema_version": 3, "task": False}})
+            way = choose.choice(
+                [
+                    (RIGHT, ""),
+                    (NOT_ATTEMPTED, ""),
+                    *(choose.choices(mistakes, k=2) if mistakes else ()),
+                ]
+            )
+            cell = new_code_cell(
+                ways[way],
+                metadata={
+                    "nbgrader": {
+                        "grade_id": exercise.name,
+                        "solution": True,
+                        "grade": False,
+                        "locked": False,
+                        "schema_version": 3,
+                        "task": False,
+                    }
+                },
+            )
             notebook.cells.append(cell)
             expected[exercise.name] = way
-        made.append((f"learner {number:03}/{lesson.replace('/', '_')}.ipynb", nbformat.writes(notebook).encode(), expected))
+        made.append(
+            (
+                f"learner {number:03}/{lesson.replace('/', '_')}.ipynb",
+                nbformat.writes(notebook).encode(),
+                expected,
+            )
+        )
     return made

@@ -22,7 +22,11 @@ def run(micro_batch: int, accumulation_steps: int, checkpointing: str) -> Run:
     peak = (8, 8, 16, 6 * micro_batch * kept, 2 + 0.2 * micro_batch)
     speed = 360 * pace * (1 - 0.5 / micro_batch) - accumulation_steps
     samples = micro_batch * accumulation_steps
-    settings = {"micro_batch": micro_batch, "accumulation_steps": accumulation_steps, "checkpointing": checkpointing}
+    settings = {
+        "micro_batch": micro_batch,
+        "accumulation_steps": accumulation_steps,
+        "checkpointing": checkpointing,
+    }
     sizes = {category: int(size * 2**20) for category, size in zip(CATEGORIES, peak, strict=True)}
     return Run(f"{settings}", settings, sizes, (samples / speed,), samples)
 
@@ -32,9 +36,22 @@ def communicating(micro_batch: int, local_steps: int | None) -> Run:
     base = run(micro_batch, 16 // micro_batch, "off")
     sends = 32 // (local_steps or 1)
     messages, sent = traffic("all-reduce", sends * 5_000_000, 2)
-    count = {"calls": sends, "payload": sends * 5_000_000, "messages": sends * messages, "sent": sent}
+    count = {
+        "calls": sends,
+        "payload": sends * 5_000_000,
+        "messages": sends * messages,
+        "sent": sent,
+    }
     settings = base.settings | {"devices": 2, "local_steps": local_steps}
-    return replace(base, name=f"{settings}", settings=settings, optimizer_steps=32, samples=32 * 16, seconds=(32 * base.seconds[0],), collectives={"all-reduce": count})
+    return replace(
+        base,
+        name=f"{settings}",
+        settings=settings,
+        optimizer_steps=32,
+        samples=32 * 16,
+        seconds=(32 * base.seconds[0],),
+        collectives={"all-reduce": count},
+    )
 
 
 def loop(batches, k):
@@ -61,18 +78,27 @@ def seconds(moves) -> list[float]:
 def report(name: str, taken: list[float]) -> None:
     median = statistics.median(taken)
     share = median / LIMIT
-    print(f"{name:28} median {median * 1e3:6.1f} ms, slowest {max(taken) * 1e3:6.1f} ms, {share:5.2f} of the limit")
+    print(
+        f"{name:28} median {median * 1e3:6.1f} ms, slowest {max(taken) * 1e3:6.1f} ms, {share:5.2f} of the limit"
+    )
 
 
 def main() -> None:
-    grid = [run(m, a, c) for m in (1, 2, 4, 8, 16, 32) for a in (1, 2, 4, 8, 16) for c in ("off", "every layer")]
+    grid = [
+        run(m, a, c)
+        for m in (1, 2, 4, 8, 16, 32)
+        for a in (1, 2, 4, 8, 16)
+        for c in ("off", "every layer")
+    ]
     widget = explorer(grid, budget=150 * 2**20)
 
     def turn(control, values):
         return [lambda value=value: setattr(control, "value", value) for value in values]
 
     batches = [1, 2, 4, 8, 16, 32] * 5
-    print(f"{len(grid)} runs, limit {LIMIT * 1e3:.0f} ms from a control's new value to the new picture")
+    print(
+        f"{len(grid)} runs, limit {LIMIT * 1e3:.0f} ms from a control's new value to the new picture"
+    )
     report("micro-batch, fixed batch", seconds(turn(widget.controls["micro_batch"], batches)))
     widget.mode.value = FIXED_MEMORY
     report("micro-batch, fixed memory", seconds(turn(widget.controls["micro_batch"], batches)))
@@ -80,10 +106,20 @@ def main() -> None:
     talking = [communicating(m, h) for m in (1, 2, 4, 8, 16) for h in (None, 1, 2, 4, 8, 16, 32)]
     network = explorer([*grid, *talking], budget=150 * 2**20)
     network.choose(network.shown_runs()[-1])
-    report("local steps", seconds(turn(network.controls["local_steps"], ["DDP", 1, 2, 4, 8, 16, 32] * 4)))
-    report("latency of the link", seconds(turn(network.network.latency, [10 ** (i / 10) for i in range(-20, 10)])))
+    report(
+        "local steps",
+        seconds(turn(network.controls["local_steps"], ["DDP", 1, 2, 4, 8, 16, 32] * 4)),
+    )
+    report(
+        "latency of the link",
+        seconds(turn(network.network.latency, [10 ** (i / 10) for i in range(-20, 10)])),
+    )
     report("devices", seconds(turn(network.network.devices, [2, 8, 64, 512, 4096] * 4)))
-    watch = {"weight": lambda v: v["weight"], "gradient": lambda v: v["gradient"], "micro-batch": lambda v: v["i"]}
+    watch = {
+        "weight": lambda v: v["weight"],
+        "gradient": lambda v: v["gradient"],
+        "micro-batch": lambda v: v["i"],
+    }
     replay = player(record(loop, [1.0, 2.0, 0.5, 1.5] * 2, 4, watch=watch), step=1)
     report("step of the player", seconds([lambda: replay.buttons["forward"].click()] * 30))
 

@@ -37,11 +37,15 @@ def notebooks(kind: str, count: int) -> dict[str, str]:
     """{learner: notebook}: solutions and lessons in turns, without outputs."""
     made = {}
     for number in range(count):
-        notebook = read_notebook(COURSE / ("solutions", "lessons")[number % 2] / UNIT / f"{NAME}.ipynb")
+        notebook = read_notebook(
+            COURSE / ("solutions", "lessons")[number % 2] / UNIT / f"{NAME}.ipynb"
+        )
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
-        made[f"learner{number:03}"] = nbformat.writes(cut_to_exercises(notebook) if kind == "cut" else notebook)
+        made[f"learner{number:03}"] = nbformat.writes(
+            cut_to_exercises(notebook) if kind == "cut" else notebook
+        )
     return made
 
 
@@ -55,16 +59,25 @@ def write(folder: Path, made: dict[str, str], inside: str = "") -> Path:
 
 def this_grader(made: dict[str, str], folder: Path, workers: int) -> tuple[float, float, int]:
     """Seconds of the whole run, seconds after the first worker was up, and bytes of memory of a worker."""
-    plan = Plan({name: e for name, e in all_exercises().items() if e.notebook == f"{UNIT}/{NAME}"}, 7, find_isolation())
+    plan = Plan(
+        {name: e for name, e in all_exercises().items() if e.notebook == f"{UNIT}/{NAME}"},
+        7,
+        find_isolation(),
+    )
     worker = WorkerProcess(plan)
     start = time.monotonic()
     worker._start()
     up, memory = time.monotonic() - start, worker.memory
     worker.stop()
     start = time.monotonic()
-    points = [sum(verdict.points for verdict in graded.verdicts) for graded in grade_all(find_submissions(write(folder, made)), plan, workers=workers)]
+    points = [
+        sum(verdict.points for verdict in graded.verdicts)
+        for graded in grade_all(find_submissions(write(folder, made)), plan, workers=workers)
+    ]
     seconds = time.monotonic() - start
-    assert sorted(set(points)) == ([0, sum(e.points for e in plan.exercises.values())] if len(made) > 1 else points), points
+    assert sorted(set(points)) == (
+        [0, sum(e.points for e in plan.exercises.values())] if len(made) > 1 else points
+    ), points
     return seconds, max(seconds - up, 1e-9), memory
 
 
@@ -76,12 +89,27 @@ def nbgrader(made: dict[str, str], folder: Path) -> float | None:
     source.mkdir(parents=True)
     (source / f"{NAME}.ipynb").write_text(next(iter(made.values())), encoding="utf-8")
     write(folder / "submitted", made, UNIT)
-    (folder / "nbgrader_config.py").write_text("c = get_config()\nc.CourseDirectory.course_id = 'x'\nc.ClearSolutions.enforce_metadata = False\n")
-    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TRAINLEAN_WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
-    quiet = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    (folder / "nbgrader_config.py").write_text(
+        "c = get_config()\nc.CourseDirectory.course_id = 'x'\nc.ClearSolutions.enforce_metadata = False\n"
+    )
+    environment = os.environ | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "TRAINLEAN_WORK": str(folder / "work"),
+        "OMP_NUM_THREADS": "1",
+    }
+    quiet = {
+        "cwd": folder,
+        "env": environment,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
     subprocess.run([BIN / "nbgrader", "generate_assignment", UNIT, "--create"], check=True, **quiet)
     start = time.monotonic()
-    subprocess.run([BIN / "nbgrader", "autograde", UNIT, "--create", "--ExecutePreprocessor.timeout=300"], check=False, **quiet)
+    subprocess.run(
+        [BIN / "nbgrader", "autograde", UNIT, "--create", "--ExecutePreprocessor.timeout=300"],
+        check=False,
+        **quiet,
+    )
     seconds = time.monotonic() - start
     graded = len(list((folder / "autograded").rglob("*.ipynb")))
     assert graded == len(made), f"nbgrader graded {graded} of {len(made)}"
@@ -89,7 +117,19 @@ def nbgrader(made: dict[str, str], folder: Path) -> float | None:
 
 
 # otter refuses an autograder without tests; the check cells of the notebook are what is graded.
-ONE_TEST = {"name": "one", "points": 1, "suites": [{"cases": [{"code": ">>> 1 + 1\n2"}], "scored": True, "setup": "", "teardown": "", "type": "doctest"}]}
+ONE_TEST = {
+    "name": "one",
+    "points": 1,
+    "suites": [
+        {
+            "cases": [{"code": ">>> 1 + 1\n2"}],
+            "scored": True,
+            "setup": "",
+            "teardown": "",
+            "type": "doctest",
+        }
+    ],
+}
 
 
 def otter(made: dict[str, str], folder: Path) -> float | None:
@@ -99,21 +139,57 @@ def otter(made: dict[str, str], folder: Path) -> float | None:
     write(folder, made)
     (folder / "tests").mkdir()
     (folder / "tests" / "one.py").write_text(f"OK_FORMAT = True\ntest = {ONE_TEST!r}\n")
-    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "TRAINLEAN_WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
-    quiet = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run([BIN / "otter", "generate", "-t", "tests", "-o", "autograder.zip", "--no-environment", "--no-requirements"], check=True, **quiet)
+    environment = os.environ | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "TRAINLEAN_WORK": str(folder / "work"),
+        "OMP_NUM_THREADS": "1",
+    }
+    quiet = {
+        "cwd": folder,
+        "env": environment,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
+    subprocess.run(
+        [
+            BIN / "otter",
+            "generate",
+            "-t",
+            "tests",
+            "-o",
+            "autograder.zip",
+            "--no-environment",
+            "--no-requirements",
+        ],
+        check=True,
+        **quiet,
+    )
     for learner in made:
         (folder / f"{learner}_out").mkdir()
     start = time.monotonic()
     for learner in made:
-        subprocess.run([BIN / "otter", "run", "-a", "autograder.zip", "-o", f"{learner}_out", f"{learner}/{NAME}.ipynb"], check=True, **quiet)
+        subprocess.run(
+            [
+                BIN / "otter",
+                "run",
+                "-a",
+                "autograder.zip",
+                "-o",
+                f"{learner}_out",
+                f"{learner}/{NAME}.ipynb",
+            ],
+            check=True,
+            **quiet,
+        )
     return time.monotonic() - start
 
 
 def main(kind: str = "cut", few: str = "4", many: str = "60", workers: str = "2") -> None:
     few, many, workers = int(few), int(many), int(workers)
     if shutil.which("nproc"):
-        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; notebooks {kind}; {few} for nbgrader and otter, {many} for this grader with {workers} workers")
+        print(
+            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; notebooks {kind}; {few} for nbgrader and otter, {many} for this grader with {workers} workers"
+        )
     rates = {}
     with TemporaryDirectory() as folder:
         seconds, graded, memory = this_grader(notebooks(kind, many), Path(folder, "ours"), workers)

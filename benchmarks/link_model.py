@@ -28,14 +28,27 @@ import time
 
 from trainlean.costs.links import Link, all_reduce_seconds, ddp_step_seconds, local_sgd_step_seconds
 
-LINKS = (Link(5e-3, 10e6, "5 ms, 10 MB/s"), Link(10e-3, 5e6, "10 ms, 5 MB/s"), Link(75e-3, 12.5e6, "75 ms, 12.5 MB/s"))
+LINKS = (
+    Link(5e-3, 10e6, "5 ms, 10 MB/s"),
+    Link(10e-3, 5e6, "10 ms, 5 MB/s"),
+    Link(75e-3, 12.5e6, "75 ms, 12.5 MB/s"),
+)
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
-DDP_BUCKETS = (25, 0.3, 0.2)  # MB: all gradients at once, as torch has it for a model of this size, two layers in a bucket, and one
-TURNS, TIMES = 3, 3  # of each: steps of DDP, or H steps and an average; and as many of computing alone
+DDP_BUCKETS = (
+    25,
+    0.3,
+    0.2,
+)  # MB: all gradients at once, as torch has it for a model of this size, two layers in a bucket, and one
+TURNS, TIMES = (
+    3,
+    3,
+)  # of each: steps of DDP, or H steps and an average; and as many of computing alone
 NAMES = tuple(f"trainlean-{os.getpid()}-{side}" for side in "ab")
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 MTU = 9000  # fewer packets than with 1500, as a process may have to pass them on
-HEADERS = 20 + 32  # of IP and TCP (with time stamps), in every packet: what is left of a packet carries the payload
+HEADERS = (
+    20 + 32
+)  # of IP and TCP (with time stamps), in every packet: what is left of a packet carries the payload
 SECONDS = 240  # that the two processes may take for one link
 
 
@@ -61,7 +74,9 @@ def remove_leftovers() -> None:
     """Remove the namespaces of an earlier run of this benchmark that was killed."""
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split()
     for name in names:
-        if (found := re.fullmatch(r"trainlean-(\d+)-[ab]", name)) and not os.path.exists(f"/proc/{found[1]}"):
+        if (found := re.fullmatch(r"trainlean-(\d+)-[ab]", name)) and not os.path.exists(
+            f"/proc/{found[1]}"
+        ):
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
@@ -91,15 +106,47 @@ def make_link(link: Link):
         ip("netns", "add", name)
         ip("-n", name, "link", "set", "lo", "up")
     forwarder = None
-    ip("-n", NAMES[0], "link", "add", "wire0", "mtu", str(MTU), "type", "veth", "peer", "name", "wire1", "mtu", str(MTU), "netns", NAMES[1])
-    shape = ["netem", "delay", f"{link.latency * 1e3}ms", "rate", f"{link.bandwidth * 8:.0f}bit", "limit", "100000"]
+    ip(
+        "-n",
+        NAMES[0],
+        "link",
+        "add",
+        "wire0",
+        "mtu",
+        str(MTU),
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "wire1",
+        "mtu",
+        str(MTU),
+        "netns",
+        NAMES[1],
+    )
+    shape = [
+        "netem",
+        "delay",
+        f"{link.latency * 1e3}ms",
+        "rate",
+        f"{link.bandwidth * 8:.0f}bit",
+        "limit",
+        "100000",
+    ]
     shaped = [
-        subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", f"wire{side}", "root", *shape], capture_output=True).returncode
+        subprocess.run(
+            ["tc", "-n", name, "qdisc", "add", "dev", f"wire{side}", "root", *shape],
+            capture_output=True,
+        ).returncode
         for side, name in enumerate(NAMES)
     ]
     if any(shaped):
         ip("-n", NAMES[0], "link", "del", "wire0")
-        forwarder = subprocess.Popen([sys.executable, __file__, "--forward", *NAMES, str(link.latency), str(link.bandwidth)], stdout=subprocess.PIPE, preexec_fn=end_with_parent)
+        forwarder = subprocess.Popen(
+            [sys.executable, __file__, "--forward", *NAMES, str(link.latency), str(link.bandwidth)],
+            stdout=subprocess.PIPE,
+            preexec_fn=end_with_parent,
+        )
         if forwarder.stdout.readline() != b"ready\n":
             raise RuntimeError("The process that passes packets on did not start.")
     for side, (name, address) in enumerate(zip(NAMES, ADDRESSES)):
@@ -120,7 +167,9 @@ def forward(names, latency: float, bandwidth: float) -> None:
             if libc.setns(space.fileno(), 0x40000000):  # CLONE_NEWNET
                 raise OSError(ctypes.get_errno(), "setns")
         tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-        fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", f"wire{side}".encode(), 0x1001))  # TUNSETIFF: IFF_TUN | IFF_NO_PI
+        fcntl.ioctl(
+            tun, 0x400454CA, struct.pack("16sH22x", f"wire{side}".encode(), 0x1001)
+        )  # TUNSETIFF: IFF_TUN | IFF_NO_PI
         tuns.append(tun)
     print("ready", flush=True)
     free, on_the_way, number = [0.0, 0.0], [], 0
@@ -133,7 +182,9 @@ def forward(names, latency: float, bandwidth: float) -> None:
                     packet = os.read(tun, 65536)
                     free[side] = max(free[side], time.monotonic()) + len(packet) / bandwidth
                     number += 1
-                    heapq.heappush(on_the_way, (free[side] + latency, number, tuns[1 - side], packet))
+                    heapq.heappush(
+                        on_the_way, (free[side] + latency, number, tuns[1 - side], packet)
+                    )
         now = time.monotonic()
         while on_the_way and on_the_way[0][0] <= now:
             _, _, tun, packet = heapq.heappop(on_the_way)
@@ -153,7 +204,9 @@ def work(rank: int, local_steps: list[int], width: int) -> None:
 
     torch.set_num_threads(1)
     limit = datetime.timedelta(seconds=60)  # for one collective
-    dist.init_process_group("gloo", init_method=f"tcp://{ADDRESSES[0]}:29500", rank=rank, world_size=2, timeout=limit)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://{ADDRESSES[0]}:29500", rank=rank, world_size=2, timeout=limit
+    )
     torch.manual_seed(rank)
     batch = torch.randn(128, width)
 
@@ -163,7 +216,9 @@ def work(rank: int, local_steps: list[int], width: int) -> None:
         for _ in range(TURNS):
             for work, seconds in zip(works, taken):
                 ends = []
-                for _ in range(TIMES + 1):  # from end to end, so that it does not matter which rank has left the last one first
+                for _ in range(
+                    TIMES + 1
+                ):  # from end to end, so that it does not matter which rank has left the last one first
                     work()
                     ends.append(time.perf_counter())
                 slower = torch.tensor([b - a for a, b in zip(ends, ends[1:])], dtype=torch.float64)
@@ -173,7 +228,9 @@ def work(rank: int, local_steps: list[int], width: int) -> None:
 
     def new():
         torch.manual_seed(0)
-        layers = [layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.Tanh())]
+        layers = [
+            layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.Tanh())
+        ]
         net = torch.nn.Sequential(*layers)
         return net, torch.optim.SGD(net.parameters(), lr=0.01)
 
@@ -198,14 +255,22 @@ def work(rank: int, local_steps: list[int], width: int) -> None:
     flat = torch.zeros(payload // 4)
     for _ in range(8):  # until TCP knows the link
         dist.all_reduce(flat)
-    measured = {"payload": payload, "flat": timed(lambda: dist.all_reduce(flat))[0], "ddp": [], "local": []}
+    measured = {
+        "payload": payload,
+        "flat": timed(lambda: dist.all_reduce(flat))[0],
+        "ddp": [],
+        "local": [],
+    }
     for cap in DDP_BUCKETS:
         net, its_optimizer = new()
         ddp = DistributedDataParallel(net, bucket_cap_mb=cap)
         training = steps_of(ddp, its_optimizer)
         for _ in range(4):
             training()
-        sizes = [int(size) for size in str(ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"]).split(",")]
+        sizes = [
+            int(size)
+            for size in str(ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"]).split(",")
+        ]
         measured["ddp"].append([sizes, *timed(steps_of(replica, optimizer), training)])
     for h in local_steps:
         both = timed(steps_of(replica, optimizer, h), steps_of(replica, optimizer, h, average))
@@ -223,13 +288,39 @@ def measure(link: Link, local_steps, width: int) -> tuple[dict, str]:
     try:
         for rank, name in enumerate(NAMES):
             environment = os.environ | {"GLOO_SOCKET_IFNAME": f"wire{rank}", "OMP_NUM_THREADS": "1"}
-            command = ["ip", "netns", "exec", name, sys.executable, __file__, "--work", str(rank), "--width", str(width), "--local-steps", *map(str, local_steps)]
-            workers.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=end_with_parent))
+            command = [
+                "ip",
+                "netns",
+                "exec",
+                name,
+                sys.executable,
+                __file__,
+                "--work",
+                str(rank),
+                "--width",
+                str(width),
+                "--local-steps",
+                *map(str, local_steps),
+            ]
+            workers.append(
+                subprocess.Popen(
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=environment,
+                    preexec_fn=end_with_parent,
+                )
+            )
         out, error = workers[0].communicate(timeout=SECONDS)
         if workers[0].returncode:
-            raise RuntimeError(error.strip().splitlines()[-1] if error.strip() else "rank 0 failed without a word")
+            raise RuntimeError(
+                error.strip().splitlines()[-1] if error.strip() else "rank 0 failed without a word"
+            )
         workers[1].wait(timeout=30)
-        return json.loads(out), "netem" if forwarder is None else "a process that passes the packets on"
+        return json.loads(
+            out
+        ), "netem" if forwarder is None else "a process that passes the packets on"
     finally:
         for worker in workers:
             worker.kill()
@@ -241,33 +332,57 @@ def report(link: Link, measured: dict) -> list[float]:
     """Print predicted and measured times of one link; the errors in per cent."""
     carried = Link(link.latency, link.bandwidth * (1 - HEADERS / MTU), gloo=True)
     payload = measured["payload"]
-    rows = [("all-reduce of the parameters", 0.0, all_reduce_seconds(payload, 2, carried), measured["flat"])]
+    rows = [
+        (
+            "all-reduce of the parameters",
+            0.0,
+            all_reduce_seconds(payload, 2, carried),
+            measured["flat"],
+        )
+    ]
     for sizes, compute, seconds in measured["ddp"]:
         name = f"DDP, {len(sizes)} bucket{'s' * (len(sizes) > 1)}"
-        rows.append((name, compute, ddp_step_seconds(compute, payload, 2, carried, buckets=sizes), seconds))
+        rows.append(
+            (name, compute, ddp_step_seconds(compute, payload, 2, carried, buckets=sizes), seconds)
+        )
     for h, compute, seconds in measured["local"]:
-        rows.append((f"Local SGD, H = {h}", compute, local_sgd_step_seconds(compute, payload, 2, carried, h), seconds))
+        rows.append(
+            (
+                f"Local SGD, H = {h}",
+                compute,
+                local_sgd_step_seconds(compute, payload, 2, carried, h),
+                seconds,
+            )
+        )
     print(f"\n{link}: {payload:,} bytes of parameters; ms per step")
     print(f"{'':30}{'computing':>11}{'predicted':>11}{'measured':>11}{'error':>10}")
     for name, compute, predicted, seconds in rows:
-        print(f"{name:30}{compute * 1e3:11.1f}{predicted * 1e3:11.1f}{seconds * 1e3:11.1f}{100 * (predicted / seconds - 1):+8.1f} %")
+        print(
+            f"{name:30}{compute * 1e3:11.1f}{predicted * 1e3:11.1f}{seconds * 1e3:11.1f}{100 * (predicted / seconds - 1):+8.1f} %"
+        )
     return [100 * (predicted / seconds - 1) for _, _, predicted, seconds in rows[1:]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Predicted against measured time per step over a throttled link.")
+    parser = argparse.ArgumentParser(
+        description="Predicted against measured time per step over a throttled link."
+    )
     parser.add_argument("--forward", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--width", type=int, default=256, help="of the model's four layers")
     parser.add_argument("--local-steps", type=int, nargs="+", default=list(LOCAL_STEPS))
-    parser.add_argument("--link", type=int, nargs="+", default=range(len(LINKS)), help="which of the links, from 0")
+    parser.add_argument(
+        "--link", type=int, nargs="+", default=range(len(LINKS)), help="which of the links, from 0"
+    )
     options = parser.parse_args()
     if options.forward:
         *names, latency, bandwidth = options.forward
         return forward(names, float(latency), float(bandwidth))
     if options.work is not None:
         return work(options.work, options.local_steps, options.width)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was made is removed then, too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(1)
+    )  # so that what was made is removed then, too
     if reason := reason_against():
         return print(f"Not measured here. {reason}")
     errors = []
@@ -276,11 +391,15 @@ def main() -> None:
             measured, throttle = measure(link, options.local_steps, options.width)
             if not errors:
                 print(f"The link is throttled by {throttle}; 2 processes, gloo, one thread each.")
-                print(f"Load of the machine, this included: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; beyond that, computing times are chance.")
+                print(
+                    f"Load of the machine, this included: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; beyond that, computing times are chance."
+                )
             errors += report(link, measured)
     finally:
         remove_link()
-    print(f"\nsteps of DDP and Local SGD: mean of the absolute errors {sum(map(abs, errors)) / len(errors):.1f} %, largest {max(map(abs, errors)):.1f} %")
+    print(
+        f"\nsteps of DDP and Local SGD: mean of the absolute errors {sum(map(abs, errors)) / len(errors):.1f} %, largest {max(map(abs, errors)):.1f} %"
+    )
 
 
 if __name__ == "__main__":

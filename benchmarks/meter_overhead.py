@@ -56,7 +56,9 @@ def main(pairs):
             counting.append(seconds(counted))
             after.append(seconds(train))
         print(f"{alone[-1]:7.3f} s {after[-1]:7.3f} s")
-    ratio, cost = (statistics.median(b / a for a, b in zip(alone, other)) for other in (after, counting))
+    ratio, cost = (
+        statistics.median(b / a for a, b in zip(alone, other)) for other in (after, counting)
+    )
     print(f"a training after a count takes {ratio:.2f} times what it takes alone")
     print(f"a training while it is counted takes {cost:.2f} times what it takes alone")
 

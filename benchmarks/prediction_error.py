@@ -26,7 +26,11 @@ def sixteen_bytes(row, weights):
 
 def accelerates(row, weights):
     """What `accelerate estimate-memory` calls training with Adam."""
-    return max(estimate_training_usage(4 * weights, {"fp16": "float16"}.get(row.precision, "float32")).values())
+    return max(
+        estimate_training_usage(
+            4 * weights, {"fp16": "float16"}.get(row.precision, "float32")
+        ).values()
+    )
 
 
 def korthikantis(row, weights):
@@ -39,9 +43,16 @@ def korthikantis(row, weights):
 
 def main():
     with torch.device("meta"):
-        weights = sum(parameter.numel() for parameter in BertForSequenceClassification(bert_large_config()).parameters())
+        weights = sum(
+            parameter.numel()
+            for parameter in BertForSequenceClassification(bert_large_config()).parameters()
+        )
     rules = (sixteen_bytes, accelerates, korthikantis)
-    print(f"{'row':15} {'published':>9} {'predicted':>9} {'error':>7}   " + " ".join(f"{rule.__name__:>13}" for rule in rules) + "   seconds")
+    print(
+        f"{'row':15} {'published':>9} {'predicted':>9} {'error':>7}   "
+        + " ".join(f"{rule.__name__:>13}" for rule in rules)
+        + "   seconds"
+    )
     sizes = {rule.__name__: [] for rule in rules} | {"meter": []}
     for row in ROWS:
         if not row.published:
@@ -53,9 +64,16 @@ def main():
         errors = [rule(row, weights) / truth - 1 for rule in rules]
         for name, error in zip(sizes, (*errors, ours / truth - 1)):
             sizes[name].append(abs(error))
-        print(f"{row.key:15} {truth / MiB:9,.0f} {ours / MiB:9,.0f} {ours / truth - 1:+7.1%}   " + " ".join(f"{error:+13.1%}" for error in errors) + f"   {took:7.2f}")
+        print(
+            f"{row.key:15} {truth / MiB:9,.0f} {ours / MiB:9,.0f} {ours / truth - 1:+7.1%}   "
+            + " ".join(f"{error:+13.1%}" for error in errors)
+            + f"   {took:7.2f}"
+        )
     means = {name: sum(values) / len(values) for name, values in sizes.items()}
-    print(f"{'mean size':15} {'':19} {means.pop('meter'):7.1%}   " + " ".join(f"{mean:13.1%}" for mean in means.values()))
+    print(
+        f"{'mean size':15} {'':19} {means.pop('meter'):7.1%}   "
+        + " ".join(f"{mean:13.1%}" for mean in means.values())
+    )
 
 
 if __name__ == "__main__":

@@ -22,18 +22,25 @@ ROWS = [
 def timed(function, **settings):
     wall, processor = time.perf_counter(), time.process_time()
     run = function(bert_large_config(), **settings)
-    return run, f"{time.perf_counter() - wall:5.2f} s, {time.process_time() - processor:5.2f} s of processor"
+    return (
+        run,
+        f"{time.perf_counter() - wall:5.2f} s, {time.process_time() - processor:5.2f} s of processor",
+    )
 
 
 def main(full):
     for settings, published in ROWS:
         run, took = timed(predict_run, **settings)
         mib = run.peak_bytes / 2**20
-        print(f"{run.name:20} {mib:8.1f} MiB, with context {mib + CONTEXT:8.1f}, published {published}; {took}")
+        print(
+            f"{run.name:20} {mib:8.1f} MiB, with context {mib + CONTEXT:8.1f}, published {published}; {took}"
+        )
         if full:
             whole, took = timed(predict_run, **settings, layers=None)
             error = run.peak_bytes / whole.peak_bytes - 1
-            print(f"{'  all layers':20} {whole.peak_bytes / 2**20:8.1f} MiB, prediction off by {error:+.3%}; {took}")
+            print(
+                f"{'  all layers':20} {whole.peak_bytes / 2**20:8.1f} MiB, prediction off by {error:+.3%}; {took}"
+            )
 
 
 if __name__ == "__main__":

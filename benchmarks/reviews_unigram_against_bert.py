@@ -21,7 +21,9 @@ def split(reviews: list[Review]) -> tuple[list[Review], list[Review]]:
 
 def bag(reviews: list[Review], tokenizer) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
     """Which tokens occur in each whole review, as (ids of all reviews in a row, where each review begins), and the labels."""
-    rows = tokenizer([review.text for review in reviews], add_special_tokens=False, verbose=False)["input_ids"]
+    rows = tokenizer([review.text for review in reviews], add_special_tokens=False, verbose=False)[
+        "input_ids"
+    ]
     rows = [torch.tensor(row).unique() for row in rows]
     starts = torch.tensor([0] + [len(row) for row in rows[:-1]]).cumsum(0)
     return (torch.cat(rows), starts), torch.tensor([review.label for review in reviews])
@@ -31,7 +33,10 @@ def unigram_accuracy(train: list[Review], test: list[Review], weight_decay: floa
     """Held-out accuracy of a logistic regression on single words, trained until it has converged."""
     tokenizer = load_tokenizer()
     (words, labels), (test_words, test_labels) = bag(train, tokenizer), bag(test, tokenizer)
-    weight, bias = torch.zeros(len(tokenizer), 2, requires_grad=True), torch.zeros(2, requires_grad=True)
+    weight, bias = (
+        torch.zeros(len(tokenizer), 2, requires_grad=True),
+        torch.zeros(2, requires_grad=True),
+    )
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, line_search_fn="strong_wolfe")
 
     def scores(ids: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
@@ -48,13 +53,23 @@ def unigram_accuracy(train: list[Review], test: list[Review], weight_decay: floa
         return (scores(*test_words).argmax(1) == test_labels).float().mean().item()
 
 
-def train_bert(train: list[Review], test: list[Review], *, epochs: int, max_length: int = 64, rate: float = 5e-4, batch_size: int = 16):
+def train_bert(
+    train: list[Review],
+    test: list[Review],
+    *,
+    epochs: int,
+    max_length: int = 64,
+    rate: float = 5e-4,
+    batch_size: int = 16,
+):
     """Train a small BERT from random weights; yields (epoch, loss, held-out accuracy, seconds so far)."""
     torch.manual_seed(0)
     model = small_bert(dropout=0.1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
     steps = epochs * -(-len(train) // batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, rate, total_steps=steps, pct_start=0.1
+    )
     test_batches = batches(test, 100, max_length=max_length, shuffle=False)
     start = time.perf_counter()
     for epoch in range(epochs):
@@ -67,14 +82,22 @@ def train_bert(train: list[Review], test: list[Review], *, epochs: int, max_leng
             schedule.step()
             optimizer.zero_grad()
             losses.append(loss.detach())
-        yield epoch + 1, torch.stack(losses).mean().item(), accuracy(model, test_batches), time.perf_counter() - start
+        yield (
+            epoch + 1,
+            torch.stack(losses).mean().item(),
+            accuracy(model, test_batches),
+            time.perf_counter() - start,
+        )
 
 
 def accuracy(model, test_batches: list[dict]) -> float:
     """The share of right labels over batches."""
     model.eval()
     with torch.no_grad():
-        right = sum((model(**batch).logits.argmax(1) == batch["labels"]).sum().item() for batch in test_batches)
+        right = sum(
+            (model(**batch).logits.argmax(1) == batch["labels"]).sum().item()
+            for batch in test_batches
+        )
     model.train()
     return right / sum(len(batch["labels"]) for batch in test_batches)
 
@@ -84,5 +107,10 @@ if __name__ == "__main__":
     print(f"{len(train)} reviews to train on, {len(test)} held out")
     for decay in (1e-4, 3e-4, 1e-3):
         print(f"single words, weight decay {decay:g}: {unigram_accuracy(train, test, decay):.3f}")
-    for epoch, loss, share, seconds in train_bert(train, test, epochs=int(sys.argv[1]) if len(sys.argv) > 1 else 5):
-        print(f"small BERT, epoch {epoch}: training loss {loss:.3f}, held-out accuracy {share:.3f}, {seconds:.0f} s", flush=True)
+    for epoch, loss, share, seconds in train_bert(
+        train, test, epochs=int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    ):
+        print(
+            f"small BERT, epoch {epoch}: training loss {loss:.3f}, held-out accuracy {share:.3f}, {seconds:.0f} s",
+            flush=True,
+        )

@@ -532,10 +532,16 @@ GENERAL = [
 ]  # fmt: skip
 
 MAKERS = "Korvane Brindlow Tamsel Norrvik Quenby Ostrel Lumbry Pellworth Vantry Fennick Thirlby Marlock Dunsel Iskara Wexhall Harrowin".split()
-PEOPLE = "my sister;my brother;my neighbour;a friend;my mother;my father-in-law;a colleague;my flatmate;my aunt".split(";")
+PEOPLE = "my sister;my brother;my neighbour;a friend;my mother;my father-in-law;a colleague;my flatmate;my aunt".split(
+    ";"
+)
 FAMILY = "my husband;my wife;my partner;my daughter;my son;my mother;my flatmate;my dad".split(";")
-SPANS = "a week;ten days;two weeks;three weeks;a month;six weeks;two months;three months;half a year;eight months;a year;a year and a half".split(";")
-MONTHS = "January February March April May June July August September October November December".split()
+SPANS = "a week;ten days;two weeks;three weeks;a month;six weeks;two months;three months;half a year;eight months;a year;a year and a half".split(
+    ";"
+)
+MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
 
 # Sentences about an aspect. T is the word for what is meant, O its opposite, CT and CO their comparatives.
 # {S} the part, {is} {was} {they} {them} agree with it. [a|b] is a choice.
@@ -893,7 +899,14 @@ CATEGORY_FILLER = {
     "toys": "Ours are four and seven.;They got it for Christmas.;Grandma has one too, so there is something to compare.;We play on the carpet in the living room.",
     "pets": "Our dog is nine and sleeps most of the day.;The cats are brothers and weigh about five kilos each.;She is a rescue and does not like new things.;We have had pets for thirty years.",
 }
-CONCESSION = ["Yes, {a} But {b}", "{A} Still, {b}", "{A} On the other hand, {b}", "{A} Even so, {b}", "{A} That said, {b}", "I grant you this much: {a} All the same, {b}"]
+CONCESSION = [
+    "Yes, {a} But {b}",
+    "{A} Still, {b}",
+    "{A} On the other hand, {b}",
+    "{A} Even so, {b}",
+    "{A} That said, {b}",
+    "I grant you this much: {a} All the same, {b}",
+]
 LINKS = [""] * 22 + ["Also, ", "And ", "Besides, ", "What is more, ", "By the way, ", "Oh, and "]
 COLOURS = "blue grey black red".split()
 WEEKDAYS = "Tuesday Wednesday Thursday Friday Saturday".split()
@@ -906,7 +919,25 @@ IRREGULAR = {
     "reset": ("reset", "reset"),
 }  # fmt: skip
 DOUBLED = "strip drip jam slip chip snap drop unravel sag clog rip let cut split stop pop tip fit reset".split()
-COMPARED = {"good": "better", "poor": "worse", "bad": "worse", "great": "better", "terrible": "worse", "awful": "worse", "hot": "hotter", "thin": "thinner", "flat": "flatter", "dim": "dimmer", "fresh": "fresher", "brittle": "more brittle", "stable": "more stable", "snug": "snugger", "lovely": "lovelier", "ugly": "uglier", "nasty": "nastier"}
+COMPARED = {
+    "good": "better",
+    "poor": "worse",
+    "bad": "worse",
+    "great": "better",
+    "terrible": "worse",
+    "awful": "worse",
+    "hot": "hotter",
+    "thin": "thinner",
+    "flat": "flatter",
+    "dim": "dimmer",
+    "fresh": "fresher",
+    "brittle": "more brittle",
+    "stable": "more stable",
+    "snug": "snugger",
+    "lovely": "lovelier",
+    "ugly": "uglier",
+    "nasty": "nastier",
+}
 ER = "quiet narrow simple gentle shallow sturdy noisy".split()
 
 
@@ -917,7 +948,12 @@ def comparative(word: str) -> str:
     syllables = len(re.findall(r"[aeiouy]+", word.removesuffix("e")))
     if word.endswith("y") and syllables == 2:
         return word[:-1] + "ier"
-    if word in ER or (syllables == 1 and " " not in word and not word.endswith(("ed", "ing")) and word not in ("right", "wrong", "fresh")):
+    if word in ER or (
+        syllables == 1
+        and " " not in word
+        and not word.endswith(("ed", "ing"))
+        and word not in ("right", "wrong", "fresh")
+    ):
         return word + ("r" if word.endswith("e") else "er")
     return f"more {word}"
 
@@ -929,11 +965,21 @@ def verb_forms(phrase: str) -> dict[str, str]:
         past, participle = IRREGULAR[verb]
     else:
         stem = verb + verb[-1] if verb in DOUBLED and verb != "unravel" else verb
-        past = participle = stem + "d" if stem.endswith("e") else stem[:-1] + "ied" if re.search(r"[^aeiou]y$", stem) else stem + ("led" if verb == "unravel" else "ed")
+        past = participle = (
+            stem + "d"
+            if stem.endswith("e")
+            else stem[:-1] + "ied"
+            if re.search(r"[^aeiou]y$", stem)
+            else stem + ("led" if verb == "unravel" else "ed")
+        )
     if verb in DOUBLED:
         ing = verb + verb[-1] + "ing"
     else:
-        ing = verb[:-2] + "ying" if verb.endswith("ie") else (verb[:-1] if verb.endswith("e") and not verb.endswith("ee") else verb) + "ing"
+        ing = (
+            verb[:-2] + "ying"
+            if verb.endswith("ie")
+            else (verb[:-1] if verb.endswith("e") and not verb.endswith("ee") else verb) + "ing"
+        )
     tail = f" {rest}" if rest else ""
     return {"base": verb + tail, "past": past + tail, "part": participle + tail, "ing": ing + tail}
 
@@ -956,7 +1002,18 @@ def read_products(text: str = PRODUCTS) -> list[dict]:
         else:
             category, name, prices, uses = line.split(" | ")
             low, high = map(int, prices.split())
-            products.append({"category": category, "name": name, "low": low, "high": high, "uses": uses.split("; "), "aspects": [], "faults": [], "tasks": []})
+            products.append(
+                {
+                    "category": category,
+                    "name": name,
+                    "low": low,
+                    "high": high,
+                    "uses": uses.split("; "),
+                    "aspects": [],
+                    "faults": [],
+                    "tasks": [],
+                }
+            )
     return products
 
 
@@ -995,7 +1052,9 @@ class Writer:
         self.used.add(frame)
         frame = frame.removeprefix("~")
         while "[" in frame:
-            frame = re.sub(r"\[([^\[\]]*)\]", lambda found: self.rng.choice(found[1].split("|")), frame)
+            frame = re.sub(
+                r"\[([^\[\]]*)\]", lambda found: self.rng.choice(found[1].split("|")), frame
+            )
         values = self.fixed | {
             "maker": self.rng.choice(self.rivals), "span": self.rng.choice(SPANS), "use": self.rng.choice(self.product["uses"]),
             "person": self.rng.choice(self.people), "family": self.family, "weekday": self.rng.choice(WEEKDAYS), "colour": self.rng.choice(COLOURS),
@@ -1004,7 +1063,12 @@ class Writer:
 
     def opinion(self, good: bool) -> str:
         """One thing that is good, or bad, about the product."""
-        kinds = [kind for kind, weight in (("aspect", 4), ("general", 4), ("fault", 3), ("task", 3)) for _ in range(weight) if self.topics[kind]]
+        kinds = [
+            kind
+            for kind, weight in (("aspect", 4), ("general", 4), ("fault", 3), ("task", 3))
+            for _ in range(weight)
+            if self.topics[kind]
+        ]
         kind = self.rng.choice(kinds)
         topic = self.topics[kind].pop()
         if kind == "task":
@@ -1016,8 +1080,16 @@ class Writer:
             return self.fill(self.either(plain, turned), **words, **verb_forms(topic[1]))
         meant, opposite = topic[1:] if good else topic[:0:-1]
         compared = not {meant, opposite} & NOT_COMPARED
-        words |= {"T": meant, "O": opposite, "CT": comparative(meant) if compared else "", "CO": comparative(opposite) if compared else ""}
-        return self.fill(self.rng.choices([ASPECT_DIRECT, ASPECT_OPPOSED, ASPECT_PAIRED], ASPECT_SHARES)[0], **words)
+        words |= {
+            "T": meant,
+            "O": opposite,
+            "CT": comparative(meant) if compared else "",
+            "CO": comparative(opposite) if compared else "",
+        }
+        return self.fill(
+            self.rng.choices([ASPECT_DIRECT, ASPECT_OPPOSED, ASPECT_PAIRED], ASPECT_SHARES)[0],
+            **words,
+        )
 
     def either(self, plain: str, turned: str) -> str:
         """The plain frames as long as one of them is unused, or the turned ones, at three to two."""
@@ -1025,7 +1097,11 @@ class Writer:
         return plain if unused and self.rng.random() < 0.6 else turned
 
     def filler(self) -> str:
-        own = [line for line in CATEGORY_FILLER[self.product["category"]].split(";") if line not in self.used]
+        own = [
+            line
+            for line in CATEGORY_FILLER[self.product["category"]].split(";")
+            if line not in self.used
+        ]
         if own and self.rng.random() < 0.3:
             return self.fill("\n".join(own))
         return self.fill(FILLER)
@@ -1042,12 +1118,20 @@ class Writer:
                 first, second = self.opinion(not good), self.opinion(good)
                 concession = rng.choice([form for form in CONCESSION if form not in self.used])
                 self.used.add(concession)
-                body.append(concession.format(a=lower_first(first) if "{a}" in concession else "", A=first, b=lower_first(second)))
+                body.append(
+                    concession.format(
+                        a=lower_first(first) if "{a}" in concession else "",
+                        A=first,
+                        b=lower_first(second),
+                    )
+                )
                 left -= 2
             else:
                 link = rng.choice(LINKS) if body else ""
                 sentence = self.opinion(good)
-                body.append(link + lower_first(sentence) if link and link not in self.used else sentence)
+                body.append(
+                    link + lower_first(sentence) if link and link not in self.used else sentence
+                )
                 self.used.add(link)
                 left -= 1
             if rng.random() < 0.2:
@@ -1062,13 +1146,27 @@ class Writer:
             else:
                 body.append(verdict)
         if rng.random() < 0.75:
-            body.insert(0, self.fill("\n".join(pair.split(" / ")[0 if good else 1] for pair in HEADLINES.strip().splitlines())))
+            body.insert(
+                0,
+                self.fill(
+                    "\n".join(
+                        pair.split(" / ")[0 if good else 1]
+                        for pair in HEADLINES.strip().splitlines()
+                    )
+                ),
+            )
         return styled(" ".join(body), rng)
 
 
-NOT_COMPARED = set("right wrong perfect ample useless hopeless exact random curled faded warped endless unreadable padded lasting effective squashed rounded roaring positive negative".split()) | {"washed out"}
-UNCHANGING = set("long short wide narrow roomy tiny small deep shallow light heavy generous mean thick thin padded big handy clumsy cramped right wrong".split())
-NO_ARTICLE = set("cleaning boiling washing assembly pairing typing pitching charging ventilation steering".split()) | {"battery life", "page turns"}
+NOT_COMPARED = set(
+    "right wrong perfect ample useless hopeless exact random curled faded warped endless unreadable padded lasting effective squashed rounded roaring positive negative".split()
+) | {"washed out"}
+UNCHANGING = set(
+    "long short wide narrow roomy tiny small deep shallow light heavy generous mean thick thin padded big handy clumsy cramped right wrong".split()
+)
+NO_ARTICLE = set(
+    "cleaning boiling washing assembly pairing typing pitching charging ventilation steering".split()
+) | {"battery life", "page turns"}
 ASPECT_SHARES = (0.45, 0.4, 0.15)
 
 
@@ -1086,14 +1184,20 @@ def about(part: str) -> dict[str, str]:
 def lower_first(sentence: str) -> str:
     """The sentence as it stands inside another one; I and names keep their capital."""
     word = re.match(r"[\w'-]+", sentence)[0]
-    keep = word in ("I", "I'm", "I'd") or word in MAKERS or word in MONTHS or sentence.startswith("I ")
+    keep = (
+        word in ("I", "I'm", "I'd") or word in MAKERS or word in MONTHS or sentence.startswith("I ")
+    )
     return sentence if keep else sentence[0].lower() + sentence[1:]
 
 
 def finish(text: str) -> str:
     """Capitals at the beginning of sentences, a or an, one full stop."""
     text = re.sub(r"\b([Aa]) (?=[aeiouAEIO](?!ne\b|uro|se))", r"\1n ", text)
-    text = re.sub(r"([.?]) ([a-z])", lambda found: f"{found[1]} {found[2].upper()}", text[0].upper() + text[1:])
+    text = re.sub(
+        r"([.?]) ([a-z])",
+        lambda found: f"{found[1]} {found[2].upper()}",
+        text[0].upper() + text[1:],
+    )
     return re.sub(r"\.\.+", ".", text)
 
 
@@ -1119,7 +1223,12 @@ def styled(text: str, rng: random.Random) -> str:
         for _ in range(rng.choice([1, 1, 2, 3])):
             text = mistyped(text, rng)
     if rng.random() < 0.06:
-        text = text.replace("n't", "nt").replace("I'm", "Im").replace("I'd", "Id").replace("I've", "Ive")
+        text = (
+            text.replace("n't", "nt")
+            .replace("I'm", "Im")
+            .replace("I'd", "Id")
+            .replace("I've", "Ive")
+        )
     if rng.random() < 0.08:
         text = text.lower()
     if rng.random() < 0.1:
@@ -1155,14 +1264,20 @@ def make_reviews(count: int = REVIEWS, seed: int = SEED) -> list[dict]:
         text = Writer(rng, product).review(good, stars)
         if text not in seen and len(re.findall(r"\w+|[^\w\s]", text)) >= 5:
             seen.add(text)
-            reviews.append({"text": text, "label": int(good), "stars": stars, "category": product["category"]})
+            reviews.append(
+                {"text": text, "label": int(good), "stars": stars, "category": product["category"]}
+            )
     rng.shuffle(reviews)
     return reviews
 
 
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("reviews.jsonl")
-    path.write_text("".join(json.dumps(review) + "\n" for review in make_reviews()), encoding="utf-8", newline="\n")
+    path.write_text(
+        "".join(json.dumps(review) + "\n" for review in make_reviews()),
+        encoding="utf-8",
+        newline="\n",
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,15 @@
 import sys
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from trainlean.reviews import load_reviews
 
@@ -17,7 +25,9 @@ def train(texts: list[str]) -> Tokenizer:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, min_frequency=1, special_tokens=SPECIAL, show_progress=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=VOCABULARY, min_frequency=1, special_tokens=SPECIAL, show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
     ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(

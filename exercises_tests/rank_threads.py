@@ -49,7 +49,9 @@ class Meeting:
                 if self.ended:
                     self._fail(f"rank {min(self.ended)} has ended")
                 elif not self.changed.wait(PATIENCE):
-                    missing = next(other for other in range(self.ranks) if other not in self.arrived)
+                    missing = next(
+                        other for other in range(self.ranks) if other not in self.arrived
+                    )
                     self._fail(f"rank {missing} is still busy")
             if self.meetings == number:
                 raise WaitedInVain
@@ -61,10 +63,14 @@ class Meeting:
 
     def _meet(self, carry_out):
         came = [self.arrived[rank] for rank in range(self.ranks)]
-        for what in ([kind for _, kind, _ in came], [sum(tensor.numel() for tensor in tensors) for _, _, tensors in came]):
+        for what in (
+            [kind for _, kind, _ in came],
+            [sum(tensor.numel() for tensor in tensors) for _, _, tensors in came],
+        ):
             if len(set(what)) > 1:
                 self.failure = "the ranks are not in the same collective: " + ", ".join(
-                    f"rank {number} is in {kind} with {sum(tensor.numel() for tensor in tensors)} numbers" for number, (_, kind, tensors) in enumerate(came)
+                    f"rank {number} is in {kind} with {sum(tensor.numel() for tensor in tensors)} numbers"
+                    for number, (_, kind, tensors) in enumerate(came)
                 )
                 return
         with torch.no_grad():
@@ -72,7 +78,10 @@ class Meeting:
         self.arrived, self.meetings = {}, self.meetings + 1
 
     def _fail(self, reason):
-        waiting = (f"rank {number} waited in vain in {kind}{rank.moment()}" for number, (rank, kind, _) in sorted(self.arrived.items()))
+        waiting = (
+            f"rank {number} waited in vain in {kind}{rank.moment()}"
+            for number, (rank, kind, _) in sorted(self.arrived.items())
+        )
         self.failure = f"{'; '.join(waiting)}: {reason}"
         self.changed.notify_all()
 
@@ -102,7 +111,13 @@ class Rank(distributed.ProcessGroup):
 
     def moment(self) -> str:
         steps = self.steps()
-        return "" if steps is None else f" after its optimizer step {steps}" if steps else " before its first optimizer step"
+        return (
+            ""
+            if steps is None
+            else f" after its optimizer step {steps}"
+            if steps
+            else " before its first optimizer step"
+        )
 
     def _join(self, kind, tensors, carry_out, payload=None):
         payload = tensors if payload is None else payload
@@ -140,7 +155,9 @@ class Rank(distributed.ProcessGroup):
                 for part in parts:
                     part.copy_(parts[opts.rootRank].clone())
 
-        return self._join("broadcast", tensors, carry_out, tensors if self.number == opts.rootRank else [])
+        return self._join(
+            "broadcast", tensors, carry_out, tensors if self.number == opts.rootRank else []
+        )
 
     def allgather(self, outputs, inputs, opts=None):
         def carry_out(of_ranks):

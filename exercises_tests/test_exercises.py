@@ -5,11 +5,26 @@ import itertools
 import pytest
 
 from trainlean.exercises.checking import answer_from
-from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, WRONG, all_exercises, judge, same, see, see_oracle, verdict
+from trainlean.exercises.exercise import (
+    NOT_ATTEMPTED,
+    RIGHT,
+    WRONG,
+    all_exercises,
+    judge,
+    same,
+    see,
+    see_oracle,
+    verdict,
+)
 from trainlean.workspace import COURSE
 
 EXERCISES = all_exercises()
-MISTAKES = [(name, mistake.name, number) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes for number in range(len(mistake.answers))]
+MISTAKES = [
+    (name, mistake.name, number)
+    for name, exercise in EXERCISES.items()
+    for mistake in exercise.mistakes
+    for number in range(len(mistake.answers))
+]
 SEEDS = (0, 20_261_121)
 MEMORY = {}  # what was seen of oracles and mistakes: each is probed once, not once for each mistake after it
 
@@ -30,7 +45,9 @@ def find_mistake(exercise, name):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_solution_is_right(name, seed):
     exercise = EXERCISES[name]
-    found = judge(exercise, answer_from(COURSE / "solutions" / f"{exercise.notebook}.ipynb", name), seed)
+    found = judge(
+        exercise, answer_from(COURSE / "solutions" / f"{exercise.notebook}.ipynb", name), seed
+    )
     assert found.outcome == RIGHT, found
     assert found.points == exercise.points > 0
 
@@ -38,7 +55,9 @@ def test_solution_is_right(name, seed):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_stub_is_not_attempted(name):
     exercise = EXERCISES[name]
-    found = judge(exercise, answer_from(COURSE / "lessons" / f"{exercise.notebook}.ipynb", name), seed=1)
+    found = judge(
+        exercise, answer_from(COURSE / "lessons" / f"{exercise.notebook}.ipynb", name), seed=1
+    )
     assert found.outcome == NOT_ATTEMPTED, found
     assert found.points == 0
 
@@ -47,7 +66,9 @@ def test_stub_is_not_attempted(name):
 @pytest.mark.parametrize(("name", "mistake", "number"), MISTAKES)
 def test_mistake_is_rejected_as_itself(name, mistake, number, seed):
     exercise = EXERCISES[name]
-    found = verdict(exercise, see(exercise, find_mistake(exercise, mistake).answers[number], seed), seed, MEMORY)
+    found = verdict(
+        exercise, see(exercise, find_mistake(exercise, mistake).answers[number], seed), seed, MEMORY
+    )
     assert found.outcome == WRONG, found
     assert found.mistake == mistake, found
     assert found.points == 0
@@ -56,9 +77,14 @@ def test_mistake_is_rejected_as_itself(name, mistake, number, seed):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_mistakes_look_different_from_each_other(name):
     exercise = EXERCISES[name]
-    seen = {mistake.name: [see(exercise, answer, seed=2).observation for answer in mistake.answers] for mistake in exercise.mistakes}
+    seen = {
+        mistake.name: [see(exercise, answer, seed=2).observation for answer in mistake.answers]
+        for mistake in exercise.mistakes
+    }
     for one, other in itertools.combinations(seen, 2):
-        assert not any(same(first, second) for first in seen[one] for second in seen[other]), f"{one} and {other} look the same"
+        assert not any(same(first, second) for first in seen[one] for second in seen[other]), (
+            f"{one} and {other} look the same"
+        )
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -72,7 +98,9 @@ def test_other_right_ways_pass(name):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_inputs_are_fresh(name):
     oracle = EXERCISES[name]
-    assert not same(see_oracle(oracle, seed=4), see_oracle(oracle, seed=5)), "a memorised answer would pass"
+    assert not same(see_oracle(oracle, seed=4), see_oracle(oracle, seed=5)), (
+        "a memorised answer would pass"
+    )
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -53,7 +53,10 @@ def draw(case: Case, seed: int, *, width: int = 4, samples: int = 3):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = Toy(width, tied=case.tied, frozen=case.frozen)
-    data = [tuple(torch.randn(samples, width, generator=generator) for _ in range(2)) for _ in range(case.micro_batches)]
+    data = [
+        tuple(torch.randn(samples, width, generator=generator) for _ in range(2))
+        for _ in range(case.micro_batches)
+    ]
     return model, data
 
 
@@ -61,7 +64,10 @@ def flat(model: nn.Module, *, gradients: bool = False) -> np.ndarray:
     """All trainable weights, or their gradients (zero where there is none), as one float64 vector."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     tensors = [parameter.grad if gradients else parameter for parameter in parameters]
-    tensors = [torch.zeros_like(parameter) if tensor is None else tensor for parameter, tensor in zip(parameters, tensors, strict=True)]
+    tensors = [
+        torch.zeros_like(parameter) if tensor is None else tensor
+        for parameter, tensor in zip(parameters, tensors, strict=True)
+    ]
     return torch.cat([tensor.detach().double().flatten() for tensor in tensors]).numpy()
 
 
@@ -71,7 +77,9 @@ class Recorder:
     Each forward pass is one micro-batch, or as many as it holds when a micro-batch is `samples` long.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int | None = None):
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int | None = None
+    ):
         self.gradients, self.weights, self.forwards = [], [], []
         self.since_step = 0
         self.samples = samples
@@ -95,7 +103,9 @@ class Held:
         self.now = self.peak = 0
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self.hooks = torch.autograd.graph.saved_tensors_hooks(
-            lambda tensor: tensor if tensor.untyped_storage().data_ptr() in weights else _Kept(self, tensor),
+            lambda tensor: (
+                tensor if tensor.untyped_storage().data_ptr() in weights else _Kept(self, tensor)
+            ),
             lambda kept: kept.tensor if isinstance(kept, _Kept) else kept,
         )
 
@@ -117,14 +127,18 @@ class _Kept:
         self.held.now -= self.tensor.nbytes
 
 
-def training(case: Case, recorder: Recorder, micro_batches_per_forward: list[int] | None = None) -> Observation:
+def training(
+    case: Case, recorder: Recorder, micro_batches_per_forward: list[int] | None = None
+) -> Observation:
     """What a recorded training run shows, step by step: which micro-batches, which gradient, which weights.
 
     `micro_batches_per_forward` overrides the counted forward passes where one pass is a whole window (the large batch).
     """
     shown = {f"the number of optimizer steps ({case})": len(recorder.gradients)}
     counts = micro_batches_per_forward or recorder.forwards
-    for number, (count, gradient, weights) in enumerate(zip(counts, recorder.gradients, recorder.weights, strict=False), 1):
+    for number, (count, gradient, weights) in enumerate(
+        zip(counts, recorder.gradients, recorder.weights, strict=False), 1
+    ):
         shown[f"the number of micro-batches behind step {number} ({case})"] = count
         shown[f"the gradient at step {number} ({case})"] = gradient
         shown[f"the weight after step {number} ({case})"] = weights
@@ -170,7 +184,9 @@ def fresh_accelerate():
         torch.set_num_threads(threads)
         for state, before in zip(states, kept, strict=True):
             state._shared_state.clear()
-            state._shared_state.update(before)  # in place: objects made before hold this very dictionary
+            state._shared_state.update(
+                before
+            )  # in place: objects made before hold this very dictionary
         os.environ.pop("ACCELERATE_USE_CPU")
         if on_cpu is not None:
             os.environ["ACCELERATE_USE_CPU"] = on_cpu
@@ -179,14 +195,29 @@ def fresh_accelerate():
 @contextlib.contextmanager
 def accelerate_on_ranks(ranks: int = 2):
     """Accelerate (and so the Trainer) for `exercises_tests.rank_threads.as_ranks`: each thread is a rank with a state of its own, on the CPU."""
-    from accelerate.state import AcceleratorState, GradientState, PartialState, ThreadLocalSharedDict
+    from accelerate.state import (
+        AcceleratorState,
+        GradientState,
+        PartialState,
+        ThreadLocalSharedDict,
+    )
 
-    launched = {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
+    launched = {
+        "RANK": "0",
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+    }
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ, launched))  # as a launcher sets them; the rank itself is asked of torch
+        stack.enter_context(
+            mock.patch.dict(os.environ, launched)
+        )  # as a launcher sets them; the rank itself is asked of torch
         stack.enter_context(fresh_accelerate())
         # Accelerate empties the environment of the whole process while it compares defaults; the other threads would see that.
-        stack.enter_context(mock.patch("accelerate.utils.environment.clear_environment", contextlib.nullcontext))
+        stack.enter_context(
+            mock.patch("accelerate.utils.environment.clear_environment", contextlib.nullcontext)
+        )
         for state in (AcceleratorState, GradientState, PartialState):
             stack.enter_context(mock.patch.object(state, "_shared_state", ThreadLocalSharedDict()))
         yield

@@ -24,12 +24,19 @@ def main():
     model = small_bert(seed=0).to(device)  # the same seed everywhere: the replicas begin alike
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate)
     reviews = load_reviews(options.data)[: options.reviews]
-    mine = batches(reviews, options.micro_batch, max_length=options.max_length, shuffle=False, drop_last=True)
-    mine = mine[: len(mine) // ranks * ranks][rank::ranks]  # as many for every rank: one that has none left would be waited for in vain
+    mine = batches(
+        reviews, options.micro_batch, max_length=options.max_length, shuffle=False, drop_last=True
+    )
+    mine = mine[: len(mine) // ranks * ranks][
+        rank::ranks
+    ]  # as many for every rank: one that has none left would be waited for in vain
 
     steps = averages = 0
     for number, batch in enumerate(mine, start=1):
-        window = min(options.accumulation_steps, len(mine) - (number - 1) // options.accumulation_steps * options.accumulation_steps)
+        window = min(
+            options.accumulation_steps,
+            len(mine) - (number - 1) // options.accumulation_steps * options.accumulation_steps,
+        )
         loss = model(**{name: values.to(device) for name, values in batch.items()}).loss
         (loss / window).backward()
         if number % options.accumulation_steps == 0 or number == len(mine):
@@ -42,7 +49,9 @@ def main():
 
     if rank == 0:
         norm = torch.nn.utils.parameters_to_vector(model.parameters()).double().norm()
-        print(f"{ranks} ranks, {steps} optimizer steps each, {averages} averages, norm of the weights {norm:.6f}")
+        print(
+            f"{ranks} ranks, {steps} optimizer steps each, {averages} averages, norm of the weights {norm:.6f}"
+        )
         if options.output:
             torch.save(model.state_dict(), options.output)
     dist.destroy_process_group()
@@ -70,12 +79,22 @@ def average(model):
 
 
 def parse_options():
-    parser = argparse.ArgumentParser(description="Local SGD on the course's reviews; start it with torchrun or accelerate launch.")
+    parser = argparse.ArgumentParser(
+        description="Local SGD on the course's reviews; start it with torchrun or accelerate launch."
+    )
     parser.add_argument("--data", help="your own CSV or JSONL of reviews (default: the course's)")
-    parser.add_argument("--reviews", type=int, default=64, help="how many reviews, from the first on")
-    parser.add_argument("--micro-batch", type=int, default=4, help="reviews per process and backward pass")
-    parser.add_argument("--accumulation-steps", type=int, default=2, help="micro-batches per optimizer step")
-    parser.add_argument("--local-steps", type=int, default=3, help="H: optimizer steps between two averages")
+    parser.add_argument(
+        "--reviews", type=int, default=64, help="how many reviews, from the first on"
+    )
+    parser.add_argument(
+        "--micro-batch", type=int, default=4, help="reviews per process and backward pass"
+    )
+    parser.add_argument(
+        "--accumulation-steps", type=int, default=2, help="micro-batches per optimizer step"
+    )
+    parser.add_argument(
+        "--local-steps", type=int, default=3, help="H: optimizer steps between two averages"
+    )
     parser.add_argument("--max-length", type=int, default=64, help="tokens per review")
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--output", help="where rank 0 saves the averaged weights")

@@ -6,7 +6,9 @@ folder or is a listener of the test's own on loopback; PLACES stands for these a
 None does what the exercise asks for, unless it gets hold of an answer that is not its own.
 """
 
-SIGNATURE = "def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
+SIGNATURE = (
+    "def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
+)
 
 # What an attack does once it has got hold of somebody else's right answer.
 WITH_ANSWER = "        found(model, optimizer, loss_function, micro_batches, accumulation_steps)\n"
@@ -405,7 +407,11 @@ def cell(name: str) -> str:
     if name in CELLS:
         return CELLS[name]
     body = BODIES[name]
-    return (FORGE if "send(" in body else "") + SIGNATURE + body.lstrip("\n").replace("\n        found", "\n        found")
+    return (
+        (FORGE if "send(" in body else "")
+        + SIGNATURE
+        + body.lstrip("\n").replace("\n        found", "\n        found")
+    )
 
 
 NAMES = [*BODIES, *CELLS]

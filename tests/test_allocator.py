@@ -15,7 +15,12 @@ def reserved(*sizes):
 
 
 def test_up_to_1_mib_is_small_and_from_10_mib_on_a_segment_of_its_own():
-    assert [reserved(size) for size in (MiB, MiB + 1, 10 * MiB - 512, 10 * MiB)] == [2 * MiB, 20 * MiB, 20 * MiB, 10 * MiB]
+    assert [reserved(size) for size in (MiB, MiB + 1, 10 * MiB - 512, 10 * MiB)] == [
+        2 * MiB,
+        20 * MiB,
+        20 * MiB,
+        10 * MiB,
+    ]
 
 
 def test_a_small_rest_of_512_bytes_is_used():
@@ -54,7 +59,11 @@ def test_the_smallest_block_that_fits_is_taken():
 
 
 def test_lives_are_replayed_in_their_order():
-    lives = [Block(30 * MiB, "cpu", 0, "weights"), Block(30 * MiB, "cpu", 1, "temporary", 2), Block(30 * MiB, "cpu", 3, "temporary")]
+    lives = [
+        Block(30 * MiB, "cpu", 0, "weights"),
+        Block(30 * MiB, "cpu", 1, "temporary", 2),
+        Block(30 * MiB, "cpu", 3, "temporary"),
+    ]
     assert replay(lives).peak_reserved == 60 * MiB
     lives[1].died = 3  # it was still there after operation 3
     assert replay(lives).peak_reserved == 90 * MiB

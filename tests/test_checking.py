@@ -13,7 +13,9 @@ from trainlean.exercises.checking import check_notebooks, needed_for, run_statem
 from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, all_exercises
 from trainlean.workspace import COURSE, read_records
 
-SIGNATURE = "def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
+SIGNATURE = (
+    "def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
+)
 RIGHT_BODY = """
     for number, (inputs, targets) in enumerate(micro_batches, 1):
         (loss_function(model(inputs), targets) / accumulation_steps).backward()
@@ -59,13 +61,26 @@ def test_only_what_is_needed_runs():
 
 
 def test_the_last_definition_counts_and_px_cells_too():
-    found, _ = statements(notebook_of("def answer():\n    return 1", "%%px --local\ndef answer():\n    return 2", "%%bash\ndef answer(): exit"))
+    found, _ = statements(
+        notebook_of(
+            "def answer():\n    return 1",
+            "%%px --local\ndef answer():\n    return 2",
+            "%%bash\ndef answer(): exit",
+        )
+    )
     answer = run_statements(needed_for("answer", found))["answer"]
     assert answer() == 2 and answer.__code__.co_firstlineno == 2  # the line that the learner sees
 
 
 def test_what_runs_before_a_redefinition_sees_the_definition_before_it():
-    found, _ = statements(notebook_of("def made(n):\n    return lambda: n", "answer = made(1)", "def made(n, m):\n    return n * m", "def later():\n    return made(2, 3)"))
+    found, _ = statements(
+        notebook_of(
+            "def made(n):\n    return lambda: n",
+            "answer = made(1)",
+            "def made(n, m):\n    return n * m",
+            "def later():\n    return made(2, 3)",
+        )
+    )
     assert run_statements(needed_for("answer", found))["answer"]() == 1
     assert run_statements(needed_for("later", found))["later"]() == 6
 
@@ -76,19 +91,33 @@ def test_a_star_import_may_bind_anything():
 
 
 def test_a_decorated_and_a_recursive_function():
-    found, _ = statements(notebook_of("from functools import cache", "@cache\ndef answer(n):\n    return 1 if n < 2 else n * answer(n - 1)"))
+    found, _ = statements(
+        notebook_of(
+            "from functools import cache",
+            "@cache\ndef answer(n):\n    return 1 if n < 2 else n * answer(n - 1)",
+        )
+    )
     assert run_statements(needed_for("answer", found))["answer"](5) == 120
-    found, _ = statements(notebook_of("@undefined\ndef answer(n):\n    return 0", "def answer(n):\n    return n and answer(n - 1)"))
+    found, _ = statements(
+        notebook_of(
+            "@undefined\ndef answer(n):\n    return 0",
+            "def answer(n):\n    return n and answer(n - 1)",
+        )
+    )
     assert run_statements(needed_for("answer", found))["answer"](5) == 0
 
 
 def test_a_notebook_is_the_main_module():
-    found, _ = statements(notebook_of("if __name__ == '__main__':\n    scale = 2", "def answer():\n    return scale"))
+    found, _ = statements(
+        notebook_of("if __name__ == '__main__':\n    scale = 2", "def answer():\n    return scale")
+    )
     assert run_statements(needed_for("answer", found))["answer"]() == 2
 
 
 def test_unreadable_cell_is_named():
-    _, problems = statements(new_notebook(cells=[new_markdown_cell("text"), new_code_cell("def f(:\n  pass")]))
+    _, problems = statements(
+        new_notebook(cells=[new_markdown_cell("text"), new_code_cell("def f(:\n  pass")])
+    )
     assert list(problems) == [2] and "cell 2" in problems[2] and "line 1" in problems[2]
 
 
@@ -97,11 +126,19 @@ def test_unreadable_cell_is_named():
 
 def test_right_wrong_and_missing(tmp_path, capsys):
     status, seen = rows(capsys, write(tmp_path, SIGNATURE + RIGHT_BODY))
-    assert seen["train_accumulated"]["outcome"] == RIGHT and seen["train_accumulated"]["points"] == 3
+    assert (
+        seen["train_accumulated"]["outcome"] == RIGHT and seen["train_accumulated"]["points"] == 3
+    )
     others = [row for name, row in seen.items() if name != "train_accumulated"]
-    assert all(row["outcome"] == NOT_ATTEMPTED and "does not define" in row["message"] for row in others)
+    assert all(
+        row["outcome"] == NOT_ATTEMPTED and "does not define" in row["message"] for row in others
+    )
     assert status == (1 if others else 0)
-    expected = {name for name, exercise in all_exercises().items() if exercise.notebook == "1_accumulation/1_pytorch"}
+    expected = {
+        name
+        for name, exercise in all_exercises().items()
+        if exercise.notebook == "1_accumulation/1_pytorch"
+    }
     assert set(seen) == expected
 
 
@@ -157,7 +194,14 @@ def test_syntax_error_is_told_with_its_cell(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"not json", b'{"cells": 3}', b"\xff\xfe\x00", b"[]", b'<<<<<<< HEAD\n{"cells": []}\n=======\n>>>>>>> theirs\n'],
+    [
+        b"",
+        b"not json",
+        b'{"cells": 3}',
+        b"\xff\xfe\x00",
+        b"[]",
+        b'<<<<<<< HEAD\n{"cells": []}\n=======\n>>>>>>> theirs\n',
+    ],
     ids=["empty", "text", "no cells", "not UTF-8", "a list", "merge conflict"],
 )
 def test_what_is_no_notebook_is_a_row(tmp_path, capsys, content):
@@ -166,7 +210,11 @@ def test_what_is_no_notebook_is_a_row(tmp_path, capsys, content):
     status = check_notebooks([damaged, good], as_json=True, seed=5)
     found = json.loads(capsys.readouterr().out)
     assert status == 1
-    assert found[0]["outcome"] == CRASHED and "damaged.ipynb" in found[0]["message"] and found[0]["exercise"] is None
+    assert (
+        found[0]["outcome"] == CRASHED
+        and "damaged.ipynb" in found[0]["message"]
+        and found[0]["exercise"] is None
+    )
     assert any(row["outcome"] == RIGHT for row in found)
 
 
@@ -188,7 +236,9 @@ def test_a_lesson_is_known_by_its_place_and_counts_as_progress(tmp_path, capsys,
     nbformat.write(notebook_of(SIGNATURE + RIGHT_BODY), lesson)
     for path in (lesson, write(tmp_path, SIGNATURE + RIGHT_BODY)):  # the second is nobody's lesson
         assert rows(capsys, path)[1]["train_accumulated"]["outcome"] == RIGHT
-    assert [(record["exercise"], record["outcome"]) for record in read_records("progress")] == [("train_accumulated", RIGHT)]
+    assert [(record["exercise"], record["outcome"]) for record in read_records("progress")] == [
+        ("train_accumulated", RIGHT)
+    ]
 
 
 def test_judging_never_overlaps(tmp_path, capsys, monkeypatch):

@@ -15,16 +15,25 @@ from trainlean.exercises.checking import answer_from
 from trainlean.workspace import COURSE
 
 LESSON = COURSE / "solutions" / "2_checkpointing" / "1_pytorch.ipynb"
-taught = {name: answer_from(LESSON, name) for name in ("checkpoint", "run_in_segments", "choose_segments", "save_linear", "bisected")}
+taught = {
+    name: answer_from(LESSON, name)
+    for name in ("checkpoint", "run_in_segments", "choose_segments", "save_linear", "bisected")
+}
 
 WIDTH, ROWS = 8, 12
-KINDS = {"Layer": (1, 2, 2), "Wide": (5, 4, 16)}  # interior and work in boundaries, FLOPs of a forward pass in ROWS * WIDTH**2
+KINDS = {
+    "Layer": (1, 2, 2),
+    "Wide": (5, 4, 16),
+}  # interior and work in boundaries, FLOPs of a forward pass in ROWS * WIDTH**2
 
 
 class Layer(nn.Module):
     def __init__(self, width=WIDTH, dropout=0.0):
         super().__init__()
-        self.linear, self.drop = nn.Linear(width, width), nn.Dropout(dropout) if dropout else nn.Identity()
+        self.linear, self.drop = (
+            nn.Linear(width, width),
+            nn.Dropout(dropout) if dropout else nn.Identity(),
+        )
 
     def forward(self, x):
         return self.drop(torch.tanh(self.linear(x)))
@@ -49,7 +58,13 @@ def one_by_one(apply):
 
 
 def with_context(policy):
-    return one_by_one(partial(torch_checkpoint, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy)))
+    return one_by_one(
+        partial(
+            torch_checkpoint,
+            use_reentrant=False,
+            context_fn=partial(create_selective_checkpoint_contexts, policy),
+        )
+    )
 
 
 def compiled(budget):
@@ -58,14 +73,18 @@ def compiled(budget):
 
         torch._dynamo.reset()
         with config.patch(activation_memory_budget=budget):
-            return torch.compile(lambda x: nn.Sequential(*layers)(x), backend="aot_eager_decomp_partition")(x)
+            return torch.compile(
+                lambda x: nn.Sequential(*layers)(x), backend="aot_eager_decomp_partition"
+            )(x)
 
     return run
 
 
 VARIANTS = {
     "torch's": one_by_one(partial(torch_checkpoint, use_reentrant=False)),
-    "torch's, not stopped early": one_by_one(partial(torch_checkpoint, use_reentrant=False, early_stop=False)),
+    "torch's, not stopped early": one_by_one(
+        partial(torch_checkpoint, use_reentrant=False, early_stop=False)
+    ),
     "torch's, reentrant": one_by_one(partial(torch_checkpoint, use_reentrant=True)),
     "sequential": lambda layers, x: checkpoint_sequential(list(layers), 3, x, use_reentrant=False),
     "written by hand": one_by_one(taught["checkpoint"]),
@@ -88,7 +107,12 @@ def gradients(run, kind, trained_input):
     torch.manual_seed(1)
     output = run(layers, x)
     output.square().sum().backward()
-    return [output.detach(), x.grad, *(weight.grad for weight in layers.parameters()), torch.rand(1)]
+    return [
+        output.detach(),
+        x.grad,
+        *(weight.grad for weight in layers.parameters()),
+        torch.rand(1),
+    ]
 
 
 def assert_same(found, right):
@@ -104,7 +128,10 @@ def assert_same(found, right):
 def test_same_gradients(variant, kind, trained_input):
     if variant == "torch's, reentrant" and not trained_input:
         pytest.skip("its silent loss of gradients has a test of its own")
-    assert_same(gradients(VARIANTS[variant], kind, trained_input), gradients(lambda layers, x: layers(x), kind, trained_input))
+    assert_same(
+        gradients(VARIANTS[variant], kind, trained_input),
+        gradients(lambda layers, x: layers(x), kind, trained_input),
+    )
 
 
 @pytest.mark.parametrize("budget", [1, 0.5, 0])
@@ -113,12 +140,19 @@ def test_same_gradients_under_the_compilers_budget(budget):
     if not hasattr(config, "activation_memory_budget"):
         pytest.skip("this version of PyTorch has no memory budget")
     for kind in ("plain", "tied", "frozen"):  # a compiled dropout draws in another order
-        assert_same(gradients(compiled(budget), kind, True), gradients(lambda layers, x: layers(x), kind, True))
+        assert_same(
+            gradients(compiled(budget), kind, True),
+            gradients(lambda layers, x: layers(x), kind, True),
+        )
 
 
 def test_the_two_silent_traps_are_there():
     right = gradients(lambda layers, x: layers(x), "dropout", True)
-    other_masks = gradients(one_by_one(partial(torch_checkpoint, use_reentrant=False, preserve_rng_state=False)), "dropout", True)
+    other_masks = gradients(
+        one_by_one(partial(torch_checkpoint, use_reentrant=False, preserve_rng_state=False)),
+        "dropout",
+        True,
+    )
     assert torch.equal(right[0], other_masks[0]) and not torch.allclose(right[2], other_masks[2])
     layers = nn.Sequential(Layer(), Layer())
     with warnings.catch_warnings():
@@ -158,7 +192,10 @@ def on_layers(**more):
 def test_bert_with_frozen_embeddings(dropout):
     plain, right = bert_step(lambda model: None, dropout)
     full, full_gradients = bert_step(on_layers(), dropout)
-    linear, linear_gradients = bert_step(on_layers(context_fn=partial(create_selective_checkpoint_contexts, taught["save_linear"])), dropout)
+    linear, linear_gradients = bert_step(
+        on_layers(context_fn=partial(create_selective_checkpoint_contexts, taught["save_linear"])),
+        dropout,
+    )
     assert_same(full_gradients, right)
     assert_same(linear_gradients, right)
     assert plain.flops < linear.flops < full.flops <= 3 / 2 * plain.flops
@@ -170,7 +207,9 @@ def most_activations(meter):
     return max(sizes["activations"] for _, sizes in meter.timeline)
 
 
-@pytest.mark.parametrize(("number", "segments"), [(9, 1), (9, 2), (9, 3), (9, 9), (10, 4), (13, 5), (16, 4)])
+@pytest.mark.parametrize(
+    ("number", "segments"), [(9, 1), (9, 2), (9, 3), (9, 9), (10, 4), (13, 5), (16, 4)]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_activations_and_flops_follow_the_formulas(kind, number, segments):
     interior, work, forward = KINDS[kind]
@@ -181,8 +220,12 @@ def test_activations_and_flops_follow_the_formulas(kind, number, segments):
         taught["run_in_segments"](layers, torch.randn(ROWS, WIDTH), segments).sum().backward()
     longest = math.ceil(number / segments)
     assert most_activations(meter) == boundary * (work + (segments - 1) + longest * interior)
-    first_input = forward // 2 if kind == "Wide" else forward  # no gradient of the data: the first product's
-    assert meter.flops == product * (3 * number * forward - first_input + (number - longest) * forward)
+    first_input = (
+        forward // 2 if kind == "Wide" else forward
+    )  # no gradient of the data: the first product's
+    assert meter.flops == product * (
+        3 * number * forward - first_input + (number - longest) * forward
+    )
 
 
 def test_chosen_segments_fit_and_are_the_fewest():
@@ -190,12 +233,25 @@ def test_chosen_segments_fit_and_are_the_fewest():
     sizes = {k: boundary * (2 + (k - 1) + math.ceil(16 / k)) for k in range(1, 17)}
     for budget in (sizes[1], sizes[1] - 1, sizes[2], sizes[4], sizes[4] - 1):
         fitting = [k for k, size in sizes.items() if size <= budget]
-        assert taught["choose_segments"](16, boundary, boundary, 2 * boundary, budget) == min(fitting, default=None)
+        assert taught["choose_segments"](16, boundary, boundary, 2 * boundary, budget) == min(
+            fitting, default=None
+        )
 
 
-@pytest.mark.parametrize(("more", "units"), [({"use_reentrant": False}, 3.5), ({"use_reentrant": False, "early_stop": False}, 4.0), ({"use_reentrant": True}, 4.0), (None, 3.0)])
+@pytest.mark.parametrize(
+    ("more", "units"),
+    [
+        ({"use_reentrant": False}, 3.5),
+        ({"use_reentrant": False, "early_stop": False}, 4.0),
+        ({"use_reentrant": True}, 4.0),
+        (None, 3.0),
+    ],
+)
 def test_forward_units(more, units):
-    blocks = [nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.Tanh(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(4)]
+    blocks = [
+        nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.Tanh(), nn.Linear(4 * WIDTH, WIDTH))
+        for _ in range(4)
+    ]
     with Meter(nn.Sequential(*blocks)) as meter:
         x = torch.randn(ROWS, WIDTH, requires_grad=True)
         for block in blocks:

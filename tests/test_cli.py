@@ -44,17 +44,28 @@ def test_help_lists_the_commands_without_loading_torch():
     code = "import sys; from trainlean import cli; sys.argv = ['trainlean', '--help']\ntry: cli.main()\nfinally: print('LOADED', {'torch', 'transformers', 'nbformat'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0 and "LOADED set()" in done.stdout
-    assert all(command in done.stdout for command in ("lab", "build", "check", "progress", "reset", "doctor"))
+    assert all(
+        command in done.stdout
+        for command in ("lab", "build", "check", "progress", "reset", "doctor")
+    )
 
 
 def test_build_and_its_check(course, run):
     status, out, _ = run("build", "--check")
-    assert status == 1 and "solutions/unit/first.ipynb is missing." in out and "Run `trainlean build`" in out
+    assert (
+        status == 1
+        and "solutions/unit/first.ipynb is missing." in out
+        and "Run `trainlean build`" in out
+    )
     status, out, _ = run("build", "first")
-    assert status == 0 and re.search(r"solutions/unit/first.ipynb is missing: built in \d+\.\d s\.", out)
+    assert status == 0 and re.search(
+        r"solutions/unit/first.ipynb is missing: built in \d+\.\d s\.", out
+    )
     assert run("build", "--check")[:2] == (0, "All 1 notebooks are current.\n")
     assert "nothing to build" in run("build")[1]
-    (course / "solutions" / "unit" / "gone.ipynb").write_bytes((course / "solutions" / "unit" / "first.ipynb").read_bytes())
+    (course / "solutions" / "unit" / "gone.ipynb").write_bytes(
+        (course / "solutions" / "unit" / "first.ipynb").read_bytes()
+    )
     status, out, _ = run("build", "--check")
     assert status == 1 and "solutions/unit/gone.ipynb has no authored file" in out
 
@@ -63,7 +74,10 @@ def test_a_failing_cell_does_not_stop_the_other_notebooks(course, run):
     (course / "authoring" / "unit" / "another.py").write_text("# %%\nx = 1\nx / 0\n")
     status, out, err = run("build")
     assert status == 2 and "ZeroDivisionError" in err
-    assert err.splitlines()[-1] == "authoring/unit/another.py:3: cell 1 raises ZeroDivisionError: division by zero"
+    assert (
+        err.splitlines()[-1]
+        == "authoring/unit/another.py:3: cell 1 raises ZeroDivisionError: division by zero"
+    )
     assert "solutions/unit/first.ipynb is missing: built" in out
 
 
@@ -77,15 +91,28 @@ def test_reset_says_where_the_old_text_is(course, run, work):
     assert len(list((work / "kept").iterdir())) == 2
 
 
-@pytest.mark.parametrize("arguments, says", [(("build", "nope"), "no notebook 'nope'"), (("reset", "unit/first", "two"), "no exercise 'two'"), (("lab", "nope.ipynb"), "There is no ")])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("build", "nope"), "no notebook 'nope'"),
+        (("reset", "unit/first", "two"), "no exercise 'two'"),
+        (("lab", "nope.ipynb"), "There is no "),
+    ],
+)
 def test_a_course_error_is_one_sentence_and_status_2(course, run, arguments, says):
     status, out, err = run(*arguments)
-    assert (status, out) == (2, "") and says in err and err.count("\n") == 1 and "Traceback" not in err
+    assert (
+        (status, out) == (2, "") and says in err and err.count("\n") == 1 and "Traceback" not in err
+    )
 
 
 def test_check_and_progress_hand_over(run, monkeypatch):
     calls = []
-    monkeypatch.setattr(checking, "check_notebooks", lambda paths, json: calls.append(([str(path) for path in paths], json)) or 1)
+    monkeypatch.setattr(
+        checking,
+        "check_notebooks",
+        lambda paths, json: calls.append(([str(path) for path in paths], json)) or 1,
+    )
     monkeypatch.setattr(progress, "show_progress", lambda: calls.append("progress"))
     assert run("check", "a.ipynb", "b.ipynb", "--json")[0] == 1
     assert run("check", "a.ipynb")[0] == 1
@@ -99,7 +126,10 @@ def test_lab_opens_the_lesson_and_prints_its_address_without_a_browser(course, m
     monkeypatch.setattr(cli.os, "geteuid", lambda: 1000, raising=False)
     command = cli.lab_command(lesson)
     assert command[:3] == [sys.executable, "-m", "jupyterlab"]
-    assert f"--ServerApp.root_dir={course}" in command and "--LabApp.default_url=/lab/tree/lessons/0%20start/1_a.ipynb" in command
+    assert (
+        f"--ServerApp.root_dir={course}" in command
+        and "--LabApp.default_url=/lab/tree/lessons/0%20start/1_a.ipynb" in command
+    )
     assert not {"--no-browser", "--allow-root"} & set(command)
     monkeypatch.setattr(cli, "_can_browse", lambda: False)
     monkeypatch.setattr(cli.os, "geteuid", lambda: 0, raising=False)
@@ -110,11 +140,20 @@ def test_lab_opens_the_lesson_and_prints_its_address_without_a_browser(course, m
 
 
 def test_doctor_exits_with_1_only_if_something_is_broken(run, monkeypatch):
-    findings = [doctor.Finding("Python", "ok", "3.12"), doctor.Finding("memory", "note", "1.0 GiB free", "close other programs")]
+    findings = [
+        doctor.Finding("Python", "ok", "3.12"),
+        doctor.Finding("memory", "note", "1.0 GiB free", "close other programs"),
+    ]
     monkeypatch.setattr(doctor, "examine", lambda: findings)
     status, out, _ = run("doctor")
-    assert status == 0 and "close other programs" in out and "Everything the course needs works." in out
-    findings.append(doctor.Finding("kernel", "broken", "no kernel [python3]", "run `trainlean lab`"))
+    assert (
+        status == 0
+        and "close other programs" in out
+        and "Everything the course needs works." in out
+    )
+    findings.append(
+        doctor.Finding("kernel", "broken", "no kernel [python3]", "run `trainlean lab`")
+    )
     status, out, _ = run("doctor")
     assert status == 1 and "no kernel [python3]" in out and "Broken: 1" in out
 
@@ -132,18 +171,30 @@ def test_doctor_compares_pins_with_what_is_installed(monkeypatch):
 
     monkeypatch.setattr(doctor.metadata, "version", other)
     finding = doctor.packages()
-    assert finding.state == "broken" and "accelerate 1.14.0 in place of ==1.15.0" in finding.found and "nbclient is missing" in finding.found
+    assert (
+        finding.state == "broken"
+        and "accelerate 1.14.0 in place of ==1.15.0" in finding.found
+        and "nbclient is missing" in finding.found
+    )
     assert "make lab" in finding.advice
 
 
 def test_doctor_tries_two_processes():
     assert doctor.loopback().state == "ok"
     finding = doctor.loopback(timeout=0.01)
-    assert finding.state == "broken" and "no answer from rank 0 and 1" in finding.found and "127.0.0.1" in finding.advice
+    assert (
+        finding.state == "broken"
+        and "no answer from rank 0 and 1" in finding.found
+        and "127.0.0.1" in finding.advice
+    )
 
 
 def test_doctor_names_the_rank_that_failed(monkeypatch):
-    monkeypatch.setattr(doctor, "_RANK", "import sys\nif sys.argv[1] == '1': sys.exit('no route to host')\nprint('sum 3.0')")
+    monkeypatch.setattr(
+        doctor,
+        "_RANK",
+        "import sys\nif sys.argv[1] == '1': sys.exit('no route to host')\nprint('sum 3.0')",
+    )
     finding = doctor.loopback()
     assert (finding.state, finding.found) == ("broken", "rank 1: no route to host")
 
@@ -160,12 +211,31 @@ def test_doctor_sees_a_kernel_of_another_python(monkeypatch):
 def test_the_kernel_is_registered_for_this_python(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor.sys, "prefix", str(tmp_path))
     calls = []
-    monkeypatch.setattr(doctor.subprocess, "run", lambda command, **_: calls.append(command) or subprocess.CompletedProcess(command, 0, "", ""))
+    monkeypatch.setattr(
+        doctor.subprocess,
+        "run",
+        lambda command, **_: (
+            calls.append(command) or subprocess.CompletedProcess(command, 0, "", "")
+        ),
+    )
     doctor.register_kernel()
-    assert calls[0][1:] == ["-m", "ipykernel", "install", "--sys-prefix", "--name", "python3", "--display-name", "Python 3 (Train Lean)"]
+    assert calls[0][1:] == [
+        "-m",
+        "ipykernel",
+        "install",
+        "--sys-prefix",
+        "--name",
+        "python3",
+        "--display-name",
+        "Python 3 (Train Lean)",
+    ]
     spec = tmp_path / "share" / "jupyter" / "kernels" / "python3" / "kernel.json"
     spec.parent.mkdir(parents=True)
-    spec.write_text(f'{{"display_name": "Python 3 (Train Lean)", "argv": ["{sys.executable}"]}}'.replace("\\", "\\\\"))
+    spec.write_text(
+        f'{{"display_name": "Python 3 (Train Lean)", "argv": ["{sys.executable}"]}}'.replace(
+            "\\", "\\\\"
+        )
+    )
     doctor.register_kernel()
     assert len(calls) == 1  # the second time there is nothing to do
     spec.write_text(spec.read_text().replace(sys.executable, "/gone/bin/python"))
@@ -174,10 +244,15 @@ def test_the_kernel_is_registered_for_this_python(tmp_path, monkeypatch):
 
 
 def test_a_look_that_fails_is_a_finding(monkeypatch):
-    monkeypatch.setattr(doctor, "loopback", lambda: (_ for _ in ()).throw(CourseError("a sentence.")))
+    monkeypatch.setattr(
+        doctor, "loopback", lambda: (_ for _ in ()).throw(CourseError("a sentence."))
+    )
     monkeypatch.setattr(doctor, "device", lambda: 1 / 0)
     findings = {finding.state + ": " + finding.found for finding in doctor.examine()}
-    assert "broken: a sentence." in findings and "broken: ZeroDivisionError: division by zero" in findings
+    assert (
+        "broken: a sentence." in findings
+        and "broken: ZeroDivisionError: division by zero" in findings
+    )
 
 
 def test_doctor_tells_missing_edited_and_outdated_lessons(course, monkeypatch):
@@ -191,6 +266,12 @@ def test_doctor_tells_missing_edited_and_outdated_lessons(course, monkeypatch):
     building.write(edited, place.lesson)
     assert doctor.lessons().state == "ok"  # a learner's work is no problem
     place.authored.write_text(TEXT + "\n# %%\nprint('new')\n")
-    assert doctor.lessons().state == "note" and "trainlean reset unit/first" in doctor.lessons().advice
+    assert (
+        doctor.lessons().state == "note" and "trainlean reset unit/first" in doctor.lessons().advice
+    )
     place.lesson.write_text("<<<<<<< HEAD\n")
-    assert doctor.lessons().state == "broken" and "merge conflict" in doctor.lessons().found and "trainlean reset unit/first" in doctor.lessons().advice
+    assert (
+        doctor.lessons().state == "broken"
+        and "merge conflict" in doctor.lessons().found
+        and "trainlean reset unit/first" in doctor.lessons().advice
+    )

@@ -37,7 +37,11 @@ def children_of(pid):
         family = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    alive = [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    alive = [
+        process
+        for process in family
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]
     return [process for process in alive if "multiprocessing" not in " ".join(process.cmdline())]
 
 
@@ -62,7 +66,9 @@ def answer(values):
 
 
 def on_rank_1(code, then="    dist.barrier()"):
-    return in_notebook(f"import os, time\nimport torch\nimport torch.distributed as dist\ndef answer():\n    if dist.get_rank() == 1:\n        {code}\n{then}\n")
+    return in_notebook(
+        f"import os, time\nimport torch\nimport torch.distributed as dist\ndef answer():\n    if dist.get_rank() == 1:\n        {code}\n{then}\n"
+    )
 
 
 # ---------------------------------------------------------------- processes for one call
@@ -72,7 +78,11 @@ def test_a_call_on_fresh_processes_gives_results_and_prints_by_rank(capfd):
     assert run_on_devices(SUM, [1, 2], fresh=True) == [30, 30]
     assert run_on_devices(SUM, [1, 2, 3], n=3, fresh=True) == [60, 60, 60]
     out, err = capfd.readouterr()
-    assert out == "rank 0: rank 0 of 2\nrank 1: rank 1 of 2\n" + "rank 0: rank 0 of 3\nrank 1: rank 1 of 3\nrank 2: rank 2 of 3\n"
+    assert (
+        out
+        == "rank 0: rank 0 of 2\nrank 1: rank 1 of 2\n"
+        + "rank 0: rank 0 of 3\nrank 1: rank 1 of 3\nrank 2: rank 2 of 3\n"
+    )
     assert err == ""
     assert not children_of(os.getpid())
 
@@ -80,12 +90,32 @@ def test_a_call_on_fresh_processes_gives_results_and_prints_by_rank(capfd):
 @pytest.mark.parametrize(
     ("code", "then", "says"),
     [
-        ("raise ValueError('no')", "    dist.barrier()", "rank 1 raised ValueError: no in line 6; rank 0 waited in vain in barrier, line 7"),
-        ("return", "    dist.barrier()", "rank 1 never arrived: it has ended; rank 0 waited in vain in barrier, line 7"),
-        ("time.sleep(99)", "    dist.barrier()", "rank 1 never arrived: it is still busy in line 6; rank 0 waited in vain in barrier, line 7"),
-        ("return dist.barrier()", "    dist.all_reduce(torch.ones(1))", "the ranks are not in the same collective; rank 0 waited in vain in all_reduce, line 7"),
+        (
+            "raise ValueError('no')",
+            "    dist.barrier()",
+            "rank 1 raised ValueError: no in line 6; rank 0 waited in vain in barrier, line 7",
+        ),
+        (
+            "return",
+            "    dist.barrier()",
+            "rank 1 never arrived: it has ended; rank 0 waited in vain in barrier, line 7",
+        ),
+        (
+            "time.sleep(99)",
+            "    dist.barrier()",
+            "rank 1 never arrived: it is still busy in line 6; rank 0 waited in vain in barrier, line 7",
+        ),
+        (
+            "return dist.barrier()",
+            "    dist.all_reduce(torch.ones(1))",
+            "the ranks are not in the same collective; rank 0 waited in vain in all_reduce, line 7",
+        ),
         ("os._exit(1)", "    dist.barrier()", "rank 1 died"),
-        ("while True: pass", "    return 1", "rank 1 did not end in time: it is still busy in line 6"),
+        (
+            "while True: pass",
+            "    return 1",
+            "rank 1 did not end in time: it is still busy in line 6",
+        ),
     ],
 )
 def test_what_goes_wrong_on_a_rank_is_told_with_its_number(code, then, says):
@@ -102,7 +132,10 @@ def test_an_answer_that_is_not_written_yet_stays_one():
 
 def test_a_result_that_cannot_be_sent_is_an_error_of_that_rank():
     with pytest.raises(DeviceError, match="rank 0 and rank 1 raised TypeError: cannot pickle"):
-        run_on_devices(in_notebook("def answer():\n    import threading\n    return threading.Lock()"), fresh=True)
+        run_on_devices(
+            in_notebook("def answer():\n    import threading\n    return threading.Lock()"),
+            fresh=True,
+        )
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5])
@@ -119,8 +152,12 @@ def test_a_missing_ipyparallel_and_a_closed_loopback_get_a_sentence(monkeypatch)
         with pytest.raises(CourseError, match="pip install ipyparallel"):
             start_devices(2)
     with monkeypatch.context() as patch:
-        patch.setattr("socket.create_server", lambda *_, **__: (_ for _ in ()).throw(OSError("not permitted")))
-        with pytest.raises(CourseError, match=r"cannot talk to each other .*not permitted.*trainlean doctor"):
+        patch.setattr(
+            "socket.create_server", lambda *_, **__: (_ for _ in ()).throw(OSError("not permitted"))
+        )
+        with pytest.raises(
+            CourseError, match=r"cannot talk to each other .*not permitted.*trainlean doctor"
+        ):
             start_devices(2)
 
 
@@ -135,14 +172,18 @@ def test_engines_stay_and_know_their_rank(pair, capsys):
     assert start_devices(2, timeout=2) is pair
     assert run_on_devices(os.getpid) == engines  # the running ones are used
     assert not set(run_on_devices(os.getpid, n=1)) & set(engines)  # another number needs others
-    with pytest.raises(DeviceError, match="rank 0 and rank 1 raised NameError: no variable 'absent' here"):
+    with pytest.raises(
+        DeviceError, match="rank 0 and rank 1 raised NameError: no variable 'absent' here"
+    ):
         pair.pull("absent")
     assert pair.alive()
     assert repr(pair) == "2 devices (gloo)"
 
 
 def test_a_call_leaves_the_variables_of_the_engines_alone(pair, capsys):
-    names = in_notebook("def answer():\n    import IPython\n    return [name for name in IPython.get_ipython().user_ns if name[:1] != '_']")
+    names = in_notebook(
+        "def answer():\n    import IPython\n    return [name for name in IPython.get_ipython().user_ns if name[:1] != '_']"
+    )
     before = pair.run(names)
     assert pair.run(SUM, [3, 4]) == [70, 70]
     assert pair.run(names) == before
@@ -162,7 +203,9 @@ def answer():
     return accelerator.distributed_type, accelerator.num_processes, accelerator.process_index, torch.distributed.get_backend(), type(model).__name__, gradient
 """)
     )
-    assert seen == [("MULTI_CPU", 2, rank, "gloo", "DistributedDataParallel", 0.5) for rank in (0, 1)]
+    assert seen == [
+        ("MULTI_CPU", 2, rank, "gloo", "DistributedDataParallel", 0.5) for rank in (0, 1)
+    ]
 
 
 def test_a_rank_that_never_arrives_ends_the_call_and_start_devices_works_again(pair):
@@ -185,15 +228,23 @@ def answer():
 
 
 def test_a_dead_engine_is_named_and_replaced(pair):
-    with pytest.raises(DeviceError, match=r"^rank 1 died.*; rank 0 waited in vain.*The devices were stopped"):
+    with pytest.raises(
+        DeviceError, match=r"^rank 1 died.*; rank 0 waited in vain.*The devices were stopped"
+    ):
         pair.run(on_rank_1("os._exit(1)"))
     assert not children_of(os.getpid())
 
 
 def test_a_frozen_engine_is_named(pair, monkeypatch):
     monkeypatch.setattr(waiting, "FROZEN_SECONDS", 1)
-    with pytest.raises(DeviceError, match=r"^rank 1 froze, last seen in line 6.*The devices were stopped"):
-        pair.run(on_rank_1(f"time.sleep(0.5); os.kill(os.getpid(), {signal.SIGSTOP:d})", then="    return 1"))
+    with pytest.raises(
+        DeviceError, match=r"^rank 1 froze, last seen in line 6.*The devices were stopped"
+    ):
+        pair.run(
+            on_rank_1(
+                f"time.sleep(0.5); os.kill(os.getpid(), {signal.SIGSTOP:d})", then="    return 1"
+            )
+        )
     assert not children_of(os.getpid())
 
 
@@ -244,29 +295,72 @@ def outputs(cell):
 
 
 def test_the_output_of_a_cell_has_one_form_and_nbval_agrees(tmp_path):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in CELLS]
+    )
     for number in (5, 6, 7):
         notebook.cells[number].metadata["tags"] = ["raises-exception"]
     nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
     again = "The devices were stopped: call start_devices again, then run the cells that set up their variables."
     assert [outputs(cell) for cell in notebook.cells] == [
         [["data", "2 devices (gloo)"]],
-        [["stdout", "rank 0: step 0\nrank 0: step 1\nrank 0: 1\nrank 1: step 0\nrank 1: step 1\nrank 1: 2\n"]],
+        [
+            [
+                "stdout",
+                "rank 0: step 0\nrank 0: step 1\nrank 0: 1\nrank 1: step 0\nrank 1: step 1\nrank 1: 2\n",
+            ]
+        ],
         [["stdout", "rank 0: after 3.0\nrank 1: after 3.0\n"]],
-        [["stderr", "".join(f"rank {rank}: cell:3: UserWarning: look\nrank {rank}:   warnings.warn('look')\n" for rank in (0, 1))]],
-        [["stdout", "rank 0:\n"], ["data", "<Figure size 100x100 with 1 Axes>"], ["stdout", "rank 1:\n"], ["data", "<Figure size 100x100 with 1 Axes>"]],
-        [["stdout", "rank 0: 0\nrank 1: 1\n"], ["error", "rank 1 raised ValueError: no in line 4: `raise ValueError('no')`."]],
-        [["error", f"rank 1 never arrived: it has ended, its last collective was all_reduce; rank 0 waited in vain in barrier, line 3: `dist.barrier()`. {again}"]],
+        [
+            [
+                "stderr",
+                "".join(
+                    f"rank {rank}: cell:3: UserWarning: look\nrank {rank}:   warnings.warn('look')\n"
+                    for rank in (0, 1)
+                ),
+            ]
+        ],
+        [
+            ["stdout", "rank 0:\n"],
+            ["data", "<Figure size 100x100 with 1 Axes>"],
+            ["stdout", "rank 1:\n"],
+            ["data", "<Figure size 100x100 with 1 Axes>"],
+        ],
+        [
+            ["stdout", "rank 0: 0\nrank 1: 1\n"],
+            ["error", "rank 1 raised ValueError: no in line 4: `raise ValueError('no')`."],
+        ],
+        [
+            [
+                "error",
+                f"rank 1 never arrived: it has ended, its last collective was all_reduce; rank 0 waited in vain in barrier, line 3: `dist.barrier()`. {again}",
+            ]
+        ],
         [["error", "No devices are running: call start_devices(2) first."]],
     ]
     nbformat.write(notebook, tmp_path / "px.ipynb")
-    nbval = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--rootdir", tmp_path, tmp_path / "px.ipynb"]
+    nbval = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--nbval",
+        "--nbval-current-env",
+        "--rootdir",
+        tmp_path,
+        tmp_path / "px.ipynb",
+    ]
     ended = subprocess.run(nbval, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert ended.returncode == 0, ended.stdout
 
 
 def test_notes_are_of_the_learners_lines():
     """A note names the line of the learner, not the one of a library that it called."""
-    frames = [traceback.FrameSummary(file, line, "f", line="code") for file, line in [("cell.py", 3), (time.__name__, 1)]]
+    frames = [
+        traceback.FrameSummary(file, line, "f", line="code")
+        for file, line in [("cell.py", 3), (time.__name__, 1)]
+    ]
     frames.append(traceback.FrameSummary(os.__file__, 9, "g", line="library"))
     assert inside.own_line(frames[:1] + frames[2:]) == ["cell.py", 3, "code"]

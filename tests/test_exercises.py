@@ -51,9 +51,24 @@ total = Exercise(
     oracle=lambda seed: {"the sum": int(draw(seed).sum()), "the numbers": draw(seed)},
     truth="numpy's",
     mistakes=(
-        Mistake("last number forgotten", lambda numbers: int(numbers[:-1].sum()), why="The last one counts too.", hint="Where does the slice end?"),
-        Mistake("nothing returned", returns_nothing, why="There is no return.", hint="What does a function without return give?"),
-        Mistake("divides by zero", lambda numbers: 1 // 0, why="Nothing is divided here.", hint="Why divide?"),
+        Mistake(
+            "last number forgotten",
+            lambda numbers: int(numbers[:-1].sum()),
+            why="The last one counts too.",
+            hint="Where does the slice end?",
+        ),
+        Mistake(
+            "nothing returned",
+            returns_nothing,
+            why="There is no return.",
+            hint="What does a function without return give?",
+        ),
+        Mistake(
+            "divides by zero",
+            lambda numbers: 1 // 0,
+            why="Nothing is divided here.",
+            hint="Why divide?",
+        ),
     ),
     hints=("What is a sum?", "Add them all."),
     also_right=(lambda numbers: sum(int(number) for number in numbers),),
@@ -73,7 +88,10 @@ def test_each_mistake_by_name(number):
     verdict = judge(total, mistake.answers[0], seed=1)
     assert (verdict.outcome, verdict.points, verdict.mistake) == (WRONG, 0, mistake.name)
     assert (verdict.why, verdict.hint) == (mistake.why, mistake.hint)
-    assert str(verdict) == f"total: wrong, 0 of 2 points\n  {verdict.message}\n  Mistake: {mistake.name}\n  Why: {mistake.why}\n  Hint: {mistake.hint}"
+    assert (
+        str(verdict)
+        == f"total: wrong, 0 of 2 points\n  {verdict.message}\n  Mistake: {mistake.name}\n  Why: {mistake.why}\n  Hint: {mistake.hint}"
+    )
 
 
 def test_message_says_what_was_seen():
@@ -154,8 +172,12 @@ def test_values_are_seen_as_numbers_texts_and_arrays():
 
 def test_equality_of_values():
     assert equal(1, 1) and not equal(1, 2)
-    assert not equal(1_000_000, 1_000_001) and equal(1_000_000.0, 1_000_001.0)  # a count is right or wrong
-    assert equal(np.array([1e3, 1e-3]), np.array([1e3, 0.0])) and not equal(np.array([1.0, 1e-3]), np.array([1.0, 0.0]))
+    assert not equal(1_000_000, 1_000_001) and equal(
+        1_000_000.0, 1_000_001.0
+    )  # a count is right or wrong
+    assert equal(np.array([1e3, 1e-3]), np.array([1e3, 0.0])) and not equal(
+        np.array([1.0, 1e-3]), np.array([1.0, 0.0])
+    )
     assert not equal(1, True)
     assert equal(1.0, 1.00001) and not equal(1.0, 1.001)
     assert equal(np.array([1.0, 1e-9]), np.array([1.0, 0.0]))
@@ -172,7 +194,10 @@ def test_equality_of_values():
         ({"a": np.zeros(20)}, "a is zero; the truth is not"),
         ({"a": np.ones(3)}, "a has shape (3,); the truth has (20,)"),
         ({"a": np.full(20, np.inf)}, "a is not finite"),
-        ({"a": np.arange(20) - 9.0}, "a points elsewhere than the truth: cosine 0.086, length 5.79 of it"),
+        (
+            {"a": np.arange(20) - 9.0},
+            "a points elsewhere than the truth: cosine 0.086, length 5.79 of it",
+        ),
         ({}, "a is missing"),
         ({"a": np.ones(20), "b": 1}, "b should not be there"),
         ({"a": np.ones(20)}, None),
@@ -183,8 +208,14 @@ def test_first_difference_in_words(got, told):
 
 
 def test_few_numbers_are_shown_and_a_zero_truth_is_told():
-    assert first_difference({"a": np.array([1.0, 2.0])}, {"a": np.array([2.0, 1.0])}, "the truth") == "a is [1, 2]; the truth is [2, 1]"
-    assert first_difference({"a": np.ones(20)}, {"a": np.zeros(20)}, "the truth") == "a is not zero; the truth is"
+    assert (
+        first_difference({"a": np.array([1.0, 2.0])}, {"a": np.array([2.0, 1.0])}, "the truth")
+        == "a is [1, 2]; the truth is [2, 1]"
+    )
+    assert (
+        first_difference({"a": np.ones(20)}, {"a": np.zeros(20)}, "the truth")
+        == "a is not zero; the truth is"
+    )
 
 
 def test_the_oracle_is_asked_once_for_each_seed():
@@ -192,7 +223,10 @@ def test_the_oracle_is_asked_once_for_each_seed():
     counting = replace(total, oracle=lambda seed: asked.append(seed) or total.oracle(seed))
     memory = {}
     for seed in (1, 2, 1):
-        assert verdict(counting, see(counting, total.also_right[0], seed), seed, memory).outcome == RIGHT
+        assert (
+            verdict(counting, see(counting, total.also_right[0], seed), seed, memory).outcome
+            == RIGHT
+        )
     assert asked == [1, 2]
 
 
@@ -231,7 +265,9 @@ def test_unpacking_never_unpickles():
 
 
 def test_unknown_exercise_is_one_sentence():
-    with pytest.raises(CourseError, match="no exercise named 'nothing'; the exercises are .*train_accumulated"):
+    with pytest.raises(
+        CourseError, match="no exercise named 'nothing'; the exercises are .*train_accumulated"
+    ):
         find_exercise("nothing")
 
 
@@ -243,4 +279,7 @@ def test_what_stops_a_right_answer_too_is_no_mistake_of_the_learner():
     for answer in (lambda numbers: 0, *total.also_right):
         verdict = judge(here, answer, seed=1)
         assert (verdict.outcome, verdict.points, verdict.mistake) == (CANNOT, 0, "")
-        assert verdict.message == "This cannot be checked here: a right answer raises RuntimeError: no process could be started, too."
+        assert (
+            verdict.message
+            == "This cannot be checked here: a right answer raises RuntimeError: no process could be started, too."
+        )

@@ -20,7 +20,11 @@ def shown(monkeypatch):
 
 def answers(kind):
     exercise = find_exercise("train_accumulated")
-    answer = exercise.also_right[0] if kind == "right" else next(m for m in exercise.mistakes if m.name == kind).answers[0]
+    answer = (
+        exercise.also_right[0]
+        if kind == "right"
+        else next(m for m in exercise.mistakes if m.name == kind).answers[0]
+    )
 
     def train_accumulated(*arguments):
         return answer(*arguments)
@@ -56,7 +60,9 @@ def test_a_missing_return_is_not_blamed_on_the_learners_lines(shown):
             hidden = block(hidden, padding)
 
     check(run_checkpointed, seed=1)
-    assert "What your answer returned could not be used" in repr(shown[0]) and "is a `return` missing" in repr(shown[0])
+    assert "What your answer returned could not be used" in repr(
+        shown[0]
+    ) and "is a `return` missing" in repr(shown[0])
     assert "Traceback" not in repr(shown[0]) and "Where it was raised" not in shown[0]._repr_html_()
 
 
@@ -88,7 +94,10 @@ def test_an_interrupt_is_a_sentence_and_no_outcome(shown):
         raise KeyboardInterrupt  # what the stop button does to a loop without an end
 
     check(train_accumulated)
-    assert repr(shown[0]) == "train_accumulated: interrupted before it gave an answer. Does a loop in it never end?"
+    assert (
+        repr(shown[0])
+        == "train_accumulated: interrupted before it gave an answer. Does a loop in it never end?"
+    )
     assert read_records("progress") == []
 
 
@@ -115,7 +124,10 @@ def test_check_without_a_name_is_one_sentence(arguments):
 
 @pytest.mark.parametrize(
     ("answer", "says"),
-    [(lambda: 1, r"made as <lambda>: write it with `def`, or call check\(exercise_name=...\)"), (None, "was given None, which has no name")],
+    [
+        (lambda: 1, r"made as <lambda>: write it with `def`, or call check\(exercise_name=...\)"),
+        (None, "was given None, which has no name"),
+    ],
 )
 def test_a_function_of_another_name_and_none_get_their_own_sentence(answer, says):
     with pytest.raises(CourseError, match=says):
@@ -158,5 +170,3 @@ def test_progress_counts_the_best(shown, capsys):
     show_progress()
     text = capsys.readouterr().out
     assert "1 of" in text and "3 of" in text
-
-

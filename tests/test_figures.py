@@ -16,14 +16,23 @@ from trainlean.pictures.steps import plot_accumulation_window, plot_compare
 from trainlean.pictures.style import COLOURS, UNDIVIDED, Picture, point_label
 
 
-def make_run(micro_batch, accumulation_steps=1, *, speed=100.0, size=None, origin="measured", **settings):
+def make_run(
+    micro_batch, accumulation_steps=1, *, speed=100.0, size=None, origin="measured", **settings
+):
     size = 40 + 10 * micro_batch if size is None else size
     peak = dict(zip(CATEGORIES, (8 * MiB, 8 * MiB, 16 * MiB, (size - 34) * MiB, 2 * MiB)))
     samples = micro_batch * accumulation_steps
-    settings = {"micro_batch": micro_batch, "accumulation_steps": accumulation_steps, "model": "small", **settings}
+    settings = {
+        "micro_batch": micro_batch,
+        "accumulation_steps": accumulation_steps,
+        "model": "small",
+        **settings,
+    }
     seconds = (samples / speed,) if speed else ()
     name = f"{origin} {micro_batch}x{accumulation_steps}"
-    return Run(name=name, settings=settings, peak=peak, seconds=seconds, samples=samples, origin=origin)
+    return Run(
+        name=name, settings=settings, peak=peak, seconds=seconds, samples=samples, origin=origin
+    )
 
 
 def pixels(picture):
@@ -39,7 +48,9 @@ def has_colour(image, colour, at_least=50, off=6):
 def test_pareto_front_against_brute_force(seed):
     generator = random.Random(seed)
     # few different values, so that ties and twins are common
-    points = [(generator.randint(1, 6), generator.randint(1, 6)) for _ in range(generator.randint(0, 25))]
+    points = [
+        (generator.randint(1, 6), generator.randint(1, 6)) for _ in range(generator.randint(0, 25))
+    ]
     expected = {
         i
         for i, (speed, size) in enumerate(points)
@@ -74,7 +85,12 @@ def test_spread_keeps_order_distance_and_limits():
 
 
 def test_what_lies_above_the_budget_is_crossed_and_not_on_the_front():
-    runs = [make_run(1, speed=50), make_run(4, speed=80), make_run(16, speed=120), make_run(8, speed=40)]
+    runs = [
+        make_run(1, speed=50),
+        make_run(4, speed=80),
+        make_run(16, speed=120),
+        make_run(8, speed=40),
+    ]
     axes = Picture(6, 4, "").subplots()
     plot = FrontPlot(axes)
     plot.frame(runs)
@@ -98,16 +114,25 @@ def test_a_prediction_stands_at_the_speed_of_its_likest_timed_twin():
 
 
 def test_labels_fall_back_to_names_where_they_would_be_equal():
-    runs = [make_run(4, 2, checkpointing="every layer"), make_run(4, 1), make_run(4, 1, optimizer="adafactor")]
+    runs = [
+        make_run(4, 2, checkpointing="every layer"),
+        make_run(4, 1),
+        make_run(4, 1, optimizer="adafactor"),
+    ]
     assert FrontPlot.names(runs) == ["4×2 ckpt", "measured 4x1", "measured 4x1"]
 
 
 def timeline():
     growing = [("forward", {"weights": 8 * MiB, "activations": i * MiB}) for i in range(30)]
     shrinking = [
-        ("backward", {"weights": 8 * MiB, "gradients": 4 * MiB, "activations": (30 - i) * MiB}) for i in range(30)
+        ("backward", {"weights": 8 * MiB, "gradients": 4 * MiB, "activations": (30 - i) * MiB})
+        for i in range(30)
     ]
-    return growing + shrinking + [("optimizer step", {"weights": 8 * MiB, "optimizer state": 16 * MiB})] * 5
+    return (
+        growing
+        + shrinking
+        + [("optimizer step", {"weights": 8 * MiB, "optimizer state": 16 * MiB})] * 5
+    )
 
 
 PICTURES = {
@@ -134,7 +159,9 @@ def test_every_picture_shows_something_and_has_a_fixed_text(name):
     image = pixels(picture)
     assert (image.min(axis=-1) < 200).mean() > 0.01  # ink
     assert (image == 255).all(axis=-1).mean() > 0.3  # on white
-    assert (image[:3] == 255).all() and (image[:, -3:] == 255).all()  # nothing is cut off at the edges
+    assert (image[:3] == 255).all() and (
+        image[:, -3:] == 255
+    ).all()  # nothing is cut off at the edges
     assert repr(picture) == str(picture) == TEXTS[name]
     assert len(picture.png()) < 60_000
     assert picture.png() == PICTURES[name]().png()
@@ -149,7 +176,12 @@ def test_colours_of_the_categories_are_those_of_the_course():
 
 
 def test_a_run_that_is_not_divided_into_categories_is_drawn_too():
-    run = Run(name="published", settings={"micro_batch": 4}, peak={"whole device": 900 * MiB}, origin="published")
+    run = Run(
+        name="published",
+        settings={"micro_batch": 4},
+        peak={"whole device": 900 * MiB},
+        origin="published",
+    )
     assert has_colour(pixels(plot_memory([run])), UNDIVIDED, at_least=1000)
 
 
@@ -165,7 +197,9 @@ def test_window_refuses_nonsense():
 
 def test_the_style_is_the_courses_own_and_stays_local():
     expected = PICTURES["memory"]().png()
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "figure.facecolor": "black"}):
+    with matplotlib.rc_context(
+        {"font.size": 30, "axes.facecolor": "black", "figure.facecolor": "black"}
+    ):
         before = dict(matplotlib.rcParams)
         assert PICTURES["memory"]().png() == expected
         assert dict(matplotlib.rcParams) == before
@@ -173,7 +207,9 @@ def test_the_style_is_the_courses_own_and_stays_local():
 
 def test_a_notebook_shows_one_picture_and_the_fixed_text(monkeypatch):
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda bundle, **more: shown.append((bundle, more)))
+    monkeypatch.setattr(
+        "IPython.display.display", lambda bundle, **more: shown.append((bundle, more))
+    )
     PICTURES["window"]()._ipython_display_()
     ((bundle, more),) = shown
     assert bundle["text/plain"] == TEXTS["window"] and set(bundle) == {"image/png", "text/plain"}
@@ -193,21 +229,29 @@ def test_moving_artists_give_the_same_picture_as_drawing_everything():
         moved = picture.png(plot.moving, "same")
     for artist in plot.moving:
         artist.set_animated(False)
-    difference = abs(np.asarray(Image.open(io.BytesIO(moved)).convert("RGB")).astype(int) - pixels(picture)).max(
-        axis=-1
-    )
+    difference = abs(
+        np.asarray(Image.open(io.BytesIO(moved)).convert("RGB")).astype(int) - pixels(picture)
+    ).max(axis=-1)
     assert (difference > 24).mean() < 0.002
 
 
 def test_short_labels_say_how_it_is_checkpointed():
     kinds = ["off", "every layer", "every 2 layers", "selective"]
-    assert [point_label(make_run(4, 2, checkpointing=kind)) for kind in kinds] == ["4×2", "4×2 ckpt", "4×2 ckpt/2", "4×2 ckpt sel."]
+    assert [point_label(make_run(4, 2, checkpointing=kind)) for kind in kinds] == [
+        "4×2",
+        "4×2 ckpt",
+        "4×2 ckpt/2",
+        "4×2 ckpt sel.",
+    ]
 
 
 def drawn_with_budget(sizes_and_speeds, budget):
     """A front of these runs (MiB, samples/second), and where the words of the budget lie beside its line: above or below it."""
     plot = FrontPlot(Picture(6, 4, "").subplots())
-    runs = [make_run(number, speed=speed, size=size) for number, (size, speed) in enumerate(sizes_and_speeds, start=1)]
+    runs = [
+        make_run(number, speed=speed, size=size)
+        for number, (size, speed) in enumerate(sizes_and_speeds, start=1)
+    ]
     plot.frame(runs)
     plot.draw(runs, budget=budget * MiB)
     return plot, plot.budget_text.get_ha(), plot.budget_text.get_va()

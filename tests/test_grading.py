@@ -43,18 +43,25 @@ def isolation():
 
 def source_of(name: str) -> str:
     notebook = read_notebook(COURSE / "solutions" / f"{LESSON}.ipynb")
-    return next(cell.source for cell in notebook.cells if cell.cell_type == "code" and f"def {name}(" in cell.source)
+    return next(
+        cell.source
+        for cell in notebook.cells
+        if cell.cell_type == "code" and f"def {name}(" in cell.source
+    )
 
 
 SOLVED = {name: source_of(name) for name in (ONE, TWO)}
 SIGNATURE = f"def {ONE}(model, optimizer, loss_function, micro_batches, accumulation_steps):\n"
-NOT_DIVIDED = SIGNATURE + """
+NOT_DIVIDED = (
+    SIGNATURE
+    + """
     for number, (inputs, targets) in enumerate(micro_batches, 1):
         loss_function(model(inputs), targets).backward()
         if number % accumulation_steps == 0:
             optimizer.step()
             optimizer.zero_grad()
 """
+)
 STUB = SIGNATURE + "    # YOUR CODE HERE\n    raise NotImplementedError()\n"
 
 
@@ -80,7 +87,15 @@ def two_exercises():
 
 @pytest.fixture(autouse=True)
 def small_course(monkeypatch, two_exercises):
-    monkeypatch.setattr(classroom, "exercises_with", lambda overlay=None: two_exercises if overlay is None else {n: e for n, e in exercises_with(overlay).items() if n in (ONE, TWO)})
+    monkeypatch.setattr(
+        classroom,
+        "exercises_with",
+        lambda overlay=None: (
+            two_exercises
+            if overlay is None
+            else {n: e for n, e in exercises_with(overlay).items() if n in (ONE, TWO)}
+        ),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +110,11 @@ def outcomes(worker, notebook) -> dict[str, tuple[str, str]]:
     data = notebook if isinstance(notebook, bytes) else nbformat.writes(notebook).encode()
     answers = worker.grade(data, "submission.ipynb")
     verdicts, _ = judge_answers(answers, worker.plan, {})
-    return {"problem": answers.problem} if answers.problem else {verdict.exercise: (verdict.outcome, verdict.mistake) for verdict in verdicts}
+    return (
+        {"problem": answers.problem}
+        if answers.problem
+        else {verdict.exercise: (verdict.outcome, verdict.mistake) for verdict in verdicts}
+    )
 
 
 # ---------------------------------------------------------------- notebooks as they come
@@ -107,15 +126,33 @@ def solved():
 
 def test_right_wrong_and_stub(worker):
     assert outcomes(worker, solved()) == {ONE: (RIGHT, ""), TWO: (RIGHT, "")}
-    assert outcomes(worker, notebook_of(NOT_DIVIDED)) == {ONE: (WRONG, "loss not divided"), TWO: (NOT_ATTEMPTED, "")}
-    assert outcomes(worker, notebook_of(STUB, SOLVED[TWO])) == {ONE: (NOT_ATTEMPTED, ""), TWO: (RIGHT, "")}
+    assert outcomes(worker, notebook_of(NOT_DIVIDED)) == {
+        ONE: (WRONG, "loss not divided"),
+        TWO: (NOT_ATTEMPTED, ""),
+    }
+    assert outcomes(worker, notebook_of(STUB, SOLVED[TWO])) == {
+        ONE: (NOT_ATTEMPTED, ""),
+        TWO: (RIGHT, ""),
+    }
 
 
 def test_cells_moved_duplicated_split_and_deleted(worker):
     moved = notebook_of(SOLVED[TWO], "x = 1 / 0", SOLVED[ONE])
     duplicated = notebook_of(STUB, SOLVED[ONE], SOLVED[TWO])
-    split = notebook_of("import torch\nSCALE = 1.0", "def divided(loss, k):\n    return SCALE * loss / k", NOT_DIVIDED.replace("loss_function(model(inputs), targets)", "divided(loss_function(model(inputs), targets), accumulation_steps)"))
-    assert outcomes(worker, moved)[ONE] == outcomes(worker, duplicated)[ONE] == outcomes(worker, split)[ONE] == (RIGHT, "")
+    split = notebook_of(
+        "import torch\nSCALE = 1.0",
+        "def divided(loss, k):\n    return SCALE * loss / k",
+        NOT_DIVIDED.replace(
+            "loss_function(model(inputs), targets)",
+            "divided(loss_function(model(inputs), targets), accumulation_steps)",
+        ),
+    )
+    assert (
+        outcomes(worker, moved)[ONE]
+        == outcomes(worker, duplicated)[ONE]
+        == outcomes(worker, split)[ONE]
+        == (RIGHT, "")
+    )
     assert outcomes(worker, split)[TWO] == (NOT_ATTEMPTED, "")
 
 
@@ -125,8 +162,26 @@ def old_format(version: int) -> bytes:
         for cell in notebook["cells"]:
             cell.pop("id", None)
         return json.dumps(notebook).encode()
-    cells = [{"cell_type": "code", "language": "python", "input": source, "outputs": [], "collapsed": False, "metadata": {}, "prompt_number": 1} for source in SOLVED.values()]
-    return json.dumps({"metadata": {"name": "x"}, "nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": cells, "metadata": {}}]}).encode()
+    cells = [
+        {
+            "cell_type": "code",
+            "language": "python",
+            "input": source,
+            "outputs": [],
+            "collapsed": False,
+            "metadata": {},
+            "prompt_number": 1,
+        }
+        for source in SOLVED.values()
+    ]
+    return json.dumps(
+        {
+            "metadata": {"name": "x"},
+            "nbformat": 3,
+            "nbformat_minor": 0,
+            "worksheets": [{"cells": cells, "metadata": {}}],
+        }
+    ).encode()
 
 
 def with_large_outputs() -> bytes:
@@ -138,21 +193,35 @@ def with_large_outputs() -> bytes:
 
 def test_older_formats_and_megabytes_of_output(worker):
     right = {ONE: (RIGHT, ""), TWO: (RIGHT, "")}
-    for data in (old_format(3), old_format(4), with_large_outputs(), b"\xef\xbb\xbf" + nbformat.writes(solved()).encode()):
+    for data in (
+        old_format(3),
+        old_format(4),
+        with_large_outputs(),
+        b"\xef\xbb\xbf" + nbformat.writes(solved()).encode(),
+    ):
         assert outcomes(worker, data) == right
 
 
 DAMAGED = {
     "empty": (b"", "is empty"),
     "truncated": (nbformat.writes(solved()).encode()[:-200], "not JSON"),
-    "merge conflict": (b'<<<<<<< HEAD\n{"cells": []}\n=======\n>>>>>>> theirs\n', "merge conflict marks"),
+    "merge conflict": (
+        b'<<<<<<< HEAD\n{"cells": []}\n=======\n>>>>>>> theirs\n',
+        "merge conflict marks",
+    ),
     "not UTF-8": (nbformat.writes(solved()).encode("utf-16"), "not UTF-8"),
     "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(100), "not UTF-8"),
     "a web page": (b"<html><body>1_pytorch</body></html>", "not JSON"),
     "another JSON": (b'{"cells": 3}', "not a Jupyter notebook"),
     "deep JSON": (b"[" * 100_000, "not JSON"),
-    "a newer format": (b'{"cells": [], "metadata": {}, "nbformat": 9, "nbformat_minor": 0}', "notebook format 9"),
-    "of another course": (nbformat.writes(notebook_of("print('hello')")).encode(), "no exercise of this course"),
+    "a newer format": (
+        b'{"cells": [], "metadata": {}, "nbformat": 9, "nbformat_minor": 0}',
+        "notebook format 9",
+    ),
+    "of another course": (
+        nbformat.writes(notebook_of("print('hello')")).encode(),
+        "no exercise of this course",
+    ),
 }
 
 
@@ -164,7 +233,16 @@ def test_what_cannot_be_read_is_a_reason(worker, name):
 
 
 def test_conflict_marks_and_nonsense_inside_cells(worker):
-    found = outcomes(worker, notebook_of("<<<<<<< HEAD\nx = 1\n=======\nx = 2\n>>>>>>> theirs", SOLVED[ONE], "%%bash\nls", "!rm x", "(" * 300))
+    found = outcomes(
+        worker,
+        notebook_of(
+            "<<<<<<< HEAD\nx = 1\n=======\nx = 2\n>>>>>>> theirs",
+            SOLVED[ONE],
+            "%%bash\nls",
+            "!rm x",
+            "(" * 300,
+        ),
+    )
     assert found[ONE] == (RIGHT, "") and found[TWO][0] == CRASHED
 
 
@@ -200,16 +278,27 @@ def make_class(folder: Path, size: int = 1) -> Path:
     return folder
 
 
-EXPECTED = {"right 0": ("3", "3"), "wrong 0": ("0", "3"), "stub 0": ("0", "0"), "broken": ("0", "0")}
+EXPECTED = {
+    "right 0": ("3", "3"),
+    "wrong 0": ("0", "3"),
+    "stub 0": ("0", "0"),
+    "broken": ("0", "0"),
+}
 
 
 def grades(path: Path) -> dict[str, tuple[str, str]]:
-    return {line["learner"]: (line[ONE], line[TWO]) for line in csv.DictReader(path.open(encoding="utf-8"))}
+    return {
+        line["learner"]: (line[ONE], line[TWO])
+        for line in csv.DictReader(path.open(encoding="utf-8"))
+    }
 
 
 def without_times(path: Path) -> list[dict]:
     lines = [line for line in read_log(log_path(path)) if line["event"] == "notebook"]
-    return sorted(({key: value for key, value in line.items() if key != "seconds"} for line in lines), key=lambda line: line["where"])
+    return sorted(
+        ({key: value for key, value in line.items() if key != "seconds"} for line in lines),
+        key=lambda line: line["where"],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -220,14 +309,23 @@ def first_run(tmp_path_factory, two_exercises):
     output = folder / "out" / "grades.csv"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classroom, "exercises_with", lambda overlay=None: two_exercises)
-        status = grade_class(folder / "class", output, seed=11, workers=1, gradescope=folder / "out" / "gradescope")
+        status = grade_class(
+            folder / "class", output, seed=11, workers=1, gradescope=folder / "out" / "gradescope"
+        )
     return folder, output, status
 
 
 def test_everything_is_written_and_the_status_tells_of_the_broken_one(first_run):
     folder, output, status = first_run
     assert status == 1 and grades(output) == EXPECTED
-    assert sorted(path.name for path in output.parent.iterdir()) == ["grades.csv", "grades.jsonl", "grades_feedback", "grades_mistakes.csv", "grades_mistakes.png", "gradescope"]
+    assert sorted(path.name for path in output.parent.iterdir()) == [
+        "grades.csv",
+        "grades.jsonl",
+        "grades_feedback",
+        "grades_mistakes.csv",
+        "grades_mistakes.png",
+        "gradescope",
+    ]
     page = (output.parent / "grades_feedback" / "wrong 0.html").read_text()
     assert "Loss not divided" in page and "Seed 11." in page and "Isolation:" in page
     assert "exercises_tests" not in page and "def probe" not in page
@@ -250,7 +348,11 @@ def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, two_exerc
     assert grade_class(folder / "class", output, seed=11, workers=1) == 1
     again = without_times(output)
     assert len(again) == 2 * len(before) and again[::2] == again[1::2] == before
-    row = next(line for line in csv.DictReader(output.open(encoding="utf-8")) if line["learner"] == "stub 0")
+    row = next(
+        line
+        for line in csv.DictReader(output.open(encoding="utf-8"))
+        if line["learner"] == "stub 0"
+    )
     assert (row["total"], row["adjustment"], row["comment"]) == ("2", "2", "talked about it")
     assert grades(output) == EXPECTED
 
@@ -274,10 +376,17 @@ def test_killed_half_way_it_resumes_to_the_same_gradebook(tmp_path, first_run, c
     for number in range(12):
         hand_in(tmp_path / "class", f"more {number:02}", solved())
     output = tmp_path / "grades.csv"
-    process = subprocess.Popen([sys.executable, "-c", RUN, tmp_path / "class", output, ONE, TWO], stdout=subprocess.PIPE, cwd=tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, tmp_path / "class", output, ONE, TWO],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+    )
     try:
         until = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < until and sum(line["event"] == "notebook" for line in read_log(log_path(output))) < 3:
+        while (
+            time.monotonic() < until
+            and sum(line["event"] == "notebook" for line in read_log(log_path(output))) < 3
+        ):
             time.sleep(0.01)
         process.kill()
         process.wait(WAIT_SECONDS)
@@ -292,8 +401,14 @@ def test_killed_half_way_it_resumes_to_the_same_gradebook(tmp_path, first_run, c
     assert f"{len(done)} notebooks are graded already" in capsys.readouterr().out
     lines = [line["where"] for line in read_log(log_path(output)) if line["event"] == "notebook"]
     assert len(lines) == len(set(lines)) == 16  # none twice, none lost
-    assert {learner: points for learner, points in grades(output).items() if "more" not in learner} == grades(whole) == EXPECTED
-    assert all(points == ("3", "3") for learner, points in grades(output).items() if "more" in learner)
+    assert (
+        {learner: points for learner, points in grades(output).items() if "more" not in learner}
+        == grades(whole)
+        == EXPECTED
+    )
+    assert all(
+        points == ("3", "3") for learner, points in grades(output).items() if "more" in learner
+    )
     assert last_run(read_log(log_path(output)))[0]["seed"] == 11
 
 
@@ -319,10 +434,19 @@ def test_a_changed_submission_is_graded_again_when_resumed(tmp_path):
 def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     make_class(tmp_path / "class")
-    hand_in(tmp_path / "class", "evil", notebook_of(f"open({str(tmp_path / 'written')!r}, 'w')", SOLVED[ONE]))
+    hand_in(
+        tmp_path / "class",
+        "evil",
+        notebook_of(f"open({str(tmp_path / 'written')!r}, 'w')", SOLVED[ONE]),
+    )
     assert grade_class(tmp_path / "class", tmp_path / "grades.csv", dry_run=True) == 1
     out = capsys.readouterr().out
-    assert "this is not JSON" in out and LESSON in out and "5 learners" in out and "nothing was run" in out
+    assert (
+        "this is not JSON" in out
+        and LESSON in out
+        and "5 learners" in out
+        and "nothing was run" in out
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["class"]
 
 
@@ -342,7 +466,7 @@ def forgets_the_rest(model, optimizer, loss_function, micro_batches, accumulatio
 
 MISTAKES = {"train_accumulated": (Mistake("the private one", forgets_the_rest, why="It was seen last year.", hint="Seventeen?"),)}
 '''
-PRIVATE = '''
+PRIVATE = """
 from exercises_tests.toys import flat
 from trainlean.exercises.exercise import Exercise
 
@@ -357,15 +481,21 @@ train_accumulated = Exercise(
     name="train_accumulated", points=4, probe=probe, oracle=lambda seed: {"the sum": seed + 1 + 0 * SECRET}, mistakes=(), hints=("What?", "That."), also_right=()
 )
 EXERCISES = (train_accumulated,)
-'''
+"""
 
 
 def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_exercises):
     (tmp_path / "mistakes").mkdir()
     (tmp_path / "mistakes" / "unit_1.py").write_text(OVERLAY)
     mine = exercises_with(tmp_path / "mistakes")
-    assert [mistake.name for mistake in mine[ONE].mistakes] == [*(mistake.name for mistake in two_exercises[ONE].mistakes), "the private one"]
-    seventeen = SIGNATURE + "    for inputs, targets in micro_batches:\n        (loss_function(model(inputs), targets) / 17).backward()\n    optimizer.step()\n"
+    assert [mistake.name for mistake in mine[ONE].mistakes] == [
+        *(mistake.name for mistake in two_exercises[ONE].mistakes),
+        "the private one",
+    ]
+    seventeen = (
+        SIGNATURE
+        + "    for inputs, targets in micro_batches:\n        (loss_function(model(inputs), targets) / 17).backward()\n    optimizer.step()\n"
+    )
     (tmp_path / "exercises").mkdir()
     (tmp_path / "exercises" / "private.py").write_text(PRIVATE)
     replaced = exercises_with(tmp_path / "exercises")[ONE]
@@ -374,7 +504,9 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
     assert "SECRET" not in json.dumps(plan.settings()["probes"])
     private = WorkerProcess(plan)
     try:
-        assert outcomes(private, notebook_of("def train_accumulated(a, b):\n    return a + b"))[ONE] == (RIGHT, "")
+        assert outcomes(private, notebook_of("def train_accumulated(a, b):\n    return a + b"))[
+            ONE
+        ] == (RIGHT, "")
         assert outcomes(private, solved()) == {ONE: (CRASHED, ""), TWO: (RIGHT, "")}
         private.plan = Plan({ONE: mine[ONE]}, 7, plan.isolation)
         private.settings = private.settings | private.plan.settings()
@@ -384,7 +516,14 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
         private.stop()
 
 
-@pytest.mark.parametrize("text, says", [("", "neither EXERCISES nor MISTAKES"), ("1 / 0", "cannot be loaded"), ("MISTAKES = {'nope': ()}", "MISTAKES")])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("", "neither EXERCISES nor MISTAKES"),
+        ("1 / 0", "cannot be loaded"),
+        ("MISTAKES = {'nope': ()}", "MISTAKES"),
+    ],
+)
 def test_an_overlay_that_does_not_work(tmp_path, text, says):
     (tmp_path / "x.py").write_text(text)
     with pytest.raises(CourseError, match=says):
@@ -419,7 +558,9 @@ def test_engines_give_the_same_grades_and_one_may_end(tmp_path, two_exercises, f
         client.wait_for_engines(2, timeout=60, interactive=False)
         victim = client[client.ids[0]].apply_async(os.getpid).get(timeout=60)
         graded = []
-        for one in grade_all(submissions, plan, asked=lambda tasks: on_engines(client, plan, tasks, True)):
+        for one in grade_all(
+            submissions, plan, asked=lambda tasks: on_engines(client, plan, tasks, True)
+        ):
             graded.append(one)
             if len(graded) == 1:
                 children = psutil.Process(victim).children(recursive=True)
@@ -430,11 +571,17 @@ def test_engines_give_the_same_grades_and_one_may_end(tmp_path, two_exercises, f
         client.close()
     finally:
         cluster.stop_cluster_sync()
-    known = {line["learner"]: line["verdicts"] for line in read_log(log_path(output)) if line["event"] == "notebook"}
+    known = {
+        line["learner"]: line["verdicts"]
+        for line in read_log(log_path(output))
+        if line["event"] == "notebook"
+    }
     assert len(graded) == len(submissions) == 7
     for one in graded:
         learner = one.learner.replace(" 1", " 0")
-        assert [verdict.outcome for verdict in one.verdicts] == [verdict["outcome"] for verdict in known[learner]]
+        assert [verdict.outcome for verdict in one.verdicts] == [
+            verdict["outcome"] for verdict in known[learner]
+        ]
 
 
 def test_no_engine_left_is_a_sentence(two_exercises):
@@ -450,19 +597,48 @@ def test_no_engine_left_is_a_sentence(two_exercises):
 
 def test_the_command_hands_over(monkeypatch, tmp_path, capsys):
     calls = []
-    monkeypatch.setattr(classroom, "grade_class", lambda *arguments, **options: calls.append((arguments, options)) or 1)
-    monkeypatch.setattr(sys, "argv", ["trainlean", "grade", "class", "--output", "g.csv", "--seed", "3", "--lesson", "1_accumulation", "--dry-run"])
+    monkeypatch.setattr(
+        classroom,
+        "grade_class",
+        lambda *arguments, **options: calls.append((arguments, options)) or 1,
+    )
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "trainlean",
+            "grade",
+            "class",
+            "--output",
+            "g.csv",
+            "--seed",
+            "3",
+            "--lesson",
+            "1_accumulation",
+            "--dry-run",
+        ],
+    )
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 1
     [(arguments, options)] = calls
     assert arguments == (Path("class"), Path("g.csv"))
-    assert (options["seed"], options["lessons"], options["dry_run"], options["trust"]) == (3, ("1_accumulation",), True, False)
+    assert (options["seed"], options["lessons"], options["dry_run"], options["trust"]) == (
+        3,
+        ("1_accumulation",),
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     "options, says",
-    [({"output": Path("grades.xlsx")}, "must end in .csv"), ({"lessons": ("9_nothing",)}, "no lesson '9_nothing'"), ({"canvas": Path("nowhere.csv")}, "There is no nowhere.csv"), ({"late": Path("no.py")}, "There is no no.py")],
+    [
+        ({"output": Path("grades.xlsx")}, "must end in .csv"),
+        ({"lessons": ("9_nothing",)}, "no lesson '9_nothing'"),
+        ({"canvas": Path("nowhere.csv")}, "There is no nowhere.csv"),
+        ({"late": Path("no.py")}, "There is no no.py"),
+    ],
 )
 def test_wrong_options_are_told_before_anything_runs(tmp_path, options, says):
     make_class(tmp_path / "class")
@@ -474,8 +650,12 @@ def test_wrong_options_are_told_before_anything_runs(tmp_path, options, says):
 
 def test_what_is_due_can_be_named():
     everything = exercises_with()
-    assert {exercise.notebook for exercise in classroom.due(everything, ("1_accumulation",)).values()} > {LESSON}
-    assert {exercise.notebook for exercise in classroom.due(everything, (LESSON,)).values()} == {LESSON}
+    assert {
+        exercise.notebook for exercise in classroom.due(everything, ("1_accumulation",)).values()
+    } > {LESSON}
+    assert {exercise.notebook for exercise in classroom.due(everything, (LESSON,)).values()} == {
+        LESSON
+    }
     assert copy.copy(classroom.due(everything, ())) == everything
 
 

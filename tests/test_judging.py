@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, Exercise, Seen, pack, see
-from trainlean.grading.judging import NAMES_KEPT, NUMBERS_KEPT, TEXT_LIMIT, clean_text, judge_answers, noted, trusted_form
+from trainlean.grading.judging import (
+    NAMES_KEPT,
+    NUMBERS_KEPT,
+    TEXT_LIMIT,
+    clean_text,
+    judge_answers,
+    noted,
+    trusted_form,
+)
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.sandbox import UNPROTECTED, Limits
 
@@ -19,7 +27,16 @@ def probe(answer, seed):
     return {"the numbers": answer(seed)}
 
 
-EXERCISE = Exercise("numbers", 2, probe, lambda seed: {"the numbers": np.arange(5) + seed}, mistakes=(), hints=("Which?", "These."), also_right=(), notebook="1_unit/1_a")
+EXERCISE = Exercise(
+    "numbers",
+    2,
+    probe,
+    lambda seed: {"the numbers": np.arange(5) + seed},
+    mistakes=(),
+    hints=("Which?", "These."),
+    also_right=(),
+    notebook="1_unit/1_a",
+)
 
 
 def right(seed):
@@ -28,7 +45,11 @@ def right(seed):
 
 def judged(head, blob, exercise=EXERCISE):
     """The verdict on one answer: what a worker says about it, and the packed observation."""
-    [verdict], observations = judge_answers(Answers("", ("numbers",), {"numbers": (head, blob)}), Plan({"numbers": exercise}, 7, UNPROTECTED, LIMITS), {})
+    [verdict], observations = judge_answers(
+        Answers("", ("numbers",), {"numbers": (head, blob)}),
+        Plan({"numbers": exercise}, 7, UNPROTECTED, LIMITS),
+        {},
+    )
     return verdict, observations
 
 
@@ -61,8 +82,13 @@ def test_of_the_cells_that_are_named_only_some_are_told():
 
 
 def test_an_outcome_without_an_observation_earns_nothing():
-    said = {outcome: judged({"outcome": outcome, "message": "\x1b[31mred"}, b"")[0] for outcome in (RIGHT, CRASHED, NOT_ATTEMPTED)}
-    assert [(verdict.outcome, verdict.points, verdict.message) for verdict in said.values()] == [(CRASHED, 0, "?[31mred")] * 2 + [(NOT_ATTEMPTED, 0, "?[31mred")]
+    said = {
+        outcome: judged({"outcome": outcome, "message": "\x1b[31mred"}, b"")[0]
+        for outcome in (RIGHT, CRASHED, NOT_ATTEMPTED)
+    }
+    assert [(verdict.outcome, verdict.points, verdict.message) for verdict in said.values()] == [
+        (CRASHED, 0, "?[31mred")
+    ] * 2 + [(NOT_ATTEMPTED, 0, "?[31mred")]
 
 
 FORGED = {
@@ -84,7 +110,12 @@ def test_a_forged_answer_is_no_answer(name):
 
 
 def test_texts_are_made_fit_to_be_shown():
-    seen = trusted_form(Seen({"a\x07": "b\x1b[2J", "n": np.ones(2), "none": None}, traceback="c\x00", printed="d\r"), LIMITS)
+    seen = trusted_form(
+        Seen(
+            {"a\x07": "b\x1b[2J", "n": np.ones(2), "none": None}, traceback="c\x00", printed="d\r"
+        ),
+        LIMITS,
+    )
     assert list(seen.observation) == ["a?", "n", "none"] and seen.observation["a?"] == "b?[2J"
     assert (seen.traceback, seen.printed) == ("c?", "d?")
     kept = clean_text("x" * TEXT_LIMIT + "the end\n")
@@ -94,7 +125,12 @@ def test_texts_are_made_fit_to_be_shown():
 def test_long_arrays_are_noted_by_their_beginning():
     long = np.arange(NUMBERS_KEPT + 1)
     short = {"few": np.arange(3), "many": long, "square": np.ones((2, 2)), "word": "w"}
-    assert noted(short) == {"few": [0, 1, 2], "many": {"shape": [len(long)], "first": long[:-1].tolist()}, "square": {"shape": [2, 2], "first": [1.0] * 4}, "word": "w"}
+    assert noted(short) == {
+        "few": [0, 1, 2],
+        "many": {"shape": [len(long)], "first": long[:-1].tolist()},
+        "square": {"shape": [2, 2], "first": [1.0] * 4},
+        "word": "w",
+    }
 
 
 def test_an_oracle_that_fails_once_is_asked_again():

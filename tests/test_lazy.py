@@ -69,12 +69,19 @@ def test_recorded_outputs_are_shown(without_lazy, monkeypatch, capsys):
     lazy.lazy_or_recorded(LESSON)
     assert "has no lazy tensors" in capsys.readouterr().out
     cells = nbformat.read(COURSE / "solutions" / f"{LESSON}.ipynb", as_version=4).cells
-    cell = next(cell for cell in cells if cell.cell_type == "code" and "print(recorded_graph(loss))" in cell.source)
+    cell = next(
+        cell
+        for cell in cells
+        if cell.cell_type == "code" and "print(recorded_graph(loss))" in cell.source
+    )
     assert shell.run_cell(cell.source).success
     assert capsys.readouterr().out == cell.outputs[0].text
     assert shell.run_cell("print(6 * 7)").success
     assert capsys.readouterr().out == "42\n"
-    assert not any(line.startswith("__import__") for line in shell.transform_cell("check(train_with_marks)").splitlines())
+    assert not any(
+        line.startswith("__import__")
+        for line in shell.transform_cell("check(train_with_marks)").splitlines()
+    )
 
 
 def test_nothing_changes_where_lazy_tensors_run(capsys):

@@ -36,7 +36,9 @@ def by_hand(local_steps=LOCAL_STEPS):
     steps = len(micro_batches) // 2 // ACCUMULATION_STEPS
     for step in range(1, steps + 1):
         for rank, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
-            for batch in micro_batches[rank::2][(step - 1) * ACCUMULATION_STEPS : step * ACCUMULATION_STEPS]:
+            for batch in micro_batches[rank::2][
+                (step - 1) * ACCUMULATION_STEPS : step * ACCUMULATION_STEPS
+            ]:
                 (model(**batch).loss / ACCUMULATION_STEPS).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -56,9 +58,14 @@ def with_accelerate():
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATION_STEPS)
     model = small_bert(seed=0, use_cache=False)
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(reviews(), batch_size=MICRO_BATCH))
+    model, optimizer, loader = accelerator.prepare(
+        model, optimizer, DataLoader(reviews(), batch_size=MICRO_BATCH)
+    )
     with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=LOCAL_STEPS) as local_sgd:
         for batch in loader:
             with accelerator.accumulate(model):
@@ -82,7 +89,11 @@ def with_trainer(callback, folder, local_steps, **changes):
         "learning_rate": LEARNING_RATE, "lr_scheduler_type": "constant", "optim": "sgd", "max_grad_norm": 0, "train_sampling_strategy": "sequential",
         "logging_strategy": "no", "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
     }  # fmt: skip
-    trainer = Trainer(model=model, args=TrainingArguments(str(folder), **recipe | changes), train_dataset=reviews())
+    trainer = Trainer(
+        model=model,
+        args=TrainingArguments(str(folder), **recipe | changes),
+        train_dataset=reviews(),
+    )
     trainer.remove_callback(PrinterCallback)
     if local_steps is not None:
         trainer.add_callback(callback(trainer, local_steps))
@@ -90,20 +101,33 @@ def with_trainer(callback, folder, local_steps, **changes):
     return weights(model)
 
 
-SETTINGS = {"SGD": {}, "clipped": {"max_grad_norm": 0.5}, "AdamW": {"optim": "adamw_torch", "learning_rate": 5e-4}}  # two steps of each
+SETTINGS = {
+    "SGD": {},
+    "clipped": {"max_grad_norm": 0.5},
+    "AdamW": {"optim": "adamw_torch", "learning_rate": 5e-4},
+}  # two steps of each
 
 
 def all_versions(callback, folder):
     """One start of the ranks for everything that needs them."""
     train = partial(with_trainer, callback, folder)
-    pairs = {name: (train(None, max_steps=2, **changes), train(1, max_steps=2, **changes)) for name, changes in SETTINGS.items()}
+    pairs = {
+        name: (train(None, max_steps=2, **changes), train(1, max_steps=2, **changes))
+        for name, changes in SETTINGS.items()
+    }
     return {"Accelerate": with_accelerate(), "Trainer": train(LOCAL_STEPS), "pairs": pairs}
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    callback = answer_from(COURSE / "solutions" / "3_local_sgd" / "3_trainer.ipynb", "LocalSGDCallback")
-    return run_on_devices(partial(all_versions, callback, tmp_path_factory.mktemp("trainer")), fresh=True, timeout=SECONDS)
+    callback = answer_from(
+        COURSE / "solutions" / "3_local_sgd" / "3_trainer.ipynb", "LocalSGDCallback"
+    )
+    return run_on_devices(
+        partial(all_versions, callback, tmp_path_factory.mktemp("trainer")),
+        fresh=True,
+        timeout=SECONDS,
+    )
 
 
 @pytest.mark.timeout(150)
@@ -113,7 +137,9 @@ def test_three_versions_end_with_the_same_weights_on_both_ranks(ranks):
     for number, ends in enumerate(ranks):
         for version in ("Accelerate", "Trainer"):
             assert (ends[version] - reference).abs().max() < 1e-6, f"{version}, rank {number}"
-    assert (by_hand(local_steps=1) - reference).abs().max() > 1e-5, "averaging at other moments is another training"
+    assert (by_hand(local_steps=1) - reference).abs().max() > 1e-5, (
+        "averaging at other moments is another training"
+    )
 
 
 @pytest.mark.timeout(150)
@@ -127,7 +153,14 @@ def test_one_local_step_is_ddp_for_sgd_only(ranks):
 SAY = 'print(f"rank {accelerator.process_index} of {accelerator.num_processes}", flush=True)'
 CURES = {
     "notebook_launcher": ["notebook.py"],
-    "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"],
+    "torchrun": [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        "script.py",
+    ],
 }
 
 
@@ -139,9 +172,17 @@ def test_cures_of_the_launchers(name, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     if name == "torchrun":
         monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    (tmp_path / "script.py").write_text(f"from accelerate import Accelerator\naccelerator = Accelerator()\n{SAY}\n")
+    (tmp_path / "script.py").write_text(
+        f"from accelerate import Accelerator\naccelerator = Accelerator()\n{SAY}\n"
+    )
     train = f"def train():\n    from accelerate import Accelerator\n    accelerator = Accelerator(cpu=True)\n    {SAY}\n"
     port = "import socket\nwith socket.create_server(('127.0.0.1', 0)) as server:\n    port = str(server.getsockname()[1])\n"
-    (tmp_path / "notebook.py").write_text(f"from accelerate import notebook_launcher\n{port}{train}notebook_launcher(train, num_processes=2, use_port=port)\n")
-    done = subprocess.run([sys.executable, *CURES[name]], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert sorted(re.findall(r"rank \d+ of \d+", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], done.stderr[-2000:]
+    (tmp_path / "notebook.py").write_text(
+        f"from accelerate import notebook_launcher\n{port}{train}notebook_launcher(train, num_processes=2, use_port=port)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, *CURES[name]], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert sorted(re.findall(r"rank \d+ of \d+", done.stdout)) == ["rank 0 of 2", "rank 1 of 2"], (
+        done.stderr[-2000:]
+    )

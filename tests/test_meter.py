@@ -30,21 +30,33 @@ OPTIMIZERS = {
 
 
 def bert(**changes):
-    from transformers import BertConfig, BertForSequenceClassification  # not needed by the two ranks
+    from transformers import (
+        BertConfig,
+        BertForSequenceClassification,
+    )  # not needed by the two ranks
 
     torch.manual_seed(0)
-    shape = dict(hidden_size=64, num_hidden_layers=LAYERS, num_attention_heads=4, intermediate_size=128)
+    shape = dict(
+        hidden_size=64, num_hidden_layers=LAYERS, num_attention_heads=4, intermediate_size=128
+    )
     values = dict(vocab_size=VOCABULARY, attn_implementation="eager", use_cache=False)
     return BertForSequenceClassification(BertConfig(**shape | values | changes))
 
 
 def enable_checkpointing(model):
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
 
 
 def batch(size):
     ids = torch.randint(VOCABULARY, (size, LENGTH))
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.randint(2, (size,))}
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "labels": torch.randint(2, (size,)),
+    }
 
 
 def window(model, optimizer, micro_batch, steps, between=lambda: None):
@@ -103,7 +115,10 @@ def test_peak_is_the_allocators_to_the_byte_where_kernels_need_nothing_of_their_
     def train():
         torch.manual_seed(0)
         model = torch.nn.Sequential(
-            torch.nn.Embedding(50, 16), torch.nn.Linear(16, 40), torch.nn.GELU(), torch.nn.Linear(40, 2)
+            torch.nn.Embedding(50, 16),
+            torch.nn.Linear(16, 40),
+            torch.nn.GELU(),
+            torch.nn.Linear(40, 2),
         )
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         for _ in range(3):
@@ -151,7 +166,9 @@ def test_categories_are_memtrackers(micro_batch, steps, checkpointing, optimizer
 
 def linear_net():
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32, bias=False), torch.nn.Linear(32, 4, bias=False))
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32, bias=False), torch.nn.Linear(32, 4, bias=False)
+    )
 
 
 def train_linear(micro_batches=2, make=OPTIMIZERS["momentum"]):
@@ -168,7 +185,9 @@ def test_hand_formula_of_a_two_layer_net():
     weights = 4 * (16 * 32 + 32 * 4)
     activations = 4 * (8 * 16 + 8 * 32 + 8 * 4 + 1)  # input, hidden, output, loss
     assert meter.moments["forward"] == dict(zip(CATEGORIES, (weights, weights, 0, activations, 0)))
-    assert meter.moments["optimizer step"] == dict(zip(CATEGORIES, (weights, weights, weights, 0, 0)))
+    assert meter.moments["optimizer step"] == dict(
+        zip(CATEGORIES, (weights, weights, weights, 0, 0))
+    )
     # 2 operations for every weight and sample forward; backward twice that, less the gradient of the input.
     assert meter.flops == 2 * 2 * 8 * (3 * (16 * 32 + 32 * 4) - 16 * 32)
     assert (meter.samples, meter.optimizer_steps) == (16, 1)
@@ -294,7 +313,9 @@ def test_checkpointing_keeps_less_and_computes_more(reentrant):
     def train(wrap):
         torch.manual_seed(0)
         linear = torch.nn.Linear
-        blocks = [torch.nn.Sequential(linear(32, 256), torch.nn.ReLU(), linear(256, 32)) for _ in range(4)]
+        blocks = [
+            torch.nn.Sequential(linear(32, 256), torch.nn.ReLU(), linear(256, 32)) for _ in range(4)
+        ]
         x = torch.randn(64, 32).requires_grad_()
         for block in blocks:
             x = wrap(block, x)
@@ -308,10 +329,16 @@ def test_checkpointing_keeps_less_and_computes_more(reentrant):
     # The variant without re-entrance stops before the last product of a block, whose result nobody needs.
     assert kept.flops - plain.flops == (forward if reentrant else forward - last)
     inner, outer = 4 * 64 * 256, 4 * 64 * 32  # bytes within a block, and between two
-    assert plain.moments["forward"]["activations"] == 5 * inner + 4 * outer  # before and after the last block's ReLU
+    assert (
+        plain.moments["forward"]["activations"] == 5 * inner + 4 * outer
+    )  # before and after the last block's ReLU
     assert kept.moments["forward"]["activations"] == 2 * inner + 4 * outer
     # What is recomputed is an activation, of one block at a time.
-    assert inner <= kept.moments["backward"]["activations"] < plain.moments["backward"]["activations"] / 2
+    assert (
+        inner
+        <= kept.moments["backward"]["activations"]
+        < plain.moments["backward"]["activations"] / 2
+    )
     assert plain.samples == 64
 
 
@@ -427,7 +454,9 @@ def by_accelerate(data):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     model = bert()
     model, optimizer, loader = accelerator.prepare(
-        model, OPTIMIZERS["sgd"](model.parameters()), torch.utils.data.DataLoader(data, batch_size=None)
+        model,
+        OPTIMIZERS["sgd"](model.parameters()),
+        torch.utils.data.DataLoader(data, batch_size=None),
     )
     for inputs in loader:
         with accelerator.accumulate(model):
@@ -443,7 +472,9 @@ def by_trainer(data, folder):
         folder, use_cpu=True, per_device_train_batch_size=4, gradient_accumulation_steps=4, num_train_epochs=1,
         optim="sgd", max_grad_norm=0, save_strategy="no", logging_strategy="no", disable_tqdm=True, report_to="none",
     )  # fmt: skip
-    samples = [{key: value[i] for key, value in inputs.items()} for inputs in data for i in range(4)]
+    samples = [
+        {key: value[i] for key, value in inputs.items()} for inputs in data for i in range(4)
+    ]
     Trainer(bert(), arguments, train_dataset=samples).train()
 
 
@@ -454,7 +485,10 @@ def test_the_same_loop_three_ways_gives_the_same_counts(tmp_path, capfd):
         with Meter() as meter:
             train(data)
         meters.append(meter)
-    counts = [(m.optimizer_steps, m.samples, m.flops, m.peak["weights"], m.peak["gradients"]) for m in meters]
+    counts = [
+        (m.optimizer_steps, m.samples, m.flops, m.peak["weights"], m.peak["gradients"])
+        for m in meters
+    ]
     assert counts[0] == counts[1] == counts[2]
     assert counts[0][:2] == (2, 32)
 
@@ -481,7 +515,12 @@ def two_ranks(rank, folder):
         dist.reduce(torch.ones(7), dst=1)
         dist.all_reduce(torch.ones(9), group=dist.new_group([rank]))
         functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD).sum()
-    ddp = [meter.all_reduces, meter.collectives["all-reduce"], meter.samples, meter.peak["gradients"]]
+    ddp = [
+        meter.all_reduces,
+        meter.collectives["all-reduce"],
+        meter.samples,
+        meter.peak["gradients"],
+    ]
     by_hand = [plain.all_reduces, plain.bytes_sent, plain.collectives]
     (folder / f"{rank}.json").write_text(json.dumps([ddp, by_hand]))
     # Not destroy_process_group(): it waits, holding Python's lock, for gloo's thread, which may want that lock to free a bucket.
@@ -524,13 +563,17 @@ def test_measure_counts_once_and_times_the_repeats(capfd):
         attached.append(torch._C._len_torch_dispatch_stack())
         train_linear()
 
-    run = measure(train, name="tiny", repeats=2, progress=False, micro_batch=8, accumulation_steps=2)
+    run = measure(
+        train, name="tiny", repeats=2, progress=False, micro_batch=8, accumulation_steps=2
+    )
     assert attached == [1, 0, 0]
     assert (run.samples, run.optimizer_steps, len(run.seconds)) == (16, 1, 2)
     assert run.settings == {"micro_batch": 8, "accumulation_steps": 2}
     assert run.samples_per_second > 0 and run.machine["torch"] == torch.__version__
     assert load_runs(micro_batch=8) == [run]
-    assert measure(train, name="tiny", repeats=1, save=False, progress=False, samples=99).samples == 99
+    assert (
+        measure(train, name="tiny", repeats=1, save=False, progress=False, samples=99).samples == 99
+    )
     assert len(load_runs()) == 1
     assert capfd.readouterr() == ("", "")
 
@@ -548,7 +591,10 @@ def test_only_rank_0_adds_to_the_records(monkeypatch):
         (3, "needs a function, not int"),
         (lambda batch: None, "without arguments"),
         (lambda: None, "no optimizer step"),
-        (lambda: OPTIMIZERS["sgd"]([torch.ones(1, requires_grad=True)]).step(), "no model being trained"),
+        (
+            lambda: OPTIMIZERS["sgd"]([torch.ones(1, requires_grad=True)]).step(),
+            "no model being trained",
+        ),
     ],
 )
 def test_measure_says_in_a_sentence_what_is_wrong(train, message):
@@ -618,4 +664,6 @@ def test_a_weight_that_is_used_before_its_module_is_counted_once():
         torch.nn.functional.linear(torch.ones(1, 100), model.weight).sum().backward()
         model(torch.ones(1, 100))
     assert all(moment["weights"] in (0, 40_000) for moment in meter.moments.values())
-    assert sum(meter.peak.values()) < 2 * 40_000 + 5_000  # weight and gradient, and no batch of the weight's size
+    assert (
+        sum(meter.peak.values()) < 2 * 40_000 + 5_000
+    )  # weight and gradient, and no batch of the weight's size

@@ -20,10 +20,19 @@ def test_bert_large_has_the_published_number_of_parameters():
 
 def test_small_bert_has_the_shape_that_the_course_names():
     config = small_bert().config
-    shape = (config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.intermediate_size, config.max_position_embeddings)
+    shape = (
+        config.hidden_size,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.intermediate_size,
+        config.max_position_embeddings,
+    )
     assert shape == (128, 4, 4, 512, 128)
     assert config._attn_implementation == "eager"
-    assert config.vocab_size == len(load_tokenizer()) and config.pad_token_id == load_tokenizer().pad_token_id
+    assert (
+        config.vocab_size == len(load_tokenizer())
+        and config.pad_token_id == load_tokenizer().pad_token_id
+    )
 
 
 def test_the_seed_alone_decides_the_weights():
@@ -55,7 +64,9 @@ def test_a_misspelt_value_is_named():
 
 
 def test_the_published_runs_hold_the_whole_table():
-    table = json.loads((COURSE / "data" / "measurements" / "bert_large_v100.json").read_text(encoding="utf-8"))
+    table = json.loads(
+        (COURSE / "data" / "measurements" / "bert_large_v100.json").read_text(encoding="utf-8")
+    )
     runs = table["runs"]
     assert len(runs) == 10 and len({run["name"] for run in runs}) == 10
     assert [run["memory_mb"] for run in runs[:3]] == [14949, 8681, 6775]

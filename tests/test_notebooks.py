@@ -59,18 +59,38 @@ def ended(pid: int) -> bool:
 @pytest.mark.parametrize(
     "source, stub",
     [
-        ("def f(x):\n    # BEGIN SOLUTION\n    y = 1\n    return y\n    # END SOLUTION",
-         "def f(x):\n    # YOUR CODE HERE\n    raise NotImplementedError()"),
-        ("for x in y:\n    if x:\n        # BEGIN SOLUTION\n        go()\n        # END SOLUTION\n    on()",
-         "for x in y:\n    if x:\n        # YOUR CODE HERE\n        raise NotImplementedError()\n    on()"),
-        ("def f():\n    # BEGIN SOLUTION\n    a()\n    # END SOLUTION\n    b()\n    # BEGIN SOLUTION\n    c()\n    # END SOLUTION",
-         "def f():\n    # YOUR CODE HERE\n    raise NotImplementedError()\n    b()\n    # YOUR CODE HERE\n    raise NotImplementedError()"),
-        ("# BEGIN SOLUTION\nsizes = {'a': 1,\n         'b': 2}\n\n# a remark\nn: int = 3\na, b = 1, 2\n# END SOLUTION",
-         "sizes = None  # YOUR CODE HERE\nn = None  # YOUR CODE HERE\na = None  # YOUR CODE HERE\nb = None  # YOUR CODE HERE"),
-        ("my_guess = 40  # BEGIN/END SOLUTION\nguess('bytes', my_guess, 'MiB')", "my_guess = None  # YOUR CODE HERE\nguess('bytes', my_guess, 'MiB')"),
-        ("def f():\n    return 4  # BEGIN/END SOLUTION", "def f():\n    # YOUR CODE HERE\n    raise NotImplementedError()"),
-        ("# BEGIN SOLUTION\nmodel.train()\n# END SOLUTION", "# YOUR CODE HERE\nraise NotImplementedError()"),
-        ("# BEGIN SOLUTION\nx[0] = 1\n# END SOLUTION", "# YOUR CODE HERE\nraise NotImplementedError()"),
+        (
+            "def f(x):\n    # BEGIN SOLUTION\n    y = 1\n    return y\n    # END SOLUTION",
+            "def f(x):\n    # YOUR CODE HERE\n    raise NotImplementedError()",
+        ),
+        (
+            "for x in y:\n    if x:\n        # BEGIN SOLUTION\n        go()\n        # END SOLUTION\n    on()",
+            "for x in y:\n    if x:\n        # YOUR CODE HERE\n        raise NotImplementedError()\n    on()",
+        ),
+        (
+            "def f():\n    # BEGIN SOLUTION\n    a()\n    # END SOLUTION\n    b()\n    # BEGIN SOLUTION\n    c()\n    # END SOLUTION",
+            "def f():\n    # YOUR CODE HERE\n    raise NotImplementedError()\n    b()\n    # YOUR CODE HERE\n    raise NotImplementedError()",
+        ),
+        (
+            "# BEGIN SOLUTION\nsizes = {'a': 1,\n         'b': 2}\n\n# a remark\nn: int = 3\na, b = 1, 2\n# END SOLUTION",
+            "sizes = None  # YOUR CODE HERE\nn = None  # YOUR CODE HERE\na = None  # YOUR CODE HERE\nb = None  # YOUR CODE HERE",
+        ),
+        (
+            "my_guess = 40  # BEGIN/END SOLUTION\nguess('bytes', my_guess, 'MiB')",
+            "my_guess = None  # YOUR CODE HERE\nguess('bytes', my_guess, 'MiB')",
+        ),
+        (
+            "def f():\n    return 4  # BEGIN/END SOLUTION",
+            "def f():\n    # YOUR CODE HERE\n    raise NotImplementedError()",
+        ),
+        (
+            "# BEGIN SOLUTION\nmodel.train()\n# END SOLUTION",
+            "# YOUR CODE HERE\nraise NotImplementedError()",
+        ),
+        (
+            "# BEGIN SOLUTION\nx[0] = 1\n# END SOLUTION",
+            "# YOUR CODE HERE\nraise NotImplementedError()",
+        ),
         ("%%px\n# BEGIN SOLUTION\nn = 1\n# END SOLUTION", "%%px\nn = None  # YOUR CODE HERE"),
         ("# BEGIN SOLUTION\nn = 1\nn = 2\n# END SOLUTION", "n = None  # YOUR CODE HERE"),
         ("x = 1\ny = 2", "x = 1\ny = 2"),
@@ -85,27 +105,55 @@ def test_cut(source, stub):
     [
         ("# %%\n# BEGIN SOLUTION\nx = 1\n", r":2: BEGIN SOLUTION without an END"),
         ("# %%\nx = 1\n# END SOLUTION\n", r":3: END SOLUTION without a BEGIN"),
-        ("# %%\n# BEGIN SOLUTION\nx = 1\n# BEGIN SOLUTION\n# END SOLUTION\n", r":4: BEGIN SOLUTION again .* line 2"),
-        ("# %%\nx = 1\n\n# %%\n\n# BEGIN SOLUTION\n\n# END SOLUTION\n", r":6: nothing stands between"),
+        (
+            "# %%\n# BEGIN SOLUTION\nx = 1\n# BEGIN SOLUTION\n# END SOLUTION\n",
+            r":4: BEGIN SOLUTION again .* line 2",
+        ),
+        (
+            "# %%\nx = 1\n\n# %%\n\n# BEGIN SOLUTION\n\n# END SOLUTION\n",
+            r":6: nothing stands between",
+        ),
         ("# %%\n#BEGIN SOLUTION\nx = 1\n#END SOLUTION\n", r":2: a mark stands alone"),
         ("# %%\nx = 1  # END SOLUTION\n", r":2: a mark stands alone"),
         (EXERCISE.split("# %% check")[0], r":5: exercise 'add' has no check cell"),
         (EXERCISE.replace('# %% check="add"', "# %%"), r":5: exercise 'add' has no check cell"),
-        (EXERCISE.replace("# check(add)\n", ""), r":13: the check cell of 'add' must call `check\(add\)`"),
+        (
+            EXERCISE.replace("# check(add)\n", ""),
+            r":13: the check cell of 'add' must call `check\(add\)`",
+        ),
         (EXERCISE + EXERCISE, r":19: exercise 'add' stands already in line 5"),
-        (EXERCISE.replace("def add", "def added"), r":5: exercise 'add' must define a function add"),
+        (
+            EXERCISE.replace("def add", "def added"),
+            r":5: exercise 'add' must define a function add",
+        ),
         (EXERCISE.replace(" points=2", ""), r":5: exercise 'add' needs points"),
         (EXERCISE.replace("points=2", "points=0"), r":5: exercise 'add' needs points"),
         (EXERCISE.replace('exercise="add"', 'exercice="add"'), r":5: cells know no 'exercice'"),
-        (EXERCISE.replace("    # BEGIN SOLUTION\n", "").replace("    # END SOLUTION\n", ""), r":5: exercise 'add' marks no solution"),
-        (EXERCISE.replace("def add", "# BEGIN SOLUTION\ndef add").replace('    """x plus one."""\n    # BEGIN SOLUTION\n', "").replace("    # END", "# END"),
-         r":5: cut, exercise 'add' no longer defines add"),
-        (EXERCISE.replace("return y", "return ("), r":5: exercise 'add' is not valid Python in line 5"),
+        (
+            EXERCISE.replace("    # BEGIN SOLUTION\n", "").replace("    # END SOLUTION\n", ""),
+            r":5: exercise 'add' marks no solution",
+        ),
+        (
+            EXERCISE.replace("def add", "# BEGIN SOLUTION\ndef add")
+            .replace('    """x plus one."""\n    # BEGIN SOLUTION\n', "")
+            .replace("    # END", "# END"),
+            r":5: cut, exercise 'add' no longer defines add",
+        ),
+        (
+            EXERCISE.replace("return y", "return ("),
+            r":5: exercise 'add' is not valid Python in line 5",
+        ),
         ('# %% check="add"\ncheck(add)\n', r":2: check 'add' has no exercise cell before it"),
-        ('# %% [markdown] exercise="add" points=1\n# text\n', r":2: exercise 'add' stands on a text cell"),
+        (
+            '# %% [markdown] exercise="add" points=1\n# text\n',
+            r":2: exercise 'add' stands on a text cell",
+        ),
         ("# %% points=2\nx = 1\n", r":2: points belong on the exercise cell"),
         ("# %%\nx = 1\n\n# %%\n\n# %%\ny = 1\n", r"this code cell is empty"),
-        ("import os  # above the first mark\n\n# %%\nx = 1\n# END SOLUTION\n", r":5: END SOLUTION without a BEGIN"),
+        (
+            "import os  # above the first mark\n\n# %%\nx = 1\n# END SOLUTION\n",
+            r":5: END SOLUTION without a BEGIN",
+        ),
         ("x = 1\n", r"has no cell"),
     ],
 )
@@ -127,7 +175,12 @@ def test_magics_are_no_python_and_classes_are_definitions():
 
 
 def test_text_may_stand_between_an_exercise_and_its_check(tmp_path):
-    [place] = course(tmp_path, first=EXERCISE.replace('# %% check="add"', '# %% [markdown]\n# Then check it.\n\n# %% check="add"'))
+    [place] = course(
+        tmp_path,
+        first=EXERCISE.replace(
+            '# %% check="add"', '# %% [markdown]\n# Then check it.\n\n# %% check="add"'
+        ),
+    )
     assert nb.exercise_cells(nb.fresh_lesson(place)) == [nb.ExerciseCell("add", 2, 1, 3)]
 
 
@@ -139,7 +192,10 @@ def test_a_long_name_makes_valid_ids(tmp_path):
 
 
 def test_marks_of_another_tool_are_no_exercise():
-    cells = [nbformat.v4.new_code_cell("x", metadata={"nbgrader": mark}) for mark in ({"solution": True}, "text", {"grade": True})]
+    cells = [
+        nbformat.v4.new_code_cell("x", metadata={"nbgrader": mark})
+        for mark in ({"solution": True}, "text", {"grade": True})
+    ]
     assert nb.exercise_cells(nbformat.v4.new_notebook(cells=cells)) == []
 
 
@@ -148,8 +204,23 @@ def test_lesson_carries_nbgrader_metadata_tags_and_no_solution(tmp_path):
     lesson = nb.fresh_lesson(place)
     nbformat.validate(lesson)
     exercise, check = lesson.cells[1], lesson.cells[2]
-    assert exercise.metadata.nbgrader == {"grade": False, "grade_id": "add", "locked": False, "schema_version": 3, "solution": True, "task": False}
-    assert check.metadata.nbgrader == {"grade": True, "grade_id": "add-check", "locked": True, "points": 2, "schema_version": 3, "solution": False, "task": False}
+    assert exercise.metadata.nbgrader == {
+        "grade": False,
+        "grade_id": "add",
+        "locked": False,
+        "schema_version": 3,
+        "solution": True,
+        "task": False,
+    }
+    assert check.metadata.nbgrader == {
+        "grade": True,
+        "grade_id": "add-check",
+        "locked": True,
+        "points": 2,
+        "schema_version": 3,
+        "solution": False,
+        "task": False,
+    }
     assert lesson.cells[3].metadata == {"tags": ["devices"]}
     assert "y = x + 1" not in json.dumps(lesson)
     assert nb.exercise_cells(lesson) == [nb.ExerciseCell("add", 2, 1, 2)]
@@ -159,7 +230,10 @@ def test_ids_are_unique_and_move_with_the_content(tmp_path):
     cells = ["# %%\nx = 1\n", "# %%\nx = 1\n", "# %%\ny = 2\n"]
     ids = [cell.id for cell in nb.read_authored(course(tmp_path, first="\n".join(cells))[0]).cells]
     assert len(set(ids)) == 3
-    again = [cell.id for cell in nb.read_authored(course(tmp_path, first="\n".join(reversed(cells)))[0]).cells]
+    again = [
+        cell.id
+        for cell in nb.read_authored(course(tmp_path, first="\n".join(reversed(cells)))[0]).cells
+    ]
     assert set(again) == set(ids) and again[0] == ids[2]
 
 
@@ -177,12 +251,22 @@ def test_notebooks_are_found_by_path_name_unit_and_last_part(tmp_path):
 
     assert names() == ["0_start/1_a", "1_next/1_b", "1_next/2_c", "2_last/1_b"]
     assert names("solutions/2_last/") == names("./authoring/2_last/1_b.py") == ["2_last/1_b"]
-    assert names(tmp_path / "authoring/1_next/2_c.py") == names("lessons/1_next/2_c.ipynb") == names("2_c") == ["1_next/2_c"]
-    assert names("1_next") == names(tmp_path / "solutions" / "1_next") == ["1_next/1_b", "1_next/2_c"]
+    assert (
+        names(tmp_path / "authoring/1_next/2_c.py")
+        == names("lessons/1_next/2_c.ipynb")
+        == names("2_c")
+        == ["1_next/2_c"]
+    )
+    assert (
+        names("1_next") == names(tmp_path / "solutions" / "1_next") == ["1_next/1_b", "1_next/2_c"]
+    )
     assert names("2_c", "1_a") == ["0_start/1_a", "1_next/2_c"]
     with pytest.raises(CourseError, match="no notebook '3_d'; it has 0_start/1_a"):
         names("3_d")
-    with pytest.raises(CourseError, match="1_b names several notebooks: 1_next/1_b, 2_last/1_b; give the whole name"):
+    with pytest.raises(
+        CourseError,
+        match="1_b names several notebooks: 1_next/1_b, 2_last/1_b; give the whole name",
+    ):
         names("1_b")
 
 
@@ -192,12 +276,21 @@ def test_notebooks_are_found_by_path_name_unit_and_last_part(tmp_path):
         (None, "There is no notebook"),
         (b"", "is empty"),
         (b'{"cells": [', "line 1: this is not JSON"),
-        (b'{\n<<<<<<< HEAD\n"cells": []\n=======\n>>>>>>> theirs\n}', "line 2: git left merge conflict marks"),
+        (
+            b'{\n<<<<<<< HEAD\n"cells": []\n=======\n>>>>>>> theirs\n}',
+            "line 2: git left merge conflict marks",
+        ),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
         (b"[1, 2]", "not a Jupyter notebook"),
         (b'{"a": 1}', "not a Jupyter notebook"),
-        (b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code"}]}', "not a Jupyter notebook"),
-        (b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": 7}', "not a Jupyter notebook"),
+        (
+            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code"}]}',
+            "not a Jupyter notebook",
+        ),
+        (
+            b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": 7}',
+            "not a Jupyter notebook",
+        ),
         (b"[" * 100_000, "not JSON"),
         (b'{"nbformat": 9, "nbformat_minor": 0, "metadata": {}, "cells": []}', "notebook format 9"),
     ],
@@ -217,12 +310,36 @@ def test_a_folder_is_no_notebook(tmp_path):
 
 
 def test_old_formats_are_upgraded(tmp_path):
-    old = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"metadata": {}, "cells": [
-        {"cell_type": "code", "input": ["x = 1\n", "y = 2"], "language": "python", "metadata": {}, "outputs": [], "prompt_number": 1, "collapsed": False}]}]}
+    old = {
+        "nbformat": 3,
+        "nbformat_minor": 0,
+        "metadata": {},
+        "worksheets": [
+            {
+                "metadata": {},
+                "cells": [
+                    {
+                        "cell_type": "code",
+                        "input": ["x = 1\n", "y = 2"],
+                        "language": "python",
+                        "metadata": {},
+                        "outputs": [],
+                        "prompt_number": 1,
+                        "collapsed": False,
+                    }
+                ],
+            }
+        ],
+    }
     path = tmp_path / "x.ipynb"
     path.write_text(json.dumps(old))
     assert nb.read_notebook(path).cells[0].source == "x = 1\ny = 2"
-    bare = {"nbformat": 4, "nbformat_minor": 2, "metadata": {}, "cells": [{"cell_type": "code", "source": ["a\n", "b"], "metadata": {}}]}
+    bare = {
+        "nbformat": 4,
+        "nbformat_minor": 2,
+        "metadata": {},
+        "cells": [{"cell_type": "code", "source": ["a\n", "b"], "metadata": {}}],
+    }
     path.write_text(json.dumps(bare))
     [cell] = nb.read_notebook(path).cells
     assert cell.id and nb.read_notebook(path).nbformat_minor == 5
@@ -237,7 +354,9 @@ def test_old_formats_are_upgraded(tmp_path):
 
 
 def test_build_executes_cuts_and_then_finds_nothing_stale(tmp_path):
-    text = EXERCISE + '''
+    text = (
+        EXERCISE
+        + """
 # %%
 import os
 from pathlib import Path
@@ -256,7 +375,8 @@ plt.show()
 # %%
 import ipywidgets
 ipywidgets.IntSlider(3)
-'''
+"""
+    )
     places = course(tmp_path, first=text, second="# %%\nprint('two')\n")
     first, second = places
     assert build_all(places) == [first.solution, first.lesson, second.solution, second.lesson]
@@ -267,8 +387,15 @@ ipywidgets.IntSlider(3)
     assert solution.cells[3].outputs[0].text == "unit 1 1 1\n"
     assert "image/png" in solution.cells[5].outputs[0].data
     assert list(solution.cells[6].outputs[0].data) == ["text/plain"]  # no widget without its kernel
-    assert "execution" not in json.dumps([cell.metadata for cell in solution.cells]) and "widgets" not in solution.metadata
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in nb.read_notebook(first.lesson).cells if cell.cell_type == "code")
+    assert (
+        "execution" not in json.dumps([cell.metadata for cell in solution.cells])
+        and "widgets" not in solution.metadata
+    )
+    assert all(
+        cell.outputs == [] and cell.execution_count is None
+        for cell in nb.read_notebook(first.lesson).cells
+        if cell.cell_type == "code"
+    )
     assert build_all(places) == []
 
     before = first.lesson.read_bytes()
@@ -290,14 +417,22 @@ def test_stale_is_said_with_its_reason(tmp_path):
         place.solution.write_text(good.replace(old, new))
         return [item.why for item in building.find_stale([place])]
 
-    assert reason('"execution_count": 1,\n   "id"', '"execution_count": null,\n   "id"') == ["has a cell that was never run (cell 1)"]
+    assert reason('"execution_count": 1,\n   "id"', '"execution_count": null,\n   "id"') == [
+        "has a cell that was never run (cell 1)"
+    ]
     assert reason('"x = 1\\n"', '"x = 2\\n"') == ["differs from the authored cells"]
-    assert reason('"metadata": {},\n   "outputs"', '"metadata": {"tags": []},\n   "outputs"') == ["differs from the authored cells"]
+    assert reason('"metadata": {},\n   "outputs"', '"metadata": {"tags": []},\n   "outputs"') == [
+        "differs from the authored cells"
+    ]
     assert reason("Train Lean", "another") == ["has other notebook metadata than a build gives"]
     assert reason('"nbformat": 4', '"nbformat": ')[0].startswith("cannot be read")
-    assert reason(nb.read_authored(place).cells[0].id, "another-id") == ["differs from the authored cells"]
+    assert reason(nb.read_authored(place).cells[0].id, "another-id") == [
+        "differs from the authored cells"
+    ]
     failed = json.loads(good)
-    failed["cells"][0]["outputs"] = [{"output_type": "error", "ename": "E", "evalue": "", "traceback": []}]
+    failed["cells"][0]["outputs"] = [
+        {"output_type": "error", "ename": "E", "evalue": "", "traceback": []}
+    ]
     assert reason(good, json.dumps(failed)) == ["has a cell that failed (cell 1)"]
     place.solution.write_text(good)
     for lesson in (place.lesson.read_bytes() + b"\n", b"\xff"):
@@ -306,8 +441,13 @@ def test_stale_is_said_with_its_reason(tmp_path):
 
 
 def test_a_cell_that_raises_fails_with_file_cell_and_line(tmp_path):
-    [place] = course(tmp_path, first="# %%\n\n\ndef f():\n    return 1 / 0\n\n# %%\n# why\nx = 1\nf()\n")
-    with pytest.raises(building.CellError, match=r"first\.py:10: cell 2 raises ZeroDivisionError: division by zero$") as caught:
+    [place] = course(
+        tmp_path, first="# %%\n\n\ndef f():\n    return 1 / 0\n\n# %%\n# why\nx = 1\nf()\n"
+    )
+    with pytest.raises(
+        building.CellError,
+        match=r"first\.py:10: cell 2 raises ZeroDivisionError: division by zero$",
+    ) as caught:
         build_all([place])
     assert "return 1 / 0" in caught.value.traceback
     assert not place.solution.exists()
@@ -315,10 +455,15 @@ def test_a_cell_that_raises_fails_with_file_cell_and_line(tmp_path):
 
 def test_outputs_may_not_name_this_machine_nor_be_huge(tmp_path):
     [place] = course(tmp_path, first="# %%\nimport trainlean\n\n# %%\nprint(trainlean.__file__)\n")
-    with pytest.raises(CourseError, match=r"first\.py:5: the output of cell 2 names a folder of this machine"):
+    with pytest.raises(
+        CourseError, match=r"first\.py:5: the output of cell 2 names a folder of this machine"
+    ):
         build_all([place])
     [place] = course(tmp_path, first="# %%\nx = 1\n\n# %%\nprint('x\\n' * 150_000)\n")
-    with pytest.raises(CourseError, match=r"first\.ipynb would have 1\d{3} kB, more than 500; cell 2 is the largest"):
+    with pytest.raises(
+        CourseError,
+        match=r"first\.ipynb would have 1\d{3} kB, more than 500; cell 2 is the largest",
+    ):
         build_all([place])
     assert not place.solution.exists()
 
@@ -356,7 +501,10 @@ def edit(place: nb.Place, change) -> None:
 def test_build_keeps_a_lesson_aside_only_when_it_was_worked_in(tmp_path, work):
     [place] = course(tmp_path, first=EXERCISE)
     building.build(building.Stale(place, place.lesson, ""))
-    edit(place, lambda lesson: lesson.metadata.update(language_info={"name": "python", "version": "3.13"}))  # only opened and saved
+    edit(
+        place,
+        lambda lesson: lesson.metadata.update(language_info={"name": "python", "version": "3.13"}),
+    )  # only opened and saved
     assert building.build(building.Stale(place, place.lesson, "")) is None
     edit(place, lambda lesson: lesson.cells[1].update(source="def add(x):\n    return 7"))
     kept = building.build(building.Stale(place, place.lesson, ""))
@@ -371,7 +519,9 @@ def test_reset_gives_the_lesson_back_and_keeps_even_an_unreadable_one(tmp_path):
     assert building.reset_lesson(place) is None
     fresh = place.lesson.read_bytes()
     place.lesson.write_text("<<<<<<< HEAD\n")
-    with pytest.raises(CourseError, match="merge conflict .* reset the whole lesson: `trainlean reset "):
+    with pytest.raises(
+        CourseError, match="merge conflict .* reset the whole lesson: `trainlean reset "
+    ):
         building.reset_exercise(place, "add")
     kept = [building.reset_lesson(place), building.reset_lesson(place)]
     assert place.lesson.read_bytes() == fresh
@@ -391,9 +541,16 @@ def test_reset_of_one_exercise_leaves_the_rest_alone(tmp_path):
 
     edit(place, work_in)
     kept = building.reset_exercise(place, "add")
-    assert "return 7" in kept.read_text() and "return 8" in kept.read_text() and kept.suffix == ".py"
+    assert (
+        "return 7" in kept.read_text() and "return 8" in kept.read_text() and kept.suffix == ".py"
+    )
     lesson = nb.read_notebook(place.lesson)
-    assert [cell.source for cell in lesson.cells] == ["my notes", stub, "# check(add)\nadd(1)", "def half(:"]
+    assert [cell.source for cell in lesson.cells] == [
+        "my notes",
+        stub,
+        "# check(add)\nadd(1)",
+        "def half(:",
+    ]
 
     edit(place, lambda lesson: lesson.cells.pop(1))  # deleted: comes back where it was
     assert building.reset_exercise(place, "add") is None
@@ -405,7 +562,9 @@ def test_reset_of_one_exercise_leaves_the_rest_alone(tmp_path):
 # ---------------------------------------------------------------- the course's own solutions, and nbval
 
 
-@pytest.mark.parametrize("path", sorted((COURSE / "solutions").rglob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((COURSE / "solutions").rglob("*.ipynb")), ids=lambda path: path.stem
+)
 def test_every_cell_of_the_solutions_ran(path):
     """nbval compares nothing in a cell without an execution count, so a stripped notebook would pass it."""
     assert building.unfinished(nb.read_notebook(path)) is None
@@ -416,12 +575,30 @@ def nbval(folder: Path) -> subprocess.CompletedProcess:
     """Strict nbval with the Makefile's options and the course's conftest, on a folder elsewhere."""
     options = re.search(r"^NBVAL = (.*)$", (COURSE / "Makefile").read_text(), re.MULTILINE)[1]
     options = options.replace("tests/nbval.cfg", str(COURSE / "tests" / "nbval.cfg")).split()
-    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "--rootdir", str(folder), *options, str(folder)]
-    return subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(COURSE)}, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "conftest",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+        *options,
+        str(folder),
+    ]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(COURSE)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_nbval_repeats_the_build_and_sees_a_wrong_number(tmp_path):
-    right = '''# %%
+    right = """# %%
 import os, sys, time
 from trainlean.workspace import append_record, read_records
 append_record("runs", {})
@@ -439,7 +616,7 @@ import subprocess
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
 with open("child", "w") as file:
     file.write(str(child.pid))
-'''
+"""
     # a time that is not in the fixed form; and the first notebook's record must not be seen
     wrong = right.split("# %%\nimport pandas")[0] + "# %%\nprint(f'{time.time():.3f} s')\n"
     build_all(course(tmp_path, right=right, wrong=wrong))
@@ -450,7 +627,13 @@ with open("child", "w") as file:
 
 
 def test_the_readme_lists_every_lesson_with_its_minutes():
-    rows = dict(re.findall(r"\]\(lessons/(\S+)\.ipynb\).*\| (\d+) \|$", (COURSE / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    rows = dict(
+        re.findall(
+            r"\]\(lessons/(\S+)\.ipynb\).*\| (\d+) \|$",
+            (COURSE / "README.md").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+    )
     minutes = {}
     for place in nb.find_notebooks():
         text = place.authored.read_text(encoding="utf-8")

@@ -19,7 +19,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small_config(layers):
-    shape = dict(hidden_size=64, num_attention_heads=4, intermediate_size=128, vocab_size=500, num_hidden_layers=layers)
+    shape = dict(
+        hidden_size=64,
+        num_attention_heads=4,
+        intermediate_size=128,
+        vocab_size=500,
+        num_hidden_layers=layers,
+    )
     return BertConfig(attn_implementation="eager", **shape)
 
 
@@ -42,7 +48,9 @@ def test_two_layers_tell_what_eight_need(row, optimizer):
 
 
 # Megabytes of full traces by torch's MemTracker, and the V100's, less the 1343 of its CUDA context.
-@pytest.mark.parametrize(("row", "tracked", "published"), [*zip(ROWS, (11968, 7158, 5272), (14949, 8681, 6775))])
+@pytest.mark.parametrize(
+    ("row", "tracked", "published"), [*zip(ROWS, (11968, 7158, 5272), (14949, 8681, 6775))]
+)
 def test_bert_large(row, tracked, published):
     run = predict_run(bert_large_config(), **row)
     assert run.peak_bytes / MiB == pytest.approx(tracked, rel=0.005)
@@ -52,7 +60,10 @@ def test_bert_large(row, tracked, published):
 
 def test_bert_large_against_its_full_trace():
     row = ROWS[1]
-    few, full = predict_run(bert_large_config(), **row), predict_run(bert_large_config(), **row, layers=None)
+    few, full = (
+        predict_run(bert_large_config(), **row),
+        predict_run(bert_large_config(), **row, layers=None),
+    )
     assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.005)
     assert few.flops == full.flops
 
@@ -65,7 +76,10 @@ def test_a_prediction_is_what_the_run_then_needs(row):
     config.use_cache = False
     model = BertForSequenceClassification(config)
     if row.get("checkpointing"):
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+        (
+            getattr(model, "activation_checkpointing_enable", None)
+            or model.gradient_checkpointing_enable
+        )()
     optimizer = OPTIMIZERS["adamw"](model.parameters())
     steps = row.get("accumulation_steps", 1)
     with Meter() as meter:
@@ -73,7 +87,10 @@ def test_a_prediction_is_what_the_run_then_needs(row):
             for _ in range(steps):
                 ids = torch.randint(500, (row["micro_batch"], 32))
                 labels = torch.randint(2, (row["micro_batch"],))
-                (model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss / steps).backward()
+                (
+                    model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss
+                    / steps
+                ).backward()
             optimizer.step()
             optimizer.zero_grad()
     assert predicted.peak_bytes == pytest.approx(meter.peak_bytes, rel=0.005)
@@ -81,9 +98,15 @@ def test_a_prediction_is_what_the_run_then_needs(row):
 
 
 def test_nothing_of_the_models_size_is_allocated():
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
         predict_run(bert_large_config(), micro_batch=4)
-    allocated = [event.nbytes() for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    allocated = [
+        event.nbytes()
+        for event in profiler.profiler.kineto_results.events()
+        if event.name() == "[memory]"
+    ]
     assert max(allocated, default=0) < MiB
 
 
@@ -92,7 +115,10 @@ def test_nothing_of_the_models_size_is_allocated():
     [
         (dict(micro_batch=0), "micro_batch is a whole number"),
         (dict(micro_batch=1, accumulation_steps=1.5), "accumulation_steps is a whole number"),
-        (dict(micro_batch=1, optimizer="adam"), "optimizer is one of sgd, momentum, adamw, adafactor, adam8bit"),
+        (
+            dict(micro_batch=1, optimizer="adam"),
+            "optimizer is one of sgd, momentum, adamw, adafactor, adam8bit",
+        ),
         (dict(micro_batch=1, precision="fp8"), "precision is one of fp32, fp16, bf16"),
         (dict(micro_batch=1, attention="flash"), "attention is one of eager, sdpa"),
         (dict(micro_batch=1, device="tpu"), "device is one of cpu, gpu, gpu of 2022"),
@@ -107,7 +133,10 @@ def test_a_setting_that_cannot_be_gets_a_sentence(settings, message):
 
 
 def test_a_shallow_model_is_traced_whole():
-    assert predict_run(small_config(3), micro_batch=2).peak == predict_run(small_config(3), micro_batch=2, layers=None).peak
+    assert (
+        predict_run(small_config(3), micro_batch=2).peak
+        == predict_run(small_config(3), micro_batch=2, layers=None).peak
+    )
 
 
 def small(layers=8, **settings):
@@ -117,15 +146,28 @@ def small(layers=8, **settings):
 @pytest.mark.parametrize(("every", "layers"), [(2, 8), (3, 8), (2, 9)])
 def test_checkpointing_every_n_layers_is_extrapolated_in_whole_groups(every, layers):
     settings = dict(micro_batch=4, sequence_length=32, checkpointing=every)
-    few, full = predict_run(small_config(layers), **settings), predict_run(small_config(layers), **settings, layers=None)
+    few, full = (
+        predict_run(small_config(layers), **settings),
+        predict_run(small_config(layers), **settings, layers=None),
+    )
     assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.01) and few.flops == full.flops
     assert small(layers).peak["activations"] > few.peak["activations"]
     assert few.settings["checkpointing"] == f"every {every} layers"
 
 
-@pytest.mark.parametrize("settings", [dict(device="gpu"), dict(device="gpu of 2022", optimizer="adafactor"), dict(device="gpu of 2022", precision="fp16")])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(device="gpu"),
+        dict(device="gpu of 2022", optimizer="adafactor"),
+        dict(device="gpu of 2022", precision="fp16"),
+    ],
+)
 def test_on_a_gpu_too_two_layers_tell_what_eight_need(settings):
-    few, full = small(**settings), predict_run(small_config(8), micro_batch=4, sequence_length=32, **settings, layers=None)
+    few, full = (
+        small(**settings),
+        predict_run(small_config(8), micro_batch=4, sequence_length=32, **settings, layers=None),
+    )
     assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.01)
 
 
@@ -133,7 +175,9 @@ def test_what_a_gpu_keeps():
     # Of an element of the scores the CPU keeps 4 bytes of softmax, 4 of mask and 4 of their product; CUDA has masks of 1 byte.
     heads, tokens, width, layers, batch = 4, 32, 64, 8, 4
     scores, hidden = layers * batch * heads * tokens**2, batch * tokens * width
-    cpu, gpu, old = (small(device=device, optimizer="sgd") for device in ("cpu", "gpu", "gpu of 2022"))
+    cpu, gpu, old = (
+        small(device=device, optimizer="sgd") for device in ("cpu", "gpu", "gpu of 2022")
+    )
     masks = scores + (2 * layers + 1) * hidden
     assert cpu.peak["activations"] - gpu.peak["activations"] == pytest.approx(3 * masks, rel=0.05)
     assert old.peak["activations"] - gpu.peak["activations"] == pytest.approx(4 * scores, rel=0.05)
@@ -142,14 +186,22 @@ def test_what_a_gpu_keeps():
 
 def test_half_precision_keeps_whole_weights():
     whole, half = small(device="gpu"), small(device="gpu", precision="bf16")
-    assert half.peak["weights"] == whole.peak["weights"] and half.peak["optimizer state"] == whole.peak["optimizer state"]
+    assert (
+        half.peak["weights"] == whole.peak["weights"]
+        and half.peak["optimizer state"] == whole.peak["optimizer state"]
+    )
     assert half.peak_bytes < whole.peak_bytes and half.flops == whole.flops
 
 
 def test_fused_attention_keeps_no_scores():
-    eager, fused = small(device="gpu", micro_batch=16), small(device="gpu", micro_batch=16, attention="sdpa")
+    eager, fused = (
+        small(device="gpu", micro_batch=16),
+        small(device="gpu", micro_batch=16, attention="sdpa"),
+    )
     scores = 8 * 16 * 4 * 32**2  # layers x batch x heads x tokens squared, each 4 + 1 + 4 bytes
-    assert eager.peak["activations"] - fused.peak["activations"] == pytest.approx(9 * scores, rel=0.1)
+    assert eager.peak["activations"] - fused.peak["activations"] == pytest.approx(
+        9 * scores, rel=0.1
+    )
 
 
 def test_selective_checkpointing_lies_between():
@@ -164,7 +216,10 @@ def test_states_of_the_optimizers():
     assert state["sgd"] == 0 and state["adamw"] == pytest.approx(2 * weights, rel=0.03)
     assert state["adafactor"] < 0.1 * weights
     model = BertForSequenceClassification(small_config(2))
-    formula = sum(8 * p.numel() if p.numel() < 4096 else 2 * p.numel() + 8 * -(-p.numel() // 2048) for p in model.parameters())
+    formula = sum(
+        8 * p.numel() if p.numel() < 4096 else 2 * p.numel() + 8 * -(-p.numel() // 2048)
+        for p in model.parameters()
+    )
     assert state["adam8bit"] == formula
 
 
@@ -189,13 +244,22 @@ def test_what_a_compiled_training_keeps_and_writes():
     # Kept are what goes into the GELU, since it is computed again, and what comes out, since a product reads it.
     assert forward == empty | {"activations": 2 * wide, "temporary": narrow + 4}
     # The fullest moment is that of the last layer's gradient: what is kept, and the gradients of its input and its output.
-    assert backward == empty | {"activations": 2 * wide, "temporary": wide + narrow, "gradients": row}
+    assert backward == empty | {
+        "activations": 2 * wide,
+        "temporary": wide + narrow,
+        "gradients": row,
+    }
 
 
 def test_compiling_is_predicted_where_it_is_known():
     with pytest.raises(ValueError, match="without checkpointing"):
         predict_run(small_config(2), micro_batch=1, compiled=True, checkpointing=True)
-    once, twice = (predict_run(small_config(3), micro_batch=2, sequence_length=32, compiled=True, accumulation_steps=k) for k in (1, 2))
+    once, twice = (
+        predict_run(
+            small_config(3), micro_batch=2, sequence_length=32, compiled=True, accumulation_steps=k
+        )
+        for k in (1, 2)
+    )
     assert twice.peak["gradients"] >= once.peak["weights"] > once.peak["gradients"]
 
 

@@ -61,7 +61,9 @@ def test_a_late_rank_is_waited_for_and_not_called_averaging():
     records = run_on_devices(record_local_sgd, LATE, fresh=True)
     assert [record.rank for record in records] == [0, 1]
     for record in records:
-        assert [(one["kind"], one["bytes"], one["step"], one["backward"]) for one in record.collectives] == [
+        assert [
+            (one["kind"], one["bytes"], one["step"], one["backward"]) for one in record.collectives
+        ] == [
             ("all-reduce", 4, 2, False),
             ("all-reduce", 4, 4, False),
         ]
@@ -70,7 +72,9 @@ def test_a_late_rank_is_waited_for_and_not_called_averaging():
     assert spent(first, "waiting") > 0.8 * LATE > 0.5 * LATE > spent(first, "averaging")
     assert spent(second, "computing") > LATE  # sleeping is the rank's own time
     for line in (first, second):
-        assert all(a[2] == b[1] for a, b in zip(line, line[1:])) and line[0][1] < 1 and line[0][1] >= 0
+        assert (
+            all(a[2] == b[1] for a, b in zip(line, line[1:])) and line[0][1] < 1 and line[0][1] >= 0
+        )
     # weight: minus the inputs 1, 2 | 2, 3, the mean, minus 3, 4 | 4, 5, the mean
     assert records[0].values == [(0, 0), (1, -1), (2, -3), (2, -4), (3, -7), (4, -11), (4, -12)]
     assert records[1].values == [(0, 0), (1, -2), (2, -5), (2, -4), (3, -8), (4, -13), (4, -12)]
@@ -79,9 +83,11 @@ def test_a_late_rank_is_waited_for_and_not_called_averaging():
 def test_ddps_all_reduces_are_within_the_backward_pass():
     records = run_on_devices(record_ddp, fresh=True)
     for record in records:
-        assert [(one["kind"], one["backward"]) for one in record.collectives if one["kind"] != "broadcast"] == [
-            ("all-reduce", True)
-        ] * 3 + [("barrier", False)]
+        assert [
+            (one["kind"], one["backward"])
+            for one in record.collectives
+            if one["kind"] != "broadcast"
+        ] == [("all-reduce", True)] * 3 + [("barrier", False)]
         assert record.averages == [] and record.values == []
 
 
@@ -89,7 +95,14 @@ def hand_made():
     """Two ranks and one all-reduce: rank 0 is there at 2 s, rank 1 at 5 s, and it takes until 6 s."""
     records = []
     for rank, issued in enumerate((2.0, 5.0)):
-        one = {"kind": "all-reduce", "bytes": 8, "step": 1, "backward": False, "issued": 10 + issued, "done": 16.0}
+        one = {
+            "kind": "all-reduce",
+            "bytes": 8,
+            "step": 1,
+            "backward": False,
+            "issued": 10 + issued,
+            "done": 16.0,
+        }
         record = RankRecord(rank, 10.0, 18.0, [one], [(10 + issued, 16.0)], [10 + issued - 0.1])
         record.values = [(0, 1.0), (1, 2.0 + rank), (1, 2.5)]
         records.append(record)
@@ -98,7 +111,12 @@ def hand_made():
 
 def test_phases_by_hand():
     first, second = phases(hand_made())
-    assert first == [("computing", 0, 2), ("waiting", 2, 5), ("averaging", 5, 6), ("computing", 6, 8)]
+    assert first == [
+        ("computing", 0, 2),
+        ("waiting", 2, 5),
+        ("averaging", 5, 6),
+        ("computing", 6, 8),
+    ]
     assert second == [("computing", 0, 5), ("averaging", 5, 6), ("computing", 6, 8)]
     barrier = hand_made()
     for record in barrier:
@@ -108,14 +126,23 @@ def test_phases_by_hand():
 
 
 PICTURES = {
-    "ranks": (lambda: plot_ranks(hand_made()), "ranks over time: 2 bars, 1 optimizer steps, 1 averages of parameters"),
+    "ranks": (
+        lambda: plot_ranks(hand_made()),
+        "ranks over time: 2 bars, 1 optimizer steps, 1 averages of parameters",
+    ),
     "two runs": (
         lambda: plot_ranks({"DDP": [RankRecord(0, 0, 1)], "H = 1": hand_made()}),
         "ranks over time: 3 bars, 1 optimizer steps, 0 and 1 averages of parameters",
     ),
-    "drift": (lambda: plot_drift(hand_made()), "drift of one weight: 2 ranks, 1 optimizer steps, 1 averages"),
+    "drift": (
+        lambda: plot_drift(hand_made()),
+        "drift of one weight: 2 ranks, 1 optimizer steps, 1 averages",
+    ),
     "drift of pairs": (
-        lambda: plot_drift([[(0, 0.0), (1, 1.0), (2, 3.0), (2, 2.0)], [(0, 0.0), (1, 0.5), (2, 1.0), (2, 2.0)]], what="w"),
+        lambda: plot_drift(
+            [[(0, 0.0), (1, 1.0), (2, 3.0), (2, 2.0)], [(0, 0.0), (1, 0.5), (2, 1.0), (2, 2.0)]],
+            what="w",
+        ),
         "drift of w: 2 ranks, 2 optimizer steps, 1 averages",
     ),
 }
@@ -128,7 +155,9 @@ def test_pictures_have_ink_and_a_fixed_text_without_seconds(name):
     image = np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGB")).astype(int)
     assert repr(picture) == text
     assert (image.min(axis=-1) < 200).mean() > 0.01 and (image == 255).all(axis=-1).mean() > 0.3
-    assert (image[:3] == 255).all() and (image[:, -3:] == 255).all()  # nothing is cut off at the edges
+    assert (image[:3] == 255).all() and (
+        image[:, -3:] == 255
+    ).all()  # nothing is cut off at the edges
     assert len(picture.png()) < 60_000
 
 

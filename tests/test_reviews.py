@@ -30,7 +30,9 @@ def reviews():
 
 @pytest.fixture(scope="module")
 def lengths(reviews):
-    ids = load_tokenizer()([review.text for review in reviews], add_special_tokens=False, verbose=False)["input_ids"]
+    ids = load_tokenizer()(
+        [review.text for review in reviews], add_special_tokens=False, verbose=False
+    )["input_ids"]
     return sorted(len(row) for row in ids)
 
 
@@ -44,8 +46,13 @@ def test_the_generator_writes_the_same_bytes():
 
 
 def test_the_tokenizer_is_one_trained_on_them(reviews):
-    trained = script(COURSE / "data" / "make_tokenizer.py").train([review.text for review in reviews])
-    fresh, kept = json.loads(trained.to_str()), json.loads((COURSE / "data" / "tokenizer.json").read_text(encoding="utf-8"))
+    trained = script(COURSE / "data" / "make_tokenizer.py").train(
+        [review.text for review in reviews]
+    )
+    fresh, kept = (
+        json.loads(trained.to_str()),
+        json.loads((COURSE / "data" / "tokenizer.json").read_text(encoding="utf-8")),
+    )
     words, kept_words = fresh["model"].pop("vocab"), kept["model"].pop("vocab")
     assert fresh == kept
     # The trainer breaks ties between equally frequent pieces by the order of a hash table, so rare pieces differ.
@@ -98,14 +105,18 @@ def test_the_tokenizer_speaks_bert():
 def test_batches_keep_one_shape_and_the_last_one_the_rest(reviews):
     made = batches(reviews[:10], 4, max_length=16)
     assert [tuple(batch["input_ids"].shape) for batch in made] == [(4, 16), (4, 16), (2, 16)]
-    assert {name: values.dtype for name, values in made[0].items()} == dict.fromkeys(("input_ids", "attention_mask", "labels"), torch.int64)
+    assert {name: values.dtype for name, values in made[0].items()} == dict.fromkeys(
+        ("input_ids", "attention_mask", "labels"), torch.int64
+    )
     assert len(batches(reviews[:10], 4, max_length=16, drop_last=True)) == 2
     assert len(batches(reviews[:3], 4, drop_last=True)) == 0
 
 
 def test_the_order_of_batches_depends_on_the_seed_alone(reviews):
     def order(seed, **more):
-        return torch.cat([batch["input_ids"] for batch in batches(reviews[:20], 3, seed=seed, **more)])
+        return torch.cat(
+            [batch["input_ids"] for batch in batches(reviews[:20], 3, seed=seed, **more)]
+        )
 
     torch.manual_seed(5)
     first = order(0)
@@ -113,7 +124,9 @@ def test_the_order_of_batches_depends_on_the_seed_alone(reviews):
     before = torch.get_rng_state()
     assert torch.equal(first, order(0)) and not torch.equal(first, order(1))
     assert torch.equal(before, torch.get_rng_state())
-    assert torch.equal(order(0, shuffle=False), torch.stack([item["input_ids"] for item in dataset(reviews[:20])]))
+    assert torch.equal(
+        order(0, shuffle=False), torch.stack([item["input_ids"] for item in dataset(reviews[:20])])
+    )
 
 
 def test_a_batch_size_of_nothing_is_refused(reviews):
@@ -138,27 +151,50 @@ def write(folder, name, content):
 
 
 def test_a_csv_and_json_lines_are_read(tmp_path):
-    rows = "comment,verdict,stars\n\"Good, not great.\nStill good.\",positive,4\nno,0,\n"
-    assert load_reviews(write(tmp_path, "a.csv", b"\xef\xbb\xbf" + rows.encode()), text="comment", label="verdict") == [
+    rows = 'comment,verdict,stars\n"Good, not great.\nStill good.",positive,4\nno,0,\n'
+    assert load_reviews(
+        write(tmp_path, "a.csv", b"\xef\xbb\xbf" + rows.encode()), text="comment", label="verdict"
+    ) == [
         Review("Good, not great.\nStill good.", 1, 4),
         Review("no", 0),
     ]
-    assert load_reviews(str(write(tmp_path, "b.csv", "text;label\na, b;Negative\n"))) == [Review("a, b", 0)]
+    assert load_reviews(str(write(tmp_path, "b.csv", "text;label\na, b;Negative\n"))) == [
+        Review("a, b", 0)
+    ]
     lines = '{"text": "a", "label": 1}\n\n{"text": "b", "label": "neg", "category": "x"}\n'
-    assert load_reviews(write(tmp_path, "c.jsonl", lines)) == [Review("a", 1), Review("b", 0, None, "x")]
+    assert load_reviews(write(tmp_path, "c.jsonl", lines)) == [
+        Review("a", 1),
+        Review("b", 0, None, "x"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.csv", "review,label\nx,1\n", r"a\.csv, line 2: no column 'text'; it has review, label; name the right one with text="),
-        ("a.csv", "text,label\nx,1\ny,great\n", r"a\.csv, line 3: the label is 'great'; expected 0 or 1"),
+        (
+            "a.csv",
+            "review,label\nx,1\n",
+            r"a\.csv, line 2: no column 'text'; it has review, label; name the right one with text=",
+        ),
+        (
+            "a.csv",
+            "text,label\nx,1\ny,great\n",
+            r"a\.csv, line 3: the label is 'great'; expected 0 or 1",
+        ),
         ("a.csv", "text,label\nx,1\n,0\n", r"line 3: the text in column 'text' is empty"),
         ("a.csv", "text,label\nx\n", r"line 2: the label is None"),
         ("a.csv", "", r"a\.csv holds no reviews"),
         ("a.csv", "text,label\n", r"a\.csv holds no reviews"),
-        ("a.csv", "text,label\ngut,1\nschön,1\n".encode("latin-1"), r"a\.csv, line 3: not UTF-8 text"),
-        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y"\n', r"a\.jsonl, line 2: expected one JSON object on each line"),
+        (
+            "a.csv",
+            "text,label\ngut,1\nschön,1\n".encode("latin-1"),
+            r"a\.csv, line 3: not UTF-8 text",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 1}\n{"text": "y"\n',
+            r"a\.jsonl, line 2: expected one JSON object on each line",
+        ),
         ("a.jsonl", '{"text": "x", "label": 2}\n', r"line 1: the label is 2; expected"),
         ("a.xlsx", "x", r"ends in \.xlsx; expected a \.csv or \.jsonl file"),
     ],
@@ -187,11 +223,15 @@ def hub(monkeypatch):
     datasets = pytest.importorskip("datasets")
     import huggingface_hub
 
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])})
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])}
+    )
     rows = datasets.Dataset.from_dict({"text": ["fine", "bad"], "label": [0, 1]}, features=features)
     asked = []
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: asked.append(name))
+    monkeypatch.setattr(
+        huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: asked.append(name)
+    )
     monkeypatch.setattr(datasets, "load_dataset", lambda name, split: rows)
     return asked
 
@@ -202,7 +242,9 @@ def test_a_data_set_of_the_hub_is_read_by_the_names_of_its_labels(hub):
 
 
 def test_a_wrong_column_of_a_hub_data_set_is_named(hub):
-    with pytest.raises(ValueError, match="someone/reviews, row 1: no column 'review'; it has text, label"):
+    with pytest.raises(
+        ValueError, match="someone/reviews, row 1: no column 'review'; it has text, label"
+    ):
         load_reviews("someone/reviews", text="review")
 
 
@@ -213,8 +255,13 @@ def test_without_a_network_one_sentence_says_so_soon(monkeypatch):
 
     # an address that nothing answers, so that the test says the same on a machine that is online
     monkeypatch.setattr(huggingface_hub.HfApi, "__init__", _nowhere(huggingface_hub.HfApi.__init__))
-    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: pytest.fail("load_dataset keeps trying for half a minute"))
-    with pytest.raises(ConnectionError, match="the hub cannot be reached.*load_reviews\\(\\)") as raised:
+    monkeypatch.setattr(
+        "datasets.load_dataset",
+        lambda *_, **__: pytest.fail("load_dataset keeps trying for half a minute"),
+    )
+    with pytest.raises(
+        ConnectionError, match="the hub cannot be reached.*load_reviews\\(\\)"
+    ) as raised:
         load_reviews("stanfordnlp/imdb")
     assert "\n" not in str(raised.value)
 
@@ -222,8 +269,16 @@ def test_without_a_network_one_sentence_says_so_soon(monkeypatch):
 def test_offline_mode_says_the_same():
     pytest.importorskip("datasets")
     code = "from trainlean.reviews import load_reviews\nload_reviews('stanfordnlp/imdb')"
-    ended = subprocess.run([sys.executable, "-c", code], env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)
-    assert "ConnectionError: There is no file stanfordnlp/imdb, and the hub cannot be reached" in ended.stderr
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (
+        "ConnectionError: There is no file stanfordnlp/imdb, and the hub cannot be reached"
+        in ended.stderr
+    )
 
 
 def _nowhere(init):

@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from trainlean.costs.runs import CATEGORIES, MiB, Run, format_bytes, load_runs, machine, published_runs, save_run, summary
+from trainlean.costs.runs import (
+    CATEGORIES,
+    MiB,
+    Run,
+    format_bytes,
+    load_runs,
+    machine,
+    published_runs,
+    save_run,
+    summary,
+)
 from trainlean.workspace import work_folder
 
 
@@ -53,7 +63,10 @@ NO_RUNS = [
     {"name": "x", "seconds": ["slow"]},
     {"name": "x", "collectives": ["all-reduce"]},
     {"name": "x", "collectives": {"all-reduce": [1, 4]}},
-    {"name": "x", "collectives": {"all-reduce": {"calls": 1, "payload": "all", "messages": 2, "sent": 4.0}}},
+    {
+        "name": "x",
+        "collectives": {"all-reduce": {"calls": 1, "payload": "all", "messages": 2, "sent": 4.0}},
+    },
 ]
 
 
@@ -70,7 +83,11 @@ def test_what_is_no_run_is_refused_in_a_sentence_and_passed_over(record):
 
 def test_runs_are_found_by_their_settings():
     assert load_runs() == []
-    runs = [a_run("a"), a_run("b", settings={"micro_batch": 1, "model": "small"}), a_run("c", settings={})]
+    runs = [
+        a_run("a"),
+        a_run("b", settings={"micro_batch": 1, "model": "small"}),
+        a_run("c", settings={}),
+    ]
     for run in runs:
         save_run(run)
     assert load_runs() == runs
@@ -87,8 +104,19 @@ def test_settings_that_json_cannot_hold_are_refused_before_anything_is_written()
 
 def test_summary_has_one_form():
     table = summary([a_run(), a_run("16 x 1", seconds=()), a_run("slow", seconds=[1234.5])])
-    assert list(table.columns) == ["run", "time", "samples/s", "peak MiB", "optimizer steps", "GFLOP"]
-    assert list(table["time"]) == ["   2.000 s (   1.000–   4.000)", "not timed", "1234.500 s (1234.500–1234.500)"]
+    assert list(table.columns) == [
+        "run",
+        "time",
+        "samples/s",
+        "peak MiB",
+        "optimizer steps",
+        "GFLOP",
+    ]
+    assert list(table["time"]) == [
+        "   2.000 s (   1.000–   4.000)",
+        "not timed",
+        "1234.500 s (1234.500–1234.500)",
+    ]
     assert list(table["samples/s"]) == ["    32.0 samples/s", "not timed", "     0.1 samples/s"]
     assert list(table.iloc[0])[3:] == [42.5, 4, 3.2]
 
@@ -113,5 +141,7 @@ def test_published_runs_are_the_sources():
     assert {("off", 14949), ("off", 8681), ("every layer", 6775)} <= set(runs)
     vanilla = runs["off", 14949]
     assert (vanilla.settings["micro_batch"], vanilla.settings["accumulation_steps"]) == (4, 1)
-    assert vanilla.origin == "published" and vanilla.samples_per_second == pytest.approx(8.86, abs=0.01)
+    assert vanilla.origin == "published" and vanilla.samples_per_second == pytest.approx(
+        8.86, abs=0.01
+    )
     assert "–" in list(summary([vanilla])["GFLOP"])

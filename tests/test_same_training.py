@@ -12,9 +12,18 @@ from trainlean import dataset, load_reviews, small_bert
 pytestmark = pytest.mark.usefixtures("one_thread")
 MICRO_BATCH, STEPS = 4, 4
 SETTINGS = {
-    "sgd": (lambda parameters: torch.optim.SGD(parameters, lr=0.05), {"optim": "sgd", "learning_rate": 0.05}),
-    "adamw": (lambda parameters: torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.0), {"optim": "adamw_torch", "learning_rate": 5e-4}),
-    "adamw, the Trainer's fused one": (lambda parameters: torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.0), {"learning_rate": 5e-4}),
+    "sgd": (
+        lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+        {"optim": "sgd", "learning_rate": 0.05},
+    ),
+    "adamw": (
+        lambda parameters: torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.0),
+        {"optim": "adamw_torch", "learning_rate": 5e-4},
+    ),
+    "adamw, the Trainer's fused one": (
+        lambda parameters: torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.0),
+        {"learning_rate": 5e-4},
+    ),
 }
 
 
@@ -51,7 +60,9 @@ def pytorch(data, make_optimizer):
 def accelerated(data, make_optimizer):
     accelerator = Accelerator(gradient_accumulation_steps=STEPS, cpu=True)
     model = small_bert(seed=0)
-    model, optimizer, loader = accelerator.prepare(model, make_optimizer(model.parameters()), DataLoader(data, batch_size=MICRO_BATCH))
+    model, optimizer, loader = accelerator.prepare(
+        model, make_optimizer(model.parameters()), DataLoader(data, batch_size=MICRO_BATCH)
+    )
     for batch in loader:
         with accelerator.accumulate(model):
             accelerator.backward(model(**batch).loss)

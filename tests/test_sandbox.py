@@ -20,14 +20,28 @@ from trainlean.grading import sandbox
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Graded, Plan
 from trainlean.grading.run import grade_all
-from trainlean.grading.sandbox import BUBBLEWRAP, NAMESPACES, Isolation, Limits, find_isolation, try_isolation
+from trainlean.grading.sandbox import (
+    BUBBLEWRAP,
+    NAMESPACES,
+    Isolation,
+    Limits,
+    find_isolation,
+    try_isolation,
+)
 from trainlean.grading.submissions import find_submissions
 from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE, CourseError
 
 SEED = 7
 ATTACKED, HONEST = "train_accumulated", "train_accumulated_to_the_end"
-LIMITS = Limits(memory=200 * MiB, address_space=4096 * MiB, file_size=16 * MiB, disk=32 * MiB, answer=8 * MiB, processes=24)
+LIMITS = Limits(
+    memory=200 * MiB,
+    address_space=4096 * MiB,
+    file_size=16 * MiB,
+    disk=32 * MiB,
+    answer=8 * MiB,
+    processes=24,
+)
 COMM = f"tl-{os.getpid()}"  # what the daemon of an attack calls itself
 FORGED_NAME = f"forged-{os.getpid()}.txt"
 
@@ -45,7 +59,12 @@ class Run:
 def solution(answer: str | None = None):
     """The solution of the attacked lesson, cut to its exercises, one of which may be given another answer."""
     notebook = read_notebook(COURSE / "solutions" / "1_accumulation" / "1_pytorch.ipynb")
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and (f"def {ATTACKED}(" in cell.source or f"def {HONEST}(" in cell.source)]
+    cells = [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        and (f"def {ATTACKED}(" in cell.source or f"def {HONEST}(" in cell.source)
+    ]
     for cell in cells:
         cell.outputs = []
         if answer is not None and f"def {ATTACKED}(" in cell.source:
@@ -73,7 +92,14 @@ def run(request, tmp_path_factory):
     os.chmod(places, 0o777)  # its rights keep nobody out; the sandbox must
     tcp, udp = outside_world()
     with tcp, udp:
-        fill = {"PLACES": places, "COURSE": COURSE, "TCP_PORT": tcp.getsockname()[1], "UDP_PORT": udp.getsockname()[1], "COMM": COMM, "FORGED_NAME": FORGED_NAME}
+        fill = {
+            "PLACES": places,
+            "COURSE": COURSE,
+            "TCP_PORT": tcp.getsockname()[1],
+            "UDP_PORT": udp.getsockname()[1],
+            "COMM": COMM,
+            "FORGED_NAME": FORGED_NAME,
+        }
         class_ = {"honest a": solution(), "honest m": solution(), "zz honest": solution()}
         for name in hostile.NAMES:
             code = hostile.cell(name)
@@ -87,7 +113,11 @@ def run(request, tmp_path_factory):
         for name in ("grades.csv", "grades.jsonl"):
             (places / name).write_text("as it was")
             os.chmod(places / name, 0o666)
-        exercises = {name: exercise for name, exercise in exercises_with().items() if name in (ATTACKED, HONEST)}
+        exercises = {
+            name: exercise
+            for name, exercise in exercises_with().items()
+            if name in (ATTACKED, HONEST)
+        }
         plan = Plan(exercises, SEED, isolation, LIMITS, patience=0.2)
         result, start = Run(places), time.monotonic()
         for graded in grade_all(find_submissions(places / "class"), plan, workers=2):
@@ -127,8 +157,14 @@ def test_every_other_submission_keeps_its_grade(run):
 
 def test_nothing_outside_has_changed(run):
     assert run.heard == []
-    assert all((run.places / name).read_text() == "as it was" for name in ("grades.csv", "grades.jsonl"))
-    assert sorted(path.name for path in run.places.iterdir()) == ["class", "grades.csv", "grades.jsonl"]
+    assert all(
+        (run.places / name).read_text() == "as it was" for name in ("grades.csv", "grades.jsonl")
+    )
+    assert sorted(path.name for path in run.places.iterdir()) == [
+        "class",
+        "grades.csv",
+        "grades.jsonl",
+    ]
     assert not list(COURSE.rglob(FORGED_NAME))
 
 
@@ -144,7 +180,11 @@ def test_nothing_outlives_the_run(run):
 
 def test_reasons_name_the_limit(run):
     def message(name):
-        return next(verdict.message for verdict in run.rows[f"h {name}"].verdicts if verdict.exercise == ATTACKED)
+        return next(
+            verdict.message
+            for verdict in run.rows[f"h {name}"].verdicts
+            if verdict.exercise == ATTACKED
+        )
 
     assert "gave no answer within" in message("endless loop")
     assert "gave no answer within" in message("endless sleep")
@@ -170,7 +210,20 @@ def test_isolation_that_lets_something_through_is_not_trusted(monkeypatch):
     right = sandbox.command
 
     def open_house(kind, code, limits=LIMITS):
-        return [word for word in right(kind, code, limits) if word != "--unshare-net"][:1] + ["--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--", sys.executable, "-I", "-c", code]
+        return [word for word in right(kind, code, limits) if word != "--unshare-net"][:1] + [
+            "--bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--",
+            sys.executable,
+            "-I",
+            "-c",
+            code,
+        ]
 
     monkeypatch.setattr(sandbox, "command", open_house)
     found = try_isolation(BUBBLEWRAP)
@@ -178,7 +231,9 @@ def test_isolation_that_lets_something_through_is_not_trusted(monkeypatch):
 
 
 def test_the_first_kind_that_works_is_taken():
-    kinds = [kind for kind in (BUBBLEWRAP, NAMESPACES) if isinstance(try_isolation(kind), Isolation)]
+    kinds = [
+        kind for kind in (BUBBLEWRAP, NAMESPACES) if isinstance(try_isolation(kind), Isolation)
+    ]
     if not kinds:
         pytest.skip("no isolation can be had here")
     found = find_isolation()
@@ -193,9 +248,17 @@ def test_no_probe_carries_what_knows_the_answer():
 
     for exercise in exercises_with().values():
         for name, source in cut_probe(exercise)["modules"].items():
-            words = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
+            words = {
+                node.name
+                for node in ast.walk(ast.parse(source))
+                if isinstance(node, ast.FunctionDef)
+            }
             words |= {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-            assert not {word for word in words if "oracle" in word or word in ("Mistake", "Exercise", "large_batch_training")}, (exercise.name, name)
+            assert not {
+                word
+                for word in words
+                if "oracle" in word or word in ("Mistake", "Exercise", "large_batch_training")
+            }, (exercise.name, name)
 
 
 def test_outcome_of_a_submission_that_cannot_be_asked(run):

@@ -40,9 +40,22 @@ def by_hand(one_thread):
 
 def launch(*commands):
     """Run commands side by side; what the first printed."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
-    environment = {name: value for name, value in environment.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    common = {"cwd": COURSE, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+    }
+    environment = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    }
+    common = {
+        "cwd": COURSE,
+        "env": environment,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
     started = [subprocess.Popen([sys.executable, *command], **common) for command in commands]
     try:
         answers = [process.communicate(timeout=SECONDS) for process in started]
@@ -56,11 +69,25 @@ def launch(*commands):
 
 
 def torchrun(folder, *more):
-    return ["-m", "torch.distributed.run", *more, str(SCRIPT), "--output", str(folder / "weights.pt")]
+    return [
+        "-m",
+        "torch.distributed.run",
+        *more,
+        str(SCRIPT),
+        "--output",
+        str(folder / "weights.pt"),
+    ]
 
 
 def accelerate(folder, *more):
-    return ["-m", "accelerate.commands.launch", *more, str(SCRIPT), "--output", str(folder / "weights.pt")]
+    return [
+        "-m",
+        "accelerate.commands.launch",
+        *more,
+        str(SCRIPT),
+        "--output",
+        str(folder / "weights.pt"),
+    ]
 
 
 def distance(folder, expected):
@@ -78,18 +105,43 @@ def test_two_processes_end_where_one_process_ends_that_does_the_same_by_hand(tmp
 
 def test_two_machines_with_a_process_each_are_the_same_training(tmp_path, by_hand):
     """As the README says it for several machines; both are this one."""
-    where = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+    where = [
+        "--nnodes",
+        "2",
+        "--nproc_per_node",
+        "1",
+        "--master_addr",
+        "127.0.0.1",
+        "--master_port",
+        str(free_port()),
+    ]
     said = launch(*(torchrun(tmp_path, *where, "--node_rank", str(node)) for node in range(2)))
     assert said.startswith("2 ranks, 4 optimizer steps each, 2 averages")
     assert distance(tmp_path, by_hand) < 1e-6
 
 
 def test_accelerate_launches_it_too(tmp_path, by_hand):
-    where = ["--multi_gpu", "--num_machines", "2", "--num_processes", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())]
-    said = launch(*(accelerate(tmp_path, *where, "--machine_rank", str(machine)) for machine in range(2)))
-    assert "2 ranks, 4 optimizer steps each, 2 averages" in said and distance(tmp_path, by_hand) < 1e-6
+    where = [
+        "--multi_gpu",
+        "--num_machines",
+        "2",
+        "--num_processes",
+        "2",
+        "--main_process_ip",
+        "127.0.0.1",
+        "--main_process_port",
+        str(free_port()),
+    ]
+    said = launch(
+        *(accelerate(tmp_path, *where, "--machine_rank", str(machine)) for machine in range(2))
+    )
+    assert (
+        "2 ranks, 4 optimizer steps each, 2 averages" in said and distance(tmp_path, by_hand) < 1e-6
+    )
 
 
 def test_accelerate_launch_without_multi_gpu_starts_one_process_only(tmp_path):
     """The README warns of it; when this fails, the warning can go."""
-    assert "1 ranks, 8 optimizer steps each, 3 averages" in launch(accelerate(tmp_path, "--num_processes", "2", "--num_machines", "1"))
+    assert "1 ranks, 8 optimizer steps each, 3 averages" in launch(
+        accelerate(tmp_path, "--num_processes", "2", "--num_machines", "1")
+    )

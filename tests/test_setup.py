@@ -51,9 +51,18 @@ def test_every_direct_dependency_is_pinned_and_the_lock_agrees():
 
 def test_conda_users_get_the_same_versions():
     assert pins([line for line in environment() if not line.startswith("--")]) == pins(DIRECT)
-    assert [line for line in environment() if line.startswith("--")] == ["--constraint requirements.lock", "--editable ."]
-    python = next(line for line in yaml.safe_load((COURSE / "environment.yml").read_text())["dependencies"] if str(line).startswith("python"))
-    assert re.fullmatch(r"python=3\.1[123]", python) and PROJECT["requires-python"] == ">=3.11,<3.14"
+    assert [line for line in environment() if line.startswith("--")] == [
+        "--constraint requirements.lock",
+        "--editable .",
+    ]
+    python = next(
+        line
+        for line in yaml.safe_load((COURSE / "environment.yml").read_text())["dependencies"]
+        if str(line).startswith("python")
+    )
+    assert (
+        re.fullmatch(r"python=3\.1[123]", python) and PROJECT["requires-python"] == ">=3.11,<3.14"
+    )
 
 
 def test_the_lock_holds_everything_that_is_installed_for_the_course():
@@ -65,12 +74,16 @@ def test_the_lock_holds_everything_that_is_installed_for_the_course():
         if key in seen:
             continue
         seen.add(key)
-        version = metadata.version(requirement.name).split("+")[0]  # torch's build for CPUs is 2.13.0+cpu
+        version = metadata.version(requirement.name).split("+")[
+            0
+        ]  # torch's build for CPUs is 2.13.0+cpu
         if locked.get(key[0]) != version:
             wrong.append(f"{key[0]} {version} is installed, the lock has {locked.get(key[0])}")
         for line in metadata.requires(requirement.name) or []:
             needed = Requirement(line)
-            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras}):
+            if needed.marker is None or any(
+                needed.marker.evaluate({"extra": extra}) for extra in {"", *requirement.extras}
+            ):
                 todo.append(needed)
     # what torch brings for GPUs is pinned by torch itself
     assert [line for line in wrong if not re.match(r"(nvidia|cuda)-", line)] == []
@@ -86,7 +99,10 @@ def test_ci_calls_make_test():
 @pytest.mark.parametrize(
     "python, says",
     [
-        ('case "$*" in *--version*) echo Python 3.9.1;; *) exit 1;; esac', r"needs Python 3.11, 3.12 or 3.13, and .*/python is Python 3.9.1; install one"),
+        (
+            'case "$*" in *--version*) echo Python 3.9.1;; *) exit 1;; esac',
+            r"needs Python 3.11, 3.12 or 3.13, and .*/python is Python 3.9.1; install one",
+        ),
         (None, r"needs Python 3.11, 3.12 or 3.13, and .*/python is not there; install one"),
         ('case "$*" in *ensurepip*) exit 1;; esac', r"lacks its venv module; install it \(Debian"),
     ],
@@ -98,7 +114,9 @@ def test_make_says_what_is_wrong_with_the_python(tmp_path, python, says):
     if python:
         fake.write_text(f"#!/bin/sh\n{python}\n")
         fake.chmod(0o755)
-    done = subprocess.run(["make", "lab", f"PYTHON={fake}"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "lab", f"PYTHON={fake}"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode != 0 and not (tmp_path / ".venv").exists()
     sentence, *rest = done.stderr.splitlines()
     assert re.search(says, sentence)

@@ -49,7 +49,13 @@ def names(submission):
 
 
 def test_a_folder_zip_or_notebook_for_each_learner(tmp_path):
-    files = {"Zoë Müller/unit 1/1_pytorch.ipynb": NOTEBOOK, "bob.ipynb": NOTEBOOK, "__MACOSX/x.ipynb": b"", ".DS_Store": b"", "carla.zip": zip_bytes({"inner/a.ipynb": NOTEBOOK})}
+    files = {
+        "Zoë Müller/unit 1/1_pytorch.ipynb": NOTEBOOK,
+        "bob.ipynb": NOTEBOOK,
+        "__MACOSX/x.ipynb": b"",
+        ".DS_Store": b"",
+        "carla.zip": zip_bytes({"inner/a.ipynb": NOTEBOOK}),
+    }
     files |= {"Zoë Müller/.ipynb_checkpoints/1_pytorch-checkpoint.ipynb": b"old"}
     found = by_learner(tree(tmp_path / "class", files))
     assert list(found) == ["bob", "carla", "Zoë Müller"]
@@ -68,7 +74,11 @@ def test_the_zip_that_canvas_makes(tmp_path):
         "leecarla_125_4570_everything.zip": zip_bytes({"deep/er/1_pytorch.ipynb": NOTEBOOK}),
     }
     found = by_learner(zip_of(tmp_path / "submissions.zip", files))
-    assert {learner: submission.user for learner, submission in found.items()} == {"leecarla": "125", "müllerzoë": "123", "smithbob": "124"}
+    assert {learner: submission.user for learner, submission in found.items()} == {
+        "leecarla": "125",
+        "müllerzoë": "123",
+        "smithbob": "124",
+    }
     assert len(found["müllerzoë"].notebooks) == 2
     assert found["smithbob"].marked_late and not found["leecarla"].marked_late
     assert names(found["leecarla"]) == ["leecarla/everything.zip/deep/er/1_pytorch.ipynb"]
@@ -82,18 +92,26 @@ def test_the_zip_that_moodle_makes(tmp_path, wrapper):
         f"{wrapper}Bob Smith_70125_assignsubmission_file_/sub/notebook.ipynb": NOTEBOOK,
     }
     found = by_learner(zip_of(tmp_path / "moodle.zip", files))
-    assert {learner: submission.user for learner, submission in found.items()} == {"Bob Smith 70124": "70124", "Bob Smith 70125": "70125", "Zoë de la Cruz": "70123"}
+    assert {learner: submission.user for learner, submission in found.items()} == {
+        "Bob Smith 70124": "70124",
+        "Bob Smith 70125": "70125",
+        "Zoë de la Cruz": "70123",
+    }
     assert all(len(submission.notebooks) == 1 for submission in found.values())
 
 
 def test_moodle_without_folders(tmp_path):
-    found = by_learner(tree(tmp_path, {"Zoë Cruz_70123_assignsubmission_file_1_pytorch.ipynb": NOTEBOOK}))
+    found = by_learner(
+        tree(tmp_path, {"Zoë Cruz_70123_assignsubmission_file_1_pytorch.ipynb": NOTEBOOK})
+    )
     assert names(found["Zoë Cruz"]) == ["Zoë Cruz/1_pytorch.ipynb"]
 
 
 def test_names_that_an_old_zip_program_wrote(tmp_path):
     path = zip_of(tmp_path / "class.zip", {"Zoe/a.ipynb": NOTEBOOK, "bob/a.ipynb": NOTEBOOK})
-    data = path.read_bytes().replace(b"Zoe/a.ipynb", "Zö/a.ipynb".encode())  # UTF-8 without the mark that says so
+    data = path.read_bytes().replace(
+        b"Zoe/a.ipynb", "Zö/a.ipynb".encode()
+    )  # UTF-8 without the mark that says so
     path.write_bytes(data)
     assert list(by_learner(path)) == ["bob", "Zö"]
 
@@ -104,7 +122,15 @@ def test_a_single_notebook(tmp_path):
 
 
 def test_a_folder_of_zips_of_one_wrapped_class(tmp_path):
-    found = by_learner(zip_of(tmp_path / "c.zip", {"class/ada.zip": zip_bytes({"x.ipynb": NOTEBOOK}), "class/bob.zip": zip_bytes({"x.ipynb": NOTEBOOK})}))
+    found = by_learner(
+        zip_of(
+            tmp_path / "c.zip",
+            {
+                "class/ada.zip": zip_bytes({"x.ipynb": NOTEBOOK}),
+                "class/bob.zip": zip_bytes({"x.ipynb": NOTEBOOK}),
+            },
+        )
+    )
     assert list(found) == ["ada", "bob"]
 
 
@@ -122,8 +148,12 @@ def test_links_and_other_files_that_are_no_files(tmp_path):
     os.mkfifo(root / "bob" / "pipe.ipynb")
     (root / "empty").mkdir()
     found = by_learner(root)
-    assert found["ada"].problems == ["ada/link.ipynb is a link; links are not followed, hand in the file itself."]
-    assert len(found["bob"].problems) == 2 and "is no ordinary file" in " ".join(found["bob"].problems)
+    assert found["ada"].problems == [
+        "ada/link.ipynb is a link; links are not followed, hand in the file itself."
+    ]
+    assert len(found["bob"].problems) == 2 and "is no ordinary file" in " ".join(
+        found["bob"].problems
+    )
     assert names(found["bob"]) == ["bob/good.ipynb"]
     assert "is a link" in found["carla"].problems[0] and found["carla"].notebooks == []
     assert found["empty"].problems == ["empty is empty."]
@@ -139,11 +169,18 @@ def test_a_file_that_becomes_a_link_after_it_was_found(tmp_path):
 
 
 def test_paths_that_climb_out_of_the_zip(tmp_path):
-    files = {"../../ada.ipynb": NOTEBOOK, "/etc/bob.ipynb": NOTEBOOK, "C:\\carla.ipynb": NOTEBOOK, "good.ipynb": NOTEBOOK}
+    files = {
+        "../../ada.ipynb": NOTEBOOK,
+        "/etc/bob.ipynb": NOTEBOOK,
+        "C:\\carla.ipynb": NOTEBOOK,
+        "good.ipynb": NOTEBOOK,
+    }
     root = tree(tmp_path / "class", {"eve.zip": zip_bytes(files)})
     before = sorted(tmp_path.rglob("*"))
     [eve] = find_submissions(root)
-    assert len(eve.problems) == 3 and all("climbs out of the zip" in problem for problem in eve.problems)
+    assert len(eve.problems) == 3 and all(
+        "climbs out of the zip" in problem for problem in eve.problems
+    )
     assert names(eve) == ["eve.zip/good.ipynb"] and eve.notebooks[0].read() == NOTEBOOK
     assert sorted(tmp_path.rglob("*")) == before  # nothing is ever unpacked
 
@@ -162,7 +199,10 @@ def test_zips_that_unpack_to_gigabytes(tmp_path, monkeypatch):
     monkeypatch.setattr(submissions, "NOTEBOOK_LIMIT", 2**20)
     monkeypatch.setattr(submissions, "ZIP_LIMIT", 3 * 2**20)
     many = zip_bytes({f"{number}.ipynb": bytes(2**20) for number in range(6)})
-    root = tree(tmp_path / "class", {"eve.zip": zip_bytes({"large.ipynb": bytes(8 * 2**20)}), "mallory.zip": many})
+    root = tree(
+        tmp_path / "class",
+        {"eve.zip": zip_bytes({"large.ipynb": bytes(8 * 2**20)}), "mallory.zip": many},
+    )
     found = by_learner(root)
     with pytest.raises(Unread, match="unpacks to more than 1 MiB"):
         found["eve"].notebooks[0].read()
@@ -182,7 +222,11 @@ def test_a_notebook_that_is_too_large(tmp_path, monkeypatch):
         ada.notebooks[0].read()
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04 broken", b"Rar!", zip_bytes({"a.ipynb": NOTEBOOK})[:-30]], ids=["empty", "broken", "another format", "cut off"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"PK\x03\x04 broken", b"Rar!", zip_bytes({"a.ipynb": NOTEBOOK})[:-30]],
+    ids=["empty", "broken", "another format", "cut off"],
+)
 def test_what_is_no_zip(tmp_path, data):
     [ada] = find_submissions(tree(tmp_path, {"ada.zip": data}))
     assert "is not a zip that can be opened" in ada.problems[0]
@@ -206,7 +250,9 @@ def test_a_zip_with_a_wrong_checksum(tmp_path):
 
 def test_no_notebook_is_told_with_what_is_there(tmp_path):
     [ada] = find_submissions(tree(tmp_path, {"ada/report.pdf": b"", "ada/solution.py": b""}))
-    assert ada.problems == ["There is no notebook (.ipynb) in this submission; it holds report.pdf, solution.py."]
+    assert ada.problems == [
+        "There is no notebook (.ipynb) in this submission; it holds report.pdf, solution.py."
+    ]
 
 
 def test_names_that_steer_a_terminal_are_cleaned(tmp_path):

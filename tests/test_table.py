@@ -11,12 +11,29 @@ from trainlean.costs.runs import MiB, Run, load_runs, published_runs, record_run
 from trainlean.table import command as measure_command
 from trainlean.table import measured, shown, training
 from trainlean.table.measured import Outcome, measure_rows
-from trainlean.table.rows import CONTEXT, CURVE, PLANS, ROWS, ModelPlan, Row, find_rows, predict_row, published
+from trainlean.table.rows import (
+    CONTEXT,
+    CURVE,
+    PLANS,
+    ROWS,
+    ModelPlan,
+    Row,
+    find_rows,
+    predict_row,
+    published,
+)
 from trainlean.table.training import measure_row
 
 
 def a_run(key="vanilla", seconds=(2.0, 1.0, 3.0), size=100 * MiB, **more):
-    return Run(name=key, peak={"weights": size}, seconds=seconds, samples=32, settings={"model": "small BERT", "micro_batch": 4}, **more)
+    return Run(
+        name=key,
+        peak={"weights": size},
+        seconds=seconds,
+        samples=32,
+        settings={"model": "small BERT", "micro_batch": 4},
+        **more,
+    )
 
 
 def test_every_published_run_has_its_row():
@@ -24,19 +41,38 @@ def test_every_published_run_has_its_row():
     rows = {row.published: row for row in ROWS if row.published}
     assert rows.keys() == named.keys()
     for name, row in rows.items():
-        ours = {"micro_batch": row.micro_batch, "accumulation_steps": row.accumulation_steps, "precision": row.precision, "optimizer": row.optimizer}
-        assert ours.items() <= named[name].items() and (named[name]["checkpointing"] != "off") == bool(row.checkpointing)
+        ours = {
+            "micro_batch": row.micro_batch,
+            "accumulation_steps": row.accumulation_steps,
+            "precision": row.precision,
+            "optimizer": row.optimizer,
+        }
+        assert ours.items() <= named[name].items() and (
+            named[name]["checkpointing"] != "off"
+        ) == bool(row.checkpointing)
 
 
 # The error of every prediction against the V100 without its context, as it was when this was written, and a little room.
 @pytest.mark.parametrize(
     ("key", "error"),
-    [("vanilla", -0.013), ("accumulation", -0.019), ("checkpointing", -0.012), ("fp16", -0.037), ("all", -0.023), ("adafactor", 0.005), ("all-adafactor", -0.044), ("adam8bit", -0.007), ("all-adam8bit", -0.006)],
+    [
+        ("vanilla", -0.013),
+        ("accumulation", -0.019),
+        ("checkpointing", -0.012),
+        ("fp16", -0.037),
+        ("all", -0.023),
+        ("adafactor", 0.005),
+        ("all-adafactor", -0.044),
+        ("adam8bit", -0.007),
+        ("all-adam8bit", -0.006),
+    ],
 )
 def test_a_prediction_comes_near_what_was_published(key, error):
     [row] = find_rows([key])
     run, told = predict_row(row), published(row)
-    assert run.machine["allocator_reserved"] / (told.peak_bytes - CONTEXT) - 1 == pytest.approx(error, abs=0.006)
+    assert run.machine["allocator_reserved"] / (told.peak_bytes - CONTEXT) - 1 == pytest.approx(
+        error, abs=0.006
+    )
     assert run.peak_bytes <= run.machine["allocator_peak"] <= run.machine["allocator_reserved"]
     assert run.settings["model"] == told.settings["model"]
 
@@ -56,7 +92,9 @@ def test_what_a_machine_cannot_run_has_its_reason(monkeypatch):
     for device in ("cpu", "cuda"):
         assert training.reason_against(rows["adam8bit"], device) == "bitsandbytes is not installed"
         assert training.reason_against(rows["sdpa"], device) == ""
-    assert "GPU only" in training.reason_against(rows["fp16"], "cpu") and not training.reason_against(rows["fp16"], "cuda")
+    assert "GPU only" in training.reason_against(
+        rows["fp16"], "cpu"
+    ) and not training.reason_against(rows["fp16"], "cuda")
     assert "C++ compiler" in training.reason_against(rows["compile"], "cpu")
     assert "triton" in training.reason_against(rows["compile"], "cuda")
     outcomes = measure_rows(find_rows(["fp16", "adam8bit"]), "small", device="cpu")
@@ -66,7 +104,19 @@ def test_what_a_machine_cannot_run_has_its_reason(monkeypatch):
 TINY = ModelPlan("tiny", 8, 16, 200 * MiB, 60, repeats=1)
 
 
-@pytest.mark.parametrize("key", ["vanilla", "checkpointing", "selective", "sdpa", "bf16", "all-bf16", "all-bf16-accelerate", "compile"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "vanilla",
+        "checkpointing",
+        "selective",
+        "sdpa",
+        "bf16",
+        "all-bf16",
+        "all-bf16-accelerate",
+        "compile",
+    ],
+)
 def test_a_row_is_measured_as_it_is_predicted(key):
     from trainlean.costs.predict import predict_run
     from trainlean.models import small_bert_config
@@ -85,7 +135,9 @@ def test_a_row_is_measured_as_it_is_predicted(key):
 def test_a_row_runs_in_a_process_of_its_own_and_is_saved():
     [outcome] = measure_rows(find_rows(["vanilla"]), "small", device="cpu", repeats=1, limit=120)
     assert outcome.reason == "" and load_runs(model="small BERT") == [outcome.run]
-    assert outcome.run.peak_bytes == pytest.approx(predict_row(ROWS[0], "small", "cpu").peak_bytes, rel=0.01)
+    assert outcome.run.peak_bytes == pytest.approx(
+        predict_row(ROWS[0], "small", "cpu").peak_bytes, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +155,9 @@ def test_a_row_that_fails_has_its_reason_and_the_next_one_runs(code, reason, mon
     script.chmod(0o755)
     monkeypatch.setattr(measured.sys, "executable", str(script))
     outcomes = measure_rows(ROWS[:2], "small", device="cpu", limit=2, save=False)
-    assert [outcome.run for outcome in outcomes] == [None, None] and all(reason in outcome.reason for outcome in outcomes)
+    assert [outcome.run for outcome in outcomes] == [None, None] and all(
+        reason in outcome.reason for outcome in outcomes
+    )
 
 
 class FakeCuda:
@@ -129,7 +183,14 @@ def test_what_a_card_says_is_kept(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(training, "_driver", lambda: "580.1")
     seen = training._gpu_memory()
-    assert seen == {"allocator_peak": 9 * MiB, "allocator_reserved": 12 * MiB, "whole_device": 40 * MiB, "device_memory": 100 * MiB, "cuda": "13.0", "driver": "580.1"}
+    assert seen == {
+        "allocator_peak": 9 * MiB,
+        "allocator_reserved": 12 * MiB,
+        "whole_device": 40 * MiB,
+        "device_memory": 100 * MiB,
+        "cuda": "13.0",
+        "driver": "580.1",
+    }
     assert json.dumps(seen)
     assert shown.memory_of(a_run(machine=seen)) == 9 * MiB
 
@@ -144,16 +205,27 @@ def test_a_driver_that_is_not_there_is_unknown(monkeypatch):
 
 def test_the_table_has_ratios_beside_the_published_ones():
     rows = find_rows(["vanilla", "accumulation", "fp16"])
-    outcomes = [Outcome(rows[0], a_run()), Outcome(rows[1], a_run("accumulation", (4.0,), 60 * MiB)), Outcome(rows[2], reason="no GPU")]
+    outcomes = [
+        Outcome(rows[0], a_run()),
+        Outcome(rows[1], a_run("accumulation", (4.0,), 60 * MiB)),
+        Outcome(rows[2], reason="no GPU"),
+    ]
     frame = shown.measured_table(outcomes, {"accumulation": a_run(size=63 * MiB)})
-    assert list(frame["time/vanilla"]) == ["1.00", "2.00", ""] and list(frame["memory/vanilla"]) == ["1.00", "0.60", ""]
-    assert list(frame["published memory"]) == ["1.00", "0.54", "0.93"] and list(frame["published time"]) == ["1.00", "1.14", "0.47"]
+    assert list(frame["time/vanilla"]) == ["1.00", "2.00", ""] and list(
+        frame["memory/vanilla"]
+    ) == ["1.00", "0.60", ""]
+    assert list(frame["published memory"]) == ["1.00", "0.54", "0.93"] and list(
+        frame["published time"]
+    ) == ["1.00", "1.14", "0.47"]
     assert list(frame["prediction off by"]) == ["", "+5.0%", ""] and frame["time"][2] == "no GPU"
 
 
 def test_the_picture_shows_what_was_measured():
     picture = shown.plot_table({"vanilla": a_run(), "sdpa": a_run("sdpa")})
-    assert picture.png().startswith(b"\x89PNG") and repr(picture) == "ratios to vanilla: 2 rows beside the published ones"
+    assert (
+        picture.png().startswith(b"\x89PNG")
+        and repr(picture) == "ratios to vanilla: 2 rows beside the published ones"
+    )
 
 
 def test_recorded_runs_are_read_from_where_they_are_written(tmp_path):
@@ -162,7 +234,11 @@ def test_recorded_runs_are_read_from_where_they_are_written(tmp_path):
     record_runs(runs, tmp_path / "h200.json", "trainlean measure --record h200.json")
     assert recorded_runs(tmp_path) == runs
     record = json.loads((tmp_path / "h200.json").read_text())
-    assert record["command"].startswith("trainlean measure") and record["machine"]["driver"] == "580.1" and len(record["date"]) == 10
+    assert (
+        record["command"].startswith("trainlean measure")
+        and record["machine"]["driver"] == "580.1"
+        and len(record["date"]) == 10
+    )
     (tmp_path / "zero.json").write_text('{"source": "trainlean measure", "runs": [{}]}')
     with pytest.raises(ValueError, match="zero.json holds no recorded measurements .*--record"):
         recorded_runs(tmp_path)
@@ -182,7 +258,12 @@ def a_measured_table(monkeypatch):
     def rows(rows, model, *, device, repeats, started, **_):
         for row in rows:
             started(row)
-        return [Outcome(row, a_run(row.key), "") if row.key != "fp16" else Outcome(row, None, "no GPU here") for row in rows]
+        return [
+            Outcome(row, a_run(row.key), "")
+            if row.key != "fp16"
+            else Outcome(row, None, "no GPU here")
+            for row in rows
+        ]
 
     monkeypatch.setattr(measure_command, "measure_rows", rows)
     monkeypatch.setattr(measure_command, "predict_row", lambda row, model, device: a_run(row.key))
@@ -199,7 +280,18 @@ def command(monkeypatch, capsys, *arguments):
 def test_the_command_prints_saves_and_draws(a_measured_table, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
     record = tmp_path / "mine.json"
-    status, out, _ = command(monkeypatch, capsys, "--rows", "vanilla", "--rows", "fp16", "--picture", tmp_path / "new" / "a.png", "--record", record)
+    status, out, _ = command(
+        monkeypatch,
+        capsys,
+        "--rows",
+        "vanilla",
+        "--rows",
+        "fp16",
+        "--picture",
+        tmp_path / "new" / "a.png",
+        "--record",
+        record,
+    )
     assert status == 0 and "2.000 s" in out and "fp16: no GPU here." in out and "a.png" in out
     assert (tmp_path / "new" / "a.png").read_bytes().startswith(b"\x89PNG")
     assert [run.name for run in recorded_runs(tmp_path)] == ["vanilla"]
@@ -215,11 +307,21 @@ def test_the_command_prints_saves_and_draws(a_measured_table, monkeypatch, capsy
         (["--record", "/nowhere/x.json"], "There is no folder /nowhere"),
     ],
 )
-def test_the_command_says_what_cannot_be(a_measured_table, monkeypatch, capsys, arguments, sentence):
+def test_the_command_says_what_cannot_be(
+    a_measured_table, monkeypatch, capsys, arguments, sentence
+):
     status, _, err = command(monkeypatch, capsys, *arguments)
     assert status == 2 and sentence in err
 
 
 def test_plans_name_the_published_model():
     assert PLANS["bert-large"].model == published_runs()[0].settings["model"]
-    assert Row("x").training().keys() == {"micro_batch", "accumulation_steps", "checkpointing", "precision", "optimizer", "attention", "compiled"}
+    assert Row("x").training().keys() == {
+        "micro_batch",
+        "accumulation_steps",
+        "checkpointing",
+        "precision",
+        "optimizer",
+        "attention",
+        "compiled",
+    }

@@ -21,7 +21,11 @@ def loop(batches, k):
     return weight
 
 
-WATCH = {"weight": lambda v: v["weight"], "gradient": lambda v: v["gradient"], "micro-batch": lambda v: v["i"]}
+WATCH = {
+    "weight": lambda v: v["weight"],
+    "gradient": lambda v: v["gradient"],
+    "micro-batch": lambda v: v["i"],
+}
 
 
 def test_every_executed_line_in_order_with_the_values_after_it():
@@ -30,7 +34,20 @@ def test_every_executed_line_in_order_with_the_values_after_it():
     assert [frame.values["weight"] for frame in trace.frames] == [2.0] * 8 + [0.0] * 4
     gradients = [frame.values["gradient"] for frame in trace.frames]
     assert gradients == [None, 0.0, 0.0, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0]
-    assert [frame.values["micro-batch"] for frame in trace.frames] == [None, None, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    assert [frame.values["micro-batch"] for frame in trace.frames] == [
+        None,
+        None,
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]
     assert trace.result == 0.0
     assert trace.source.splitlines()[7 - 1].strip() == "weight -= gradient"
 
@@ -48,7 +65,9 @@ def test_tensors_are_read_as_numbers_and_callees_are_not_recorded():
     trace = record(train, watch={"gradient": lambda v: v["weight"].grad})
     assert [frame.line for frame in trace.frames] == [2, 3, 4]
     assert [frame.values["gradient"] for frame in trace.frames] == [None, 2.0, 2.0]
-    assert trace.source.startswith("def train():")  # a nested function is shown without its indentation
+    assert trace.source.startswith(
+        "def train():"
+    )  # a nested function is shown without its indentation
 
 
 def test_a_recursive_call_is_not_mixed_into_the_outer_one():
@@ -57,7 +76,11 @@ def test_a_recursive_call_is_not_mixed_into_the_outer_one():
             down(n - 1)
         return n
 
-    assert [frame.line for frame in record(down, 2, watch={"n": lambda v: v["n"]}).frames] == [2, 3, 4]
+    assert [frame.line for frame in record(down, 2, watch={"n": lambda v: v["n"]}).frames] == [
+        2,
+        3,
+        4,
+    ]
 
 
 def test_a_function_from_a_notebook_cell():
@@ -69,7 +92,11 @@ def test_a_function_from_a_notebook_cell():
         trace = record(shell.user_ns["in_cell"], 3, watch={"total": lambda v: v["total"]})
     finally:
         shell.clear_instance()
-    assert [(frame.line, frame.values["total"]) for frame in trace.frames] == [(2, 0), (3, 3), (4, 3)]
+    assert [(frame.line, frame.values["total"]) for frame in trace.frames] == [
+        (2, 0),
+        (3, 3),
+        (4, 3),
+    ]
     assert trace.source.splitlines()[2].strip() == "total += n"
 
 
@@ -133,7 +160,9 @@ def test_lives_of_a_plain_chain_end_in_reverse_order():
 def test_lives_tell_discarded_from_freed_and_recomputed_from_computed():
     layers = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(2)]
     chain = torch.nn.Sequential(*layers)
-    lives = record_lives(layers, lambda: checkpoint(chain, torch.ones(2, 4), use_reentrant=False).sum())
+    lives = record_lives(
+        layers, lambda: checkpoint(chain, torch.ones(2, 4), use_reentrant=False).sum()
+    )
     assert [lives.say(number) for number in range(5)] == [
         "output 1 is computed", "output 2 is computed", "output 1 is discarded", "output 2 is discarded", "the forward pass is done, the backward pass begins",
     ]  # fmt: skip
@@ -152,11 +181,20 @@ def ends_in_tanh():
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
 
 
-@pytest.mark.parametrize(("kind", "recomputed"), [(ends_in_tanh, [0, 1]), (lambda: Product(4, 4), [0])])
+@pytest.mark.parametrize(
+    ("kind", "recomputed"), [(ends_in_tanh, [0, 1]), (lambda: Product(4, 4), [0])]
+)
 def test_lives_of_a_recomputation_that_stops_early(kind, recomputed):
     layers = [kind() for _ in range(3)]
-    lives = record_lives(layers, lambda: layers[2](checkpoint(torch.nn.Sequential(*layers[:2]), torch.ones(2, 4), use_reentrant=False)).sum())
-    assert [event.layer for event in lives.events if event.what == "computed" and event.run] == recomputed  # tanh keeps its result, so it runs; the product does not
+    lives = record_lives(
+        layers,
+        lambda: layers[2](
+            checkpoint(torch.nn.Sequential(*layers[:2]), torch.ones(2, 4), use_reentrant=False)
+        ).sum(),
+    )
+    assert [
+        event.layer for event in lives.events if event.what == "computed" and event.run
+    ] == recomputed  # tanh keeps its result, so it runs; the product does not
     assert lives.live_bytes[-1] == 0
 
 

@@ -42,7 +42,9 @@ def test_starts_at_the_batch_that_most_runs_share(runs):
 
 
 def test_every_control_changes_the_picture(runs):
-    widget = explorer([*runs, make_run(16, 1, speed=150, size=90, checkpointing="every layer")], budget=90 * MiB)
+    widget = explorer(
+        [*runs, make_run(16, 1, speed=150, size=90, checkpointing="every layer")], budget=90 * MiB
+    )
     seen = {widget.image.value}
 
     def changed():
@@ -82,7 +84,10 @@ def test_fixed_memory_names_the_fastest_that_fits_at_any_batch(runs):
     widget.mode.value = FIXED_MEMORY
     assert len(widget.compared_runs()) == 7
     widget.budget.value = 50
-    assert "2 of 7 runs fit into 50 MiB; the fastest of them is 1×16 with 70 samples/s" in widget.sentence.get_text()
+    assert (
+        "2 of 7 runs fit into 50 MiB; the fastest of them is 1×16 with 70 samples/s"
+        in widget.sentence.get_text()
+    )
 
 
 def test_what_does_not_fit_is_marked(runs):
@@ -137,7 +142,9 @@ def test_the_button_measures_the_chosen_point_and_adds_it(runs):
     def measure(**settings):
         asked.append(settings)
         assert widget.button.disabled and widget.progress.layout.visibility == "visible"
-        return make_run(settings["micro_batch"], settings["accumulation_steps"], speed=300, size=333)
+        return make_run(
+            settings["micro_batch"], settings["accumulation_steps"], speed=300, size=333
+        )
 
     widget = explorer(runs, measure=measure)
     widget.mode.value = FIXED_MEMORY
@@ -163,8 +170,14 @@ def test_the_first_run_can_be_measured_from_an_empty_explorer():
 @pytest.mark.parametrize(
     "measure, sentence",
     [
-        (lambda **settings: 1 / 0, "16×1 could not be measured. ZeroDivisionError: division by zero"),
-        (lambda **settings: None, "16×1 could not be measured. measure() returned NoneType, not a Run."),
+        (
+            lambda **settings: 1 / 0,
+            "16×1 could not be measured. ZeroDivisionError: division by zero",
+        ),
+        (
+            lambda **settings: None,
+            "16×1 could not be measured. measure() returned NoneType, not a Run.",
+        ),
     ],
 )
 def test_what_goes_wrong_becomes_a_sentence(runs, measure, sentence):
@@ -182,13 +195,22 @@ def communicating(micro_batch, local_steps, steps=8, payload=4 * MiB, **more):
     count = {"calls": calls, "payload": sends * payload, "messages": calls * messages, "sent": sent}
     name = f"{micro_batch} {local_steps}"
     seconds = tuple(steps * second for second in run.seconds)
-    return replace(run, name=name, seconds=seconds, samples=steps * run.samples, optimizer_steps=steps, collectives={"all-reduce": count})
+    return replace(
+        run,
+        name=name,
+        seconds=seconds,
+        samples=steps * run.samples,
+        optimizer_steps=steps,
+        collectives={"all-reduce": count},
+    )
 
 
 @pytest.fixture
 def network():
     alone = [replace(make_run(size, 16 // size, speed=100), optimizer_steps=1) for size in (16, 4)]
-    return alone + [communicating(size, steps, speed=80) for size in (16, 4) for steps in (None, 1, 2, 4, 8)]
+    return alone + [
+        communicating(size, steps, speed=80) for size in (16, 4) for steps in (None, 1, 2, 4, 8)
+    ]
 
 
 def test_without_communication_it_is_the_same_explorer(runs):
@@ -202,7 +224,9 @@ def test_without_communication_it_is_the_same_explorer(runs):
 def test_communication_brings_local_steps_devices_and_link(network):
     widget = explorer(network)
     assert widget.controls["local_steps"].options == ("DDP", 1, 2, 4, 8)
-    assert widget.network.devices.options[:2] == (1, 2) and widget.network.devices.options[-1] == 4096
+    assert (
+        widget.network.devices.options[:2] == (1, 2) and widget.network.devices.options[-1] == 4096
+    )
     assert repr(widget) == (
         "Memory against speed: 12 runs (12 measured); chosen: micro-batch 16, accumulation steps 1, local steps (H) DDP, "
         "devices 2, link office (1 Gbit/s Ethernet); fixed batch: 5 of 10 fit into 150 MiB"
@@ -227,17 +251,26 @@ def test_the_time_of_a_step_is_computing_alone_and_the_modelled_communication(ne
     widget.network.devices.value = 4
     widget.controls["local_steps"].value = 2
     run = widget.chosen_run()
-    seconds = 16 / 100 + (6 * 0.010 + 1.5 * 4 * MiB / 5e6) / 2  # computing was measured on one device at 100 samples/s
+    seconds = (
+        16 / 100 + (6 * 0.010 + 1.5 * 4 * MiB / 5e6) / 2
+    )  # computing was measured on one device at 100 samples/s
     assert run.median_seconds / run.optimizer_steps == pytest.approx(seconds)
     assert run.samples_per_second == pytest.approx(16 / seconds)
-    assert run.settings["devices"] == 4 and run.origin == "predicted" and run.peak == network[4].peak
+    assert (
+        run.settings["devices"] == 4 and run.origin == "predicted" and run.peak == network[4].peak
+    )
     assert widget.stack_title.get_text() == "16×1 H=2, time modelled"
     shown = [text.get_text() for text in widget.steps.names if text.get_visible()]
     assert shown == ["DDP", "H = 1", "H = 2", "H = 4", "H = 8"]
     words = [text.get_text() for text in widget.steps.words if text.get_visible()]
-    assert words[0].endswith("4 MiB a step, 2 calls a step") and words[2] == "819 ms: 2 MiB a step, a call in 2 steps"
+    assert (
+        words[0].endswith("4 MiB a step, 2 calls a step")
+        and words[2] == "819 ms: 2 MiB a step, a call in 2 steps"
+    )
     assert "4 devices, home (40 Mbit/s upload), 10 ms, 5 MB/s" in widget.steps_title.get_text()
-    assert [run.median_seconds for run in widget.runs] == [run.median_seconds for run in network]  # the records stay
+    assert [run.median_seconds for run in widget.runs] == [
+        run.median_seconds for run in network
+    ]  # the records stay
 
 
 def test_one_device_has_nobody_to_talk_to(network):
@@ -269,7 +302,11 @@ def test_the_first_run_that_communicates_brings_the_network_along(runs):
     assert widget.settings["local_steps"] == 4 and widget.settings["devices"] == 2
     widget.controls["local_steps"].value = "DDP"
     widget.button.click()
-    assert "local_steps" not in asked[0] and asked[1]["local_steps"] is None and asked[1]["devices"] == 2
+    assert (
+        "local_steps" not in asked[0]
+        and asked[1]["local_steps"] is None
+        and asked[1]["devices"] == 2
+    )
 
 
 def test_a_setting_that_cannot_be_measured_is_not_offered(runs):
@@ -280,16 +317,24 @@ def test_a_setting_that_cannot_be_measured_is_not_offered(runs):
     widget.controls["micro_batch"].value = 2
     widget.button.click()
     assert "2×1 measured." in widget.status.value
-    both = explorer(alike, measure=lambda micro_batch, accumulation_steps: make_run(micro_batch, accumulation_steps))
+    both = explorer(
+        alike,
+        measure=lambda micro_batch, accumulation_steps: make_run(micro_batch, accumulation_steps),
+    )
     assert both.controls["accumulation_steps"].layout.display is None
 
 
 def test_without_a_function_there_is_no_button(runs):
     def everything(widget):
-        return [widget, *(deeper for child in getattr(widget, "children", ()) for deeper in everything(child))]
+        return [
+            widget,
+            *(deeper for child in getattr(widget, "children", ()) for deeper in everything(child)),
+        ]
 
     assert not any(isinstance(part, ipywidgets.Button) for part in everything(explorer(runs)))
-    assert any(isinstance(part, ipywidgets.Button) for part in everything(explorer(runs, measure=print)))
+    assert any(
+        isinstance(part, ipywidgets.Button) for part in everything(explorer(runs, measure=print))
+    )
 
 
 def test_saved_runs_are_the_default_and_the_latest_counts(runs):
@@ -312,7 +357,11 @@ def loop(batches, k):
 
 @pytest.fixture
 def trace():
-    watch = {"weight": lambda v: v["weight"], "gradient": lambda v: v["gradient"], "micro-batch": lambda v: v["i"]}
+    watch = {
+        "weight": lambda v: v["weight"],
+        "gradient": lambda v: v["gradient"],
+        "micro-batch": lambda v: v["i"],
+    }
     return record(loop, [1.0, -3.0, 2.0, 5.0], 2, watch=watch)
 
 
@@ -369,23 +418,46 @@ def test_the_player_needs_a_step_and_no_particular_watch(trace):
 
 @pytest.fixture(scope="module")
 def lives():
-    layers = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(6)])
-    return record_lives(layers, lambda: checkpoint_sequential(layers, 2, torch.ones(2, 4), use_reentrant=False).sum())
+    layers = torch.nn.Sequential(
+        *[torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(6)]
+    )
+    return record_lives(
+        layers,
+        lambda: checkpoint_sequential(layers, 2, torch.ones(2, 4), use_reentrant=False).sum(),
+    )
 
 
 def test_the_player_shows_which_activations_live(lives):
     widget = player(lives)
     replay = widget.replay
-    assert replay.lives.events[replay.telling_step][:3] == ("computed", 2, 1)  # outputs 1, 2 and 3 are back
-    assert [bool(box.get_hatch()) for box in replay.boxes] == [True, True, True, False, False, False]
-    assert replay.title.get_text() == f"event {widget.slider.value} of {len(lives.events)}, output 3 is recomputed"
+    assert replay.lives.events[replay.telling_step][:3] == (
+        "computed",
+        2,
+        1,
+    )  # outputs 1, 2 and 3 are back
+    assert [bool(box.get_hatch()) for box in replay.boxes] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert (
+        replay.title.get_text()
+        == f"event {widget.slider.value} of {len(lives.events)}, output 3 is recomputed"
+    )
     widget.go(lives.turn + 1)
     filled = [box.get_facecolor() == replay.boxes[5].get_facecolor() for box in replay.boxes]
     assert filled == [False, False, True, True, True, True]  # a boundary and the plain segment
     assert replay.most_text.get_text() == " now 128 B, most 128 B"
     widget.go(len(lives.events))
-    assert [bar.get_width() for _, _, bar in replay.bars] == [died - born for born, died, *_ in lives.spans]
-    assert repr(widget).startswith(f"Step-by-step player: {len(lives.events)} events, 6 layers, 3 outputs recomputed, most 128 B; at event ")
+    assert [bar.get_width() for _, _, bar in replay.bars] == [
+        died - born for born, died, *_ in lives.spans
+    ]
+    assert repr(widget).startswith(
+        f"Step-by-step player: {len(lives.events)} events, 6 layers, 3 outputs recomputed, most 128 B; at event "
+    )
 
 
 @pytest.mark.parametrize("which", ["explorer", "player"])

@@ -39,19 +39,27 @@ def tell(error: CourseError) -> None:
 
 @app.command()
 def lab(
-    notebook: Annotated[Optional[Path], typer.Argument(help="the lesson to open; the first one when left out")] = None,
-    browser: Annotated[bool, typer.Option(help="open a browser; otherwise the address is printed only")] = True,
+    notebook: Annotated[
+        Optional[Path], typer.Argument(help="the lesson to open; the first one when left out")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option(help="open a browser; otherwise the address is printed only")
+    ] = True,
 ) -> None:
     """Open the course in JupyterLab."""
     from trainlean.doctor import register_kernel
 
     lesson = (notebook or COURSE / FIRST_LESSON).resolve()
     if not lesson.exists():
-        raise CourseError(f"There is no {lesson}; run `trainlean build` for a lesson of the course, or check the path.")
+        raise CourseError(
+            f"There is no {lesson}; run `trainlean build` for a lesson of the course, or check the path."
+        )
     register_kernel()
     command = lab_command(lesson, browser)
     if os.name == "posix":
-        os.execv(command[0], command)  # Control-C then reaches JupyterLab alone, which asks before it stops
+        os.execv(
+            command[0], command
+        )  # Control-C then reaches JupyterLab alone, which asks before it stops
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise typer.Exit(subprocess.call(command))
 
@@ -80,8 +88,15 @@ def _can_browse() -> bool:
 
 @app.command()
 def build(
-    notebooks: Annotated[Optional[list[str]], typer.Argument(help="paths or names; the whole course when left out")] = None,
-    check: Annotated[bool, typer.Option("--check", help="build nothing; list what is stale and exit with 1 if anything is")] = False,
+    notebooks: Annotated[
+        Optional[list[str]], typer.Argument(help="paths or names; the whole course when left out")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="build nothing; list what is stale and exit with 1 if anything is"
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="build what is current, too")] = False,
 ) -> None:
     """Build lessons/ and solutions/ from authoring/, only what is stale."""
@@ -95,21 +110,34 @@ def build(
     if check:
         orphans = [] if notebooks else building.find_orphans(places, COURSE)
         say(*(f"{nb.shown(s.path)} {s.why}." for s in stale))
-        say(*(f"{nb.shown(path)} has no authored file; remove it or write one." for path in orphans))
+        say(
+            *(f"{nb.shown(path)} has no authored file; remove it or write one." for path in orphans)
+        )
         if stale or orphans:
             say(f"Not current: {len(stale) + len(orphans)}. Run `trainlean build`.")
             raise typer.Exit(1)
         say(f"All {len(places)} notebooks are current.")
         return
     if force:
-        stale = [building.Stale(place, path, "is built again") for place in places for path in (place.solution, place.lesson)]
+        stale = [
+            building.Stale(place, path, "is built again")
+            for place in places
+            for path in (place.solution, place.lesson)
+        ]
     failed = 0
     console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} cells"), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} cells"),
+        TimeElapsedColumn(),
+    )
     for number, item in enumerate(stale, 1):
         start = time.perf_counter()
         try:
-            with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+            with Progress(
+                *columns, console=console, transient=True, disable=not console.is_terminal
+            ) as bars:
                 cells = len(nb.read_authored(item.place).cells)
                 bar = bars.add_task(f"{number} of {len(stale)}: {nb.shown(item.path)}", total=cells)
                 kept = building.build(item, lambda index: bars.update(bar, completed=index))
@@ -129,7 +157,12 @@ def build(
 @app.command()
 def check(
     notebooks: Annotated[list[Path], typer.Argument(help="the notebooks whose exercises to check")],
-    json: Annotated[bool, typer.Option("--json", help="print a list of {notebook, exercise, outcome, mistake, message, points}")] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="print a list of {notebook, exercise, outcome, mistake, message, points}"
+        ),
+    ] = False,
 ) -> None:
     """Check the exercises of notebooks from outside; the exit status is 0 only if all are right."""
     from trainlean.exercises.checking import check_notebooks
@@ -139,38 +172,115 @@ def check(
 
 @app.command()
 def grade(
-    submissions: Annotated[Path, typer.Argument(help="a folder or zip with a folder, zip or notebook for each learner; what Canvas and Moodle produce, too")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="the gradebook; everything else is written beside it")] = Path("grades.csv"),
-    lesson: Annotated[Optional[list[str]], typer.Option(help="a lesson or unit that is due, such as 1_accumulation; may be given several times")] = None,
-    seed: Annotated[Optional[int], typer.Option(help="put the questions of an earlier run again")] = None,
-    workers: Annotated[Optional[int], typer.Option(min=1, help="submissions at the same time; one for each core when left out")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show who handed in what, and what cannot be read")] = False,
-    overlay: Annotated[Optional[Path], typer.Option(help="a private folder of exercises and mistakes")] = None,
-    late: Annotated[Optional[Path], typer.Option(help="a Python file with a function late(points, submission)")] = None,
-    canvas: Annotated[Optional[Path], typer.Option(help="the gradebook exported from Canvas, to fill in")] = None,
-    canvas_column: Annotated[Optional[str], typer.Option(help="the assignment's column in it")] = None,
-    moodle: Annotated[Optional[Path], typer.Option(help="Moodle's grading worksheet, to fill in")] = None,
-    gradescope: Annotated[Optional[Path], typer.Option(help="a folder for Gradescope's results.json")] = None,
-    cluster: Annotated[Optional[str], typer.Option(help="grade on the engines of this ipyparallel profile")] = None,
-    trust_submissions: Annotated[bool, typer.Option("--trust-submissions", help="grade even where nothing protects your files from the submissions")] = False,
+    submissions: Annotated[
+        Path,
+        typer.Argument(
+            help="a folder or zip with a folder, zip or notebook for each learner; what Canvas and Moodle produce, too"
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="the gradebook; everything else is written beside it"),
+    ] = Path("grades.csv"),
+    lesson: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="a lesson or unit that is due, such as 1_accumulation; may be given several times"
+        ),
+    ] = None,
+    seed: Annotated[
+        Optional[int], typer.Option(help="put the questions of an earlier run again")
+    ] = None,
+    workers: Annotated[
+        Optional[int],
+        typer.Option(min=1, help="submissions at the same time; one for each core when left out"),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="only show who handed in what, and what cannot be read"),
+    ] = False,
+    overlay: Annotated[
+        Optional[Path], typer.Option(help="a private folder of exercises and mistakes")
+    ] = None,
+    late: Annotated[
+        Optional[Path], typer.Option(help="a Python file with a function late(points, submission)")
+    ] = None,
+    canvas: Annotated[
+        Optional[Path], typer.Option(help="the gradebook exported from Canvas, to fill in")
+    ] = None,
+    canvas_column: Annotated[
+        Optional[str], typer.Option(help="the assignment's column in it")
+    ] = None,
+    moodle: Annotated[
+        Optional[Path], typer.Option(help="Moodle's grading worksheet, to fill in")
+    ] = None,
+    gradescope: Annotated[
+        Optional[Path], typer.Option(help="a folder for Gradescope's results.json")
+    ] = None,
+    cluster: Annotated[
+        Optional[str], typer.Option(help="grade on the engines of this ipyparallel profile")
+    ] = None,
+    trust_submissions: Annotated[
+        bool,
+        typer.Option(
+            "--trust-submissions",
+            help="grade even where nothing protects your files from the submissions",
+        ),
+    ] = False,
 ) -> None:
     """Grade a class; a run that was interrupted goes on with the same command."""
     if os.name != "posix":
-        raise CourseError("Grading needs Linux, or macOS with --trust-submissions; on Windows use WSL.")
+        raise CourseError(
+            "Grading needs Linux, or macOS with --trust-submissions; on Windows use WSL."
+        )
     from trainlean.grading.classroom import grade_class
 
-    options = {"seed": seed, "workers": workers, "lessons": tuple(lesson or ()), "overlay": overlay, "late": late, "canvas": canvas, "canvas_column": canvas_column}
-    options |= {"moodle": moodle, "gradescope": gradescope, "cluster": cluster, "trust": trust_submissions, "dry_run": dry_run}
+    options = {
+        "seed": seed,
+        "workers": workers,
+        "lessons": tuple(lesson or ()),
+        "overlay": overlay,
+        "late": late,
+        "canvas": canvas,
+        "canvas_column": canvas_column,
+    }
+    options |= {
+        "moodle": moodle,
+        "gradescope": gradescope,
+        "cluster": cluster,
+        "trust": trust_submissions,
+        "dry_run": dry_run,
+    }
     raise typer.Exit(grade_class(submissions, output, **options))
 
 
 @app.command()
 def measure(
-    model: Annotated[Optional[str], typer.Option(help="bert-large or small; when left out, bert-large on a GPU and small on a CPU")] = None,
-    rows: Annotated[Optional[list[str]], typer.Option(help="a row's key, such as vanilla, or a point of the curve, such as 4x16; may be given several times")] = None,
-    repeats: Annotated[Optional[int], typer.Option(min=1, help="timed epochs of each row; 3 when left out")] = None,
-    picture: Annotated[Optional[Path], typer.Option(help="where the picture goes; table.png in the work folder when left out")] = None,
-    record: Annotated[Optional[Path], typer.Option(help="also write the runs into this file, such as data/measurements/NAME.json")] = None,
+    model: Annotated[
+        Optional[str],
+        typer.Option(
+            help="bert-large or small; when left out, bert-large on a GPU and small on a CPU"
+        ),
+    ] = None,
+    rows: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="a row's key, such as vanilla, or a point of the curve, such as 4x16; may be given several times"
+        ),
+    ] = None,
+    repeats: Annotated[
+        Optional[int], typer.Option(min=1, help="timed epochs of each row; 3 when left out")
+    ] = None,
+    picture: Annotated[
+        Optional[Path],
+        typer.Option(help="where the picture goes; table.png in the work folder when left out"),
+    ] = None,
+    record: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="also write the runs into this file, such as data/measurements/NAME.json"
+        ),
+    ] = None,
 ) -> None:
     """Measure the rows of the published table on this machine, each in a fresh process, beside the published ratios."""
     from trainlean.table.command import measure_table
@@ -189,7 +299,9 @@ def progress() -> None:
 @app.command()
 def reset(
     notebook: Annotated[str, typer.Argument(help="the lesson, as a path or by name")],
-    exercise: Annotated[Optional[str], typer.Argument(help="one exercise of it; the whole lesson when left out")] = None,
+    exercise: Annotated[
+        Optional[str], typer.Argument(help="one exercise of it; the whole lesson when left out")
+    ] = None,
 ) -> None:
     """Give a lesson or one exercise its stub back; the old text is kept aside."""
     from trainlean.notebooks import building
@@ -197,9 +309,19 @@ def reset(
 
     [*places] = nb.find_notebooks([notebook], COURSE)
     if len(places) != 1:
-        raise CourseError(f"{notebook} holds several lessons; reset one of them: {', '.join(p.name for p in places)}.")
-    kept = building.reset_exercise(places[0], exercise) if exercise else building.reset_lesson(places[0])
-    what = f"Exercise {exercise} of {nb.shown(places[0].lesson)}" if exercise else nb.shown(places[0].lesson)
+        raise CourseError(
+            f"{notebook} holds several lessons; reset one of them: {', '.join(p.name for p in places)}."
+        )
+    kept = (
+        building.reset_exercise(places[0], exercise)
+        if exercise
+        else building.reset_lesson(places[0])
+    )
+    what = (
+        f"Exercise {exercise} of {nb.shown(places[0].lesson)}"
+        if exercise
+        else nb.shown(places[0].lesson)
+    )
     say(f"{what} is as new." + (f" The old text is in {nb.shown(kept)}." if kept else ""))
     say("If the lesson is open in JupyterLab, choose File > Reload Notebook from Disk.")
 

@@ -16,7 +16,10 @@ from trainlean.workspace import COURSE, CourseError, work_folder
 
 INSTALL = "run `make lab` again (Windows: the two lines in the README)"
 LOOPBACK_TIMEOUT = 60  # seconds; importing torch twice on a busy machine takes a while
-MIN_MEMORY, MIN_DISK = 2 * 2**30, 1 * 2**30  # bytes: what the lessons need beside JupyterLab; notebooks, runs, caches
+MIN_MEMORY, MIN_DISK = (
+    2 * 2**30,
+    1 * 2**30,
+)  # bytes: what the lessons need beside JupyterLab; notebooks, runs, caches
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,25 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything in the order of the report; a look that itself fails is a broken finding, not a crash."""
-    looks: list[Callable[[], Finding]] = [python, packages, device, memory, disk, work, loopback, kernel, lessons]
+    looks: list[Callable[[], Finding]] = [
+        python,
+        packages,
+        device,
+        memory,
+        disk,
+        work,
+        loopback,
+        kernel,
+        lessons,
+    ]
     findings = []
     for look in looks:
         try:
             findings.append(look())
         except Exception as error:
-            said = str(error) if isinstance(error, CourseError) else f"{type(error).__name__}: {error}"
+            said = (
+                str(error) if isinstance(error, CourseError) else f"{type(error).__name__}: {error}"
+            )
             findings.append(Finding(look.__name__, "broken", said, INSTALL))
     return findings
 
@@ -51,18 +66,29 @@ def show(findings: list[Finding]) -> None:
     colours = {"ok": "green", "note": "yellow", "broken": "red"}
     table = Table("", "", Column("found", overflow="fold"), Column("what to do", overflow="fold"))
     for finding in findings:
-        table.add_row(Text(finding.what), Text(finding.state, colours[finding.state]), Text(finding.found), Text(finding.advice))
+        table.add_row(
+            Text(finding.what),
+            Text(finding.state, colours[finding.state]),
+            Text(finding.found),
+            Text(finding.advice),
+        )
     console = Console()
     console.print(table)
     broken = sum(finding.state == "broken" for finding in findings)
-    console.print("Everything the course needs works." if not broken else f"Broken: {broken}; the last column says what to do.")
+    console.print(
+        "Everything the course needs works."
+        if not broken
+        else f"Broken: {broken}; the last column says what to do."
+    )
 
 
 def python() -> Finding:
     """Python's version and where it lives."""
     found = f"{platform.python_version()} in {sys.prefix}"
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
-        return Finding("Python", "broken", found, f"install Python 3.11 to 3.13, remove .venv, {INSTALL}")
+        return Finding(
+            "Python", "broken", found, f"install Python 3.11 to 3.13, remove .venv, {INSTALL}"
+        )
     return Finding("Python", "ok", found)
 
 
@@ -84,7 +110,9 @@ def packages() -> Finding:
                 wrong.append(f"{pin.name} {found} in place of {pin.specifier}")
     if wrong:
         return Finding("packages", "broken", "; ".join(wrong), INSTALL)
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "accelerate"))
+    versions = ", ".join(
+        f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "accelerate")
+    )
     return Finding("packages", "ok", f"{len(pins)} as pinned ({versions})")
 
 
@@ -93,10 +121,16 @@ def device() -> Finding:
     import torch
 
     if torch.cuda.is_available():
-        return Finding("device", "ok", f"cuda: {torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}")
+        return Finding(
+            "device", "ok", f"cuda: {torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+        )
     if torch.backends.mps.is_available():
         return Finding("device", "ok", "mps: the GPU of this Mac")
-    return Finding("device", "ok", f"cpu: {os.cpu_count()} cores, {torch.get_num_threads()} threads (all the course needs)")
+    return Finding(
+        "device",
+        "ok",
+        f"cpu: {os.cpu_count()} cores, {torch.get_num_threads()} threads (all the course needs)",
+    )
 
 
 def memory() -> Finding:
@@ -106,7 +140,12 @@ def memory() -> Finding:
     free = psutil.virtual_memory().available
     found = f"{free / 2**30:.1f} GiB free of {psutil.virtual_memory().total / 2**30:.1f}"
     if free < MIN_MEMORY:
-        return Finding("memory", "note", found, f"close other programs or shut down other kernels; lessons want {MIN_MEMORY / 2**30:.0f} GiB")
+        return Finding(
+            "memory",
+            "note",
+            found,
+            f"close other programs or shut down other kernels; lessons want {MIN_MEMORY / 2**30:.0f} GiB",
+        )
     return Finding("memory", "ok", found)
 
 
@@ -129,7 +168,12 @@ def work() -> Finding:
         probe.write_text("")
         probe.unlink()
     except OSError as error:
-        return Finding("your records", "broken", f"cannot be written: {error}", "set TRAINLEAN_WORK to a folder of yours, or take over the rights of this one")
+        return Finding(
+            "your records",
+            "broken",
+            f"cannot be written: {error}",
+            "set TRAINLEAN_WORK to a folder of yours, or take over the rights of this one",
+        )
     return Finding("your records", "ok", str(folder))
 
 
@@ -154,16 +198,31 @@ def loopback(timeout: float = LOOPBACK_TIMEOUT) -> Finding:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
     except OSError as error:
-        return Finding(what, "broken", f"127.0.0.1 cannot be used: {error}", "allow loopback connections (firewall, sandbox or VPN)")
+        return Finding(
+            what,
+            "broken",
+            f"127.0.0.1 cannot be used: {error}",
+            "allow loopback connections (firewall, sandbox or VPN)",
+        )
     ranks = [
-        subprocess.Popen([sys.executable, "-c", _RANK, str(rank), str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", _RANK, str(rank), str(port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(2)
     ]
     try:
         answers = [process.communicate(timeout=timeout) for process in ranks]
     except subprocess.TimeoutExpired:
         waiting = [str(rank) for rank, process in enumerate(ranks) if process.poll() is None]
-        return Finding(what, "broken", f"no answer from rank {' and '.join(waiting)} after {timeout:.0f} s", _loopback_advice())
+        return Finding(
+            what,
+            "broken",
+            f"no answer from rank {' and '.join(waiting)} after {timeout:.0f} s",
+            _loopback_advice(),
+        )
     finally:
         for process in ranks:
             process.kill()
@@ -177,17 +236,31 @@ def loopback(timeout: float = LOOPBACK_TIMEOUT) -> Finding:
 
 def _loopback_advice() -> str:
     interface = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
-    first = f"set GLOO_SOCKET_IFNAME={interface} and try again; else " if interface and "GLOO_SOCKET_IFNAME" not in os.environ else ""
-    return first + "let the firewall or VPN pass 127.0.0.1, and give this machine's name an address in the hosts file"
+    first = (
+        f"set GLOO_SOCKET_IFNAME={interface} and try again; else "
+        if interface and "GLOO_SOCKET_IFNAME" not in os.environ
+        else ""
+    )
+    return (
+        first
+        + "let the firewall or VPN pass 127.0.0.1, and give this machine's name an address in the hosts file"
+    )
 
 
 def kernel() -> Finding:
     """Whether JupyterLab's "Python 3" is the Python in which the course is installed."""
     found = kernel_python()
     if found is None:
-        return Finding("kernel", "broken", "no kernel named python3", "run `trainlean lab`, which registers it")
+        return Finding(
+            "kernel", "broken", "no kernel named python3", "run `trainlean lab`, which registers it"
+        )
     if not _same_python(found):
-        return Finding("kernel", "broken", f"python3 starts {found}", "run `trainlean lab`, which registers this Python")
+        return Finding(
+            "kernel",
+            "broken",
+            f"python3 starts {found}",
+            "run `trainlean lab`, which registers this Python",
+        )
     return Finding("kernel", "ok", f"python3 starts {found}")
 
 
@@ -199,12 +272,17 @@ def kernel_python() -> str | None:
         argv = KernelSpecManager(ensure_native_kernel=False).get_kernel_spec("python3").argv
     except NoSuchKernel:
         return None
-    return sys.executable if argv[0] in ("python", "python3") else argv[0]  # Jupyter puts its own Python there
+    return (
+        sys.executable if argv[0] in ("python", "python3") else argv[0]
+    )  # Jupyter puts its own Python there
 
 
 def _same_python(path: str) -> bool:
     # not resolved: the interpreter of an environment is often a link to the one it was made from
-    return os.path.normcase(os.path.abspath(path)).rsplit(os.sep, 1)[0] == os.path.normcase(os.path.abspath(sys.executable)).rsplit(os.sep, 1)[0]
+    return (
+        os.path.normcase(os.path.abspath(path)).rsplit(os.sep, 1)[0]
+        == os.path.normcase(os.path.abspath(sys.executable)).rsplit(os.sep, 1)[0]
+    )
 
 
 def register_kernel() -> None:
@@ -218,7 +296,17 @@ def register_kernel() -> None:
             return
     except (OSError, ValueError, LookupError):
         pass
-    command = [sys.executable, "-m", "ipykernel", "install", "--sys-prefix", "--name", KERNELSPEC["name"], "--display-name", KERNELSPEC["display_name"]]
+    command = [
+        sys.executable,
+        "-m",
+        "ipykernel",
+        "install",
+        "--sys-prefix",
+        "--name",
+        KERNELSPEC["name"],
+        "--display-name",
+        KERNELSPEC["display_name"],
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -243,9 +331,23 @@ def lessons() -> Finding:
         if cut != fresh_lesson(place).metadata["trainlean"]["cut"]:
             old.append(place.name)
     if missing or unreadable:
-        first = (missing + [place.name for place in places if any(shown(place.lesson) in text for text in unreadable)])[0]
+        first = (
+            missing
+            + [
+                place.name
+                for place in places
+                if any(shown(place.lesson) in text for text in unreadable)
+            ]
+        )[0]
         found = "; ".join([f"{name} is missing" for name in missing] + unreadable)
-        return Finding("lessons", "broken", found, f"run `trainlean reset {first}`; the old file is kept aside")
+        return Finding(
+            "lessons", "broken", found, f"run `trainlean reset {first}`; the old file is kept aside"
+        )
     if old:
-        return Finding("lessons", "note", f"not from the present course: {', '.join(old)}", f"`trainlean reset {old[0]}` gives the new one; your text is kept aside")
+        return Finding(
+            "lessons",
+            "note",
+            f"not from the present course: {', '.join(old)}",
+            f"`trainlean reset {old[0]}` gives the new one; your text is kept aside",
+        )
     return Finding("lessons", "ok", f"{len(places)} present and current")

@@ -25,7 +25,9 @@ def bert_large_config(**changes) -> BertConfig:
     return _config("bert-large", changes)
 
 
-def small_bert(*, seed: int = 0, num_labels: int = 2, dropout: float = 0.0, **config) -> BertForSequenceClassification:
+def small_bert(
+    *, seed: int = 0, num_labels: int = 2, dropout: float = 0.0, **config
+) -> BertForSequenceClassification:
     """A small BERT classifier with random weights drawn from `seed`, in training mode.
 
     Without dropout unless asked for, so that two ways of training can be compared weight by weight. `config` holds
@@ -35,7 +37,9 @@ def small_bert(*, seed: int = 0, num_labels: int = 2, dropout: float = 0.0, **co
     # Weights are drawn on the CPU, from the one generator that is seeded and put back here; a GPU's is never touched.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return BertForSequenceClassification(small_bert_config(num_labels=num_labels, **probabilities | config))
+        return BertForSequenceClassification(
+            small_bert_config(num_labels=num_labels, **probabilities | config)
+        )
 
 
 def _config(name: str, changes: dict) -> BertConfig:
@@ -43,5 +47,7 @@ def _config(name: str, changes: dict) -> BertConfig:
     known = {*dir(BertConfig()), "attn_implementation"}
     unknown = sorted(set(changes) - known)
     if unknown:  # BertConfig would keep a misspelt name and change nothing
-        raise ValueError(f"BertConfig has no {unknown[0]!r}; its values are called {', '.join(sorted(values))}.")
+        raise ValueError(
+            f"BertConfig has no {unknown[0]!r}; its values are called {', '.join(sorted(values))}."
+        )
     return BertConfig(**{"attn_implementation": "eager"} | values | changes)

@@ -21,8 +21,28 @@
 
 # %%
 import torch
-from trainlean import Meter, batches, bert_large_config, check, explorer, format_bytes, guess, load_reviews, load_tokenizer, measure
-from trainlean import hint, plot_memory, plot_timeline, predict_run, published_runs, reveal, small_bert, summary
+from trainlean import (
+    Meter,
+    batches,
+    bert_large_config,
+    check,
+    explorer,
+    format_bytes,
+    guess,
+    load_reviews,
+    load_tokenizer,
+    measure,
+)
+from trainlean import (
+    hint,
+    plot_memory,
+    plot_timeline,
+    predict_run,
+    published_runs,
+    reveal,
+    small_bert,
+    summary,
+)
 
 # %% [markdown]
 # ## The data and the model
@@ -75,6 +95,7 @@ guess("peak memory as a multiple of the weights", my_guess, "times")
 # `Meter` watches whatever training code runs inside its `with` block. It notes every tensor's birth and death, and sorts the bytes into five categories.
 # Two steps are enough: the first creates the optimizer's state, the second is like all that follow.
 
+
 # %%
 def train(batch_size, steps=2):
     model = small_bert(seed=0)
@@ -126,7 +147,15 @@ plot_timeline(meter.timeline)
 
 # %%
 runs = [
-    measure(lambda: train(size), name=f"batch {size}", repeats=3, model="small BERT", micro_batch=size, accumulation_steps=1, sequence_length=64)
+    measure(
+        lambda: train(size),
+        name=f"batch {size}",
+        repeats=3,
+        model="small BERT",
+        micro_batch=size,
+        accumulation_steps=1,
+        sequence_length=64,
+    )
     for size in (1, 4, 8, 16, 32)
 ]
 summary(runs)
@@ -145,7 +174,9 @@ plot_memory(runs)
 # %%
 for run in runs[1:]:
     activations = run.peak["activations"]
-    print(f"{run.name:9} activations {format_bytes(activations):>10}, per review {format_bytes(activations / run.settings['micro_batch']):>10}")
+    print(
+        f"{run.name:9} activations {format_bytes(activations):>10}, per review {format_bytes(activations / run.settings['micro_batch']):>10}"
+    )
 
 # %% [markdown]
 # That is the whole opportunity. **Memory that grows with the batch can be had in smaller portions** (accumulation, the next unit).
@@ -162,6 +193,7 @@ for run in runs[1:]:
 # - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64`.
 # - Leave out the optimizer's step counters; they are a few bytes.
 
+
 # %% exercise="training_state_bytes" points=2
 def training_state_bytes(model, optimizer_name):
     """Bytes of weights, gradients and optimizer state of a model that is trained with sgd, momentum or adamw."""
@@ -175,6 +207,7 @@ def training_state_bytes(model, optimizer_name):
         total += copies * parameter.nbytes
     return total
     # END SOLUTION
+
 
 # %% check="training_state_bytes"
 check(training_state_bytes)
@@ -190,12 +223,14 @@ check(training_state_bytes)
 # `"weights"`, `"gradients"`, `"optimizer state"` and `"activations"`. Return the dictionary for `new_batch` samples.
 # Assume that both peaks lie at the turn from forward to backward; what is temporary is left out.
 
+
 # %% exercise="peak_at_batch" points=2
 def peak_at_batch(peak, batch, new_batch):
     """Bytes by category with new_batch samples, from those with batch samples."""
     # BEGIN SOLUTION
     return peak | {"activations": peak["activations"] / batch * new_batch}
     # END SOLUTION
+
 
 # %% check="peak_at_batch"
 check(peak_at_batch)
@@ -207,6 +242,7 @@ check(peak_at_batch)
 #
 # Write `largest_batch(peak, batch, budget)`. It returns the largest whole number of samples whose peak is at most `budget` bytes. If nothing fits, that is 0.
 
+
 # %% exercise="largest_batch" points=2
 def largest_batch(peak, batch, budget):
     """The largest batch whose peak, foretold from that of `batch` samples, is at most budget bytes."""
@@ -215,6 +251,7 @@ def largest_batch(peak, batch, budget):
     one_sample = peak["activations"] / batch
     return max(0, int((budget - fixed) // one_sample))
     # END SOLUTION
+
 
 # %% check="largest_batch"
 check(largest_batch)
@@ -233,8 +270,15 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 
 def train_with_trainer(batch_size, steps=4):
     arguments = TrainingArguments(
-        output_dir=tempfile.mkdtemp(), per_device_train_batch_size=batch_size, num_train_epochs=1, learning_rate=5e-4,
-        save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no", use_cpu=True,
+        output_dir=tempfile.mkdtemp(),
+        per_device_train_batch_size=batch_size,
+        num_train_epochs=1,
+        learning_rate=5e-4,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_strategy="no",
+        use_cpu=True,
     )
     data = dataset(reviews[: batch_size * steps])
     trainer = Trainer(model=small_bert(seed=0), args=arguments, train_dataset=data)
@@ -242,7 +286,16 @@ def train_with_trainer(batch_size, steps=4):
     trainer.train()
 
 
-trainer_run = measure(lambda: train_with_trainer(16), name="Trainer, batch 16", repeats=3, model="small BERT", micro_batch=16, accumulation_steps=1, sequence_length=64, trainer=True)
+trainer_run = measure(
+    lambda: train_with_trainer(16),
+    name="Trainer, batch 16",
+    repeats=3,
+    model="small BERT",
+    micro_batch=16,
+    accumulation_steps=1,
+    sequence_length=64,
+    trainer=True,
+)
 summary(trainer_run)
 
 # %% [markdown]
@@ -252,7 +305,9 @@ summary(trainer_run)
 # %%
 by_hand = next(run for run in runs if run.settings["micro_batch"] == 16)
 for category, size in trainer_run.peak.items():
-    print(f"{category:16} {format_bytes(by_hand.peak[category]):>10} by hand {format_bytes(size):>10} with Trainer")
+    print(
+        f"{category:16} {format_bytes(by_hand.peak[category]):>10} by hand {format_bytes(size):>10} with Trainer"
+    )
 
 # %% [markdown]
 # ## Memory against speed
@@ -265,9 +320,17 @@ for category, size in trainer_run.peak.items():
 #
 # Here each batch is a step of its own, so the micro-batch is the effective batch. Choose one that was not measured yet, and press the button to measure it here and now.
 
+
 # %%
 def measure_point(micro_batch):
-    return measure(lambda: train(micro_batch), name=f"batch {micro_batch}", model="small BERT", micro_batch=micro_batch, accumulation_steps=1, sequence_length=64)
+    return measure(
+        lambda: train(micro_batch),
+        name=f"batch {micro_batch}",
+        model="small BERT",
+        micro_batch=micro_batch,
+        accumulation_steps=1,
+        sequence_length=64,
+    )
 
 
 explorer(runs, measure=measure_point)
@@ -286,7 +349,9 @@ config = bert_large_config()
 predicted = [
     predict_run(config, name="batch 4", micro_batch=4),
     predict_run(config, name="1 x 4", micro_batch=1, accumulation_steps=4),
-    predict_run(config, name="1 x 4, checkpointed", micro_batch=1, accumulation_steps=4, checkpointing=True),
+    predict_run(
+        config, name="1 x 4, checkpointed", micro_batch=1, accumulation_steps=4, checkpointing=True
+    ),
 ]
 plot_memory(predicted)
 
@@ -300,7 +365,9 @@ published = published_runs()[:3]
 for ours, theirs in zip(predicted, published, strict=True):
     foretold = ours.peak_bytes / 2**20
     told = theirs.peak_bytes / 2**20
-    print(f"{ours.name:20} predicted {foretold:7,.0f} + context {CONTEXT:,} = {foretold + CONTEXT:7,.0f} MiB   published {told:7,.0f} MiB   difference {foretold + CONTEXT - told:+7,.0f} MiB ({(foretold + CONTEXT) / told - 1:+.1%})")
+    print(
+        f"{ours.name:20} predicted {foretold:7,.0f} + context {CONTEXT:,} = {foretold + CONTEXT:7,.0f} MiB   published {told:7,.0f} MiB   difference {foretold + CONTEXT - told:+7,.0f} MiB ({(foretold + CONTEXT) / told - 1:+.1%})"
+    )
 
 # %% [markdown]
 # All three predictions are too low, the first one most. They are for today's PyTorch on a CPU. The table was made in 2022 on a card:
@@ -312,7 +379,9 @@ for ours, theirs in zip(predicted, published, strict=True):
 # %%
 one_weight = predicted[1].peak
 for category in ("weights", "gradients", "optimizer state"):
-    print(f"{category:16} {format_bytes(one_weight[category]):>10}  {one_weight[category] / one_weight['weights']:.2f} x the weights")
+    print(
+        f"{category:16} {format_bytes(one_weight[category]):>10}  {one_weight[category] / one_weight['weights']:.2f} x the weights"
+    )
 
 # %% [markdown]
 # ## What to keep

@@ -17,7 +17,25 @@
 import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
-from trainlean import Meter, batches, check, explorer, format_bytes, guess, hint, load_reviews, load_tokenizer, measure, player, plot_accumulation_window, plot_memory, record, reveal, small_bert, summary
+from trainlean import (
+    Meter,
+    batches,
+    check,
+    explorer,
+    format_bytes,
+    guess,
+    hint,
+    load_reviews,
+    load_tokenizer,
+    measure,
+    player,
+    plot_accumulation_window,
+    plot_memory,
+    record,
+    reveal,
+    small_bert,
+    summary,
+)
 
 reviews = load_reviews()
 
@@ -47,7 +65,11 @@ print(f"{full.numel():,} numbers")
 
 # %%
 for size, shuffles in ((1, 1), (4, 4), (16, 4)):
-    drawn = [batch for seed in range(shuffles) for batch in batches(reviews[:128], size, max_length=32, seed=seed)]
+    drawn = [
+        batch
+        for seed in range(shuffles)
+        for batch in batches(reviews[:128], size, max_length=32, seed=seed)
+    ]
     distances = torch.stack([(gradient(model, batch) - full).norm() for batch in drawn])
     scatter = distances.square().mean().sqrt() / full.norm()
     single = scatter if size == 1 else single
@@ -63,6 +85,7 @@ for size, shuffles in ((1, 1), (4, 4), (16, 4)):
 # ## The memory of a large batch
 #
 # Two updates, each made with its whole batch at once. (Two, because AdamW's state is only there from the first step on.)
+
 
 # %%
 def two_updates(batch_size):
@@ -111,7 +134,9 @@ weight = torch.zeros(1, requires_grad=True)
 
 loss = mse_loss(weight * x, y)
 loss.backward()
-print(f"gradient {weight.grad.item():.2f}, after a step with learning rate 0.02: {0 - 0.02 * weight.grad.item():.5f}")
+print(
+    f"gradient {weight.grad.item():.2f}, after a step with learning rate 0.02: {0 - 0.02 * weight.grad.item():.5f}"
+)
 
 # %% [markdown]
 # Check it on paper. One sample's gradient is $2(wx - y)x$. At $w = 0$ that is $-4x^2$. The mean of $x^2$ over 1 to 8 is 204 / 8 = 25.5, and $-4 \cdot 25.5 = -102$.
@@ -179,6 +204,7 @@ guess("length of the undivided step", my_guess, "times the right one")
 # A *window* is the group of micro-batches that make one step; $k$ is the number of *accumulation steps*.
 # Count the micro-batches from 1. A window is complete at $k$, $2k$, $3k$ and so on: when the number divided by $k$ leaves nothing, which is what the modulo `%` tells.
 
+
 # %%
 def train_toy(micro_batches, k, divisor):
     weight = torch.zeros(1, requires_grad=True)
@@ -207,8 +233,15 @@ reveal("length of the undivided step", round(undivided / 2.04, 3), "times the ri
 
 # %%
 trace = record(
-    train_toy, in_twos * 2, 4, 4,
-    watch={"weight": lambda at: at["weight"], "gradient": lambda at: at["weight"].grad, "micro-batch": lambda at: at["number"]},
+    train_toy,
+    in_twos * 2,
+    4,
+    4,
+    watch={
+        "weight": lambda at: at["weight"],
+        "gradient": lambda at: at["weight"].grad,
+        "micro-batch": lambda at: at["number"],
+    },
 )
 player(trace)
 
@@ -227,6 +260,7 @@ player(trace)
 # - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
 # - Never hold the activations of more than one micro-batch.
 
+
 # %% exercise="train_accumulated" points=3
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     """Train on micro_batches, with one optimizer step for every accumulation_steps of them."""
@@ -239,6 +273,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             optimizer.zero_grad()
     # END SOLUTION
 
+
 # %% check="train_accumulated"
 check(train_accumulated)
 
@@ -250,8 +285,11 @@ check(train_accumulated)
 #
 # One weight is no proof. Here is the loop again for the reviews, in the form that the rest of this lesson measures. BERT computes its own loss, a mean over the micro-batch.
 
+
 # %%
-def train_bert(micro_batch, accumulation_steps, optimizer_class=torch.optim.AdamW, lr=5e-4, samples=128):
+def train_bert(
+    micro_batch, accumulation_steps, optimizer_class=torch.optim.AdamW, lr=5e-4, samples=128
+):
     model = small_bert(seed=0)
     optimizer = optimizer_class(model.parameters(), lr=lr)
     for number, batch in enumerate(batches(reviews[:samples], micro_batch, seed=0), start=1):
@@ -261,6 +299,7 @@ def train_bert(micro_batch, accumulation_steps, optimizer_class=torch.optim.Adam
             optimizer.step()
             optimizer.zero_grad()
     return model
+
 
 # %% [markdown]
 # First the gradient of 64 reviews at once, and as 16 micro-batches of 4.
@@ -280,6 +319,7 @@ print("largest difference < 1e-6:", bool((large - accumulated).abs().max() < 1e-
 # %% [markdown]
 # Now the weights, after two updates with plain SGD.
 
+
 # %%
 def largest_difference(one, other):
     return max((a - b).abs().max().item() for a, b in zip(one.parameters(), other.parameters()))
@@ -298,16 +338,24 @@ print("differ < 1e-6:", largest_difference(at_once, in_parts) < 1e-6)
 #
 # Six ways through the same 128 reviews. `4 x 16` means: micro-batches of 4, 16 accumulation steps. The first two step after every 4 reviews, the other four after every 64.
 
+
 # %%
 def measure_bert(micro_batch, accumulation_steps=1, checkpointing="off"):
     if checkpointing != "off":
-        raise ValueError("This loop does not checkpoint; that comes in the next unit. Switch checkpointing off.")
+        raise ValueError(
+            "This loop does not checkpoint; that comes in the next unit. Switch checkpointing off."
+        )
     samples = max(128, micro_batch * accumulation_steps)
     return measure(
         lambda: train_bert(micro_batch, accumulation_steps, samples=samples),
-        name=f"{micro_batch} x {accumulation_steps}", samples=samples, model="small BERT, accumulated",
-        micro_batch=micro_batch, accumulation_steps=accumulation_steps, sequence_length=64,
+        name=f"{micro_batch} x {accumulation_steps}",
+        samples=samples,
+        model="small BERT, accumulated",
+        micro_batch=micro_batch,
+        accumulation_steps=accumulation_steps,
+        sequence_length=64,
     )
+
 
 # %% [markdown]
 # **Batch 4 against 1 x 4**, the comparison that Hugging Face published for BERT-large:
@@ -376,7 +424,9 @@ plot_accumulation_window(4, 10)
 # %%
 weight = torch.zeros(1, requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=0.02)
-for number, (inputs, targets) in enumerate(in_twos[:3], start=1):  # three micro-batches, windows of two
+for number, (inputs, targets) in enumerate(
+    in_twos[:3], start=1
+):  # three micro-batches, windows of two
     (mse_loss(weight * inputs, targets) / 2).backward()
     if number % 2 == 0:
         optimizer.step()
@@ -406,8 +456,11 @@ print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 # - What is left makes one window of its own, with its own step, and its gradient is the mean over its own micro-batches.
 # - If nothing is left, there is no extra step.
 
+
 # %% exercise="train_accumulated_to_the_end" points=3
-def train_accumulated_to_the_end(model, optimizer, loss_function, micro_batches, accumulation_steps):
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
     """Train on all micro_batches, with one optimizer step per window; the last window may be shorter."""
     # BEGIN SOLUTION
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -419,6 +472,7 @@ def train_accumulated_to_the_end(model, optimizer, loss_function, micro_batches,
         optimizer.zero_grad()
     # END SOLUTION
 
+
 # %% check="train_accumulated_to_the_end"
 check(train_accumulated_to_the_end)
 
@@ -426,6 +480,7 @@ check(train_accumulated_to_the_end)
 # ## A published loop, with faults
 #
 # Ratex was Amazon's bridge from PyTorch to a compiler. Its document on gradient accumulation (`docs/grad_accumulation.md`) shows this loop. The names and the loop over epochs are ours:
+
 
 # %%
 def published_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
@@ -439,12 +494,20 @@ def published_loop(model, optimizer, loss_function, micro_batches, accumulation_
                 optimizer.step()
                 optimizer.zero_grad()
 
+
 # %% [markdown]
 # Run it, and one fault shows itself:
 
 # %%
 try:
-    published_loop(nn.Linear(1, 1), torch.optim.SGD([weight], lr=0.02), mse_loss, [(x[:2, None], y[:2, None])], 4, 1)
+    published_loop(
+        nn.Linear(1, 1),
+        torch.optim.SGD([weight], lr=0.02),
+        mse_loss,
+        [(x[:2, None], y[:2, None])],
+        4,
+        1,
+    )
 except TypeError as error:
     print("TypeError:", error)
 
@@ -469,6 +532,7 @@ print("left over:           ", behind)
 # Write `repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs)`. In every epoch each window, the last one too, steps as the large batch would.
 # Nothing is carried from one epoch into the next.
 
+
 # %% exercise="repaired_loop" points=2
 def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
     """The published loop without its faults."""
@@ -485,6 +549,7 @@ def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_s
                 optimizer.step()
                 optimizer.zero_grad()
     # END SOLUTION
+
 
 # %% check="repaired_loop"
 check(repaired_loop)
@@ -506,13 +571,22 @@ for parameter in language_model.parameters():
 
 window = []
 for start in range(0, 8, 2):
-    encoded = tokenizer([review.text for review in reviews[start : start + 2]], padding=True, truncation=True, return_tensors="pt")
+    encoded = tokenizer(
+        [review.text for review in reviews[start : start + 2]],
+        padding=True,
+        truncation=True,
+        return_tensors="pt",
+    )
     labels = encoded["input_ids"].masked_fill(encoded["attention_mask"] == 0, -100)
     window.append({"input_ids": encoded["input_ids"], "labels": labels})
-print("targets in each micro-batch:", [labels["labels"][:, 1:].ne(-100).sum().item() for labels in window])
+print(
+    "targets in each micro-batch:",
+    [labels["labels"][:, 1:].ne(-100).sum().item() for labels in window],
+)
 
 # %% [markdown]
 # The large batch takes the mean over all these targets. Accumulation as you know it takes a mean in each micro-batch and averages the means.
+
 
 # %%
 def loss_of(model, micro_batch, reduction):
@@ -526,7 +600,12 @@ def collected(model):
     return vector
 
 
-losses = torch.cat([loss_of(language_model, micro_batch, "none")[micro_batch["labels"][:, 1:].flatten() != -100] for micro_batch in window])
+losses = torch.cat(
+    [
+        loss_of(language_model, micro_batch, "none")[micro_batch["labels"][:, 1:].flatten() != -100]
+        for micro_batch in window
+    ]
+)
 losses.mean().backward()
 large = collected(language_model)
 
@@ -551,6 +630,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count.
 # - Never hold the activations of more than one micro-batch. There is no optimizer step here.
 
+
 # %% exercise="token_weighted_backward" points=3
 def token_weighted_backward(model, window):
     """Leave in .grad the gradient of the mean loss over all prediction targets of the window."""
@@ -562,6 +642,7 @@ def token_weighted_backward(model, window):
         loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
         (loss / targets_in_window).backward()
     # END SOLUTION
+
 
 # %% check="token_weighted_backward"
 check(token_weighted_backward)
@@ -576,6 +657,7 @@ check(token_weighted_backward)
 # Two kinds of layers look beyond the single sample, and no divisor makes up for that.
 #
 # **Batch normalisation** uses the mean and variance of the batch it sees. In micro-batches it sees fewer samples, and its running averages move $k$ times.
+
 
 # %%
 def layer_gradient(layer, parts):
@@ -595,12 +677,15 @@ for name, make in {"layer norm": nn.LayerNorm, "batch norm": nn.BatchNorm1d}.ite
 for parts in (1, 4):
     layer = nn.BatchNorm1d(16)
     layer_gradient(layer, parts)
-    print(f"{16 // parts:2} x {parts}: running averages moved {layer.num_batches_tracked.item()} times")
+    print(
+        f"{16 // parts:2} x {parts}: running averages moved {layer.num_batches_tracked.item()} times"
+    )
 
 # %% [markdown]
 # Layer normalisation works inside each sample, so it is the same; that is what BERT uses, and one reason why accumulation suits Transformers.
 #
 # **Dropout** is another case. With the same seed the random numbers are drawn in another order, so each review gets other masks:
+
 
 # %%
 def dropout_gradient(parts, seed):
@@ -612,8 +697,14 @@ def dropout_gradient(parts, seed):
 
 
 at_once = dropout_gradient(parts=1, seed=0)
-print("16 x 1 with the same seed again: equal", torch.equal(at_once, dropout_gradient(parts=1, seed=0)))
-for name, other in {"4 x 4 with the same seed": dropout_gradient(4, 0), "16 x 1 with another seed": dropout_gradient(1, 1)}.items():
+print(
+    "16 x 1 with the same seed again: equal",
+    torch.equal(at_once, dropout_gradient(parts=1, seed=0)),
+)
+for name, other in {
+    "4 x 4 with the same seed": dropout_gradient(4, 0),
+    "16 x 1 with another seed": dropout_gradient(1, 1),
+}.items():
     print(f"{name}: cosine above 0.99: {bool(cosine_similarity(at_once, other, dim=0) > 0.99)}")
 
 # %% [markdown]
@@ -629,7 +720,10 @@ for name, other in {"4 x 4 with the same seed": dropout_gradient(4, 0), "16 x 1 
 model = nn.Linear(8, 1)
 generator = torch.Generator().manual_seed(1)
 nn.init.normal_(model.weight, generator=generator), nn.init.zeros_(model.bias)
-parts = [(torch.randn(4, 8, generator=generator), torch.randn(4, 1, generator=generator)) for _ in range(4)]
+parts = [
+    (torch.randn(4, 8, generator=generator), torch.randn(4, 1, generator=generator))
+    for _ in range(4)
+]
 
 for inputs, targets in parts:
     (mse_loss(model(inputs), targets) / 4).backward()
@@ -640,7 +734,9 @@ for inputs, targets in parts:
     (mse_loss(model(inputs), targets) / 4).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 0.05)
 every_time = collected(model)
-print(f"lengths {once.norm():.3f} and {every_time.norm():.3f}, cosine {cosine_similarity(once, every_time, dim=0):.3f}")
+print(
+    f"lengths {once.norm():.3f} and {every_time.norm():.3f}, cosine {cosine_similarity(once, every_time, dim=0):.3f}"
+)
 
 # %% [markdown]
 # Again the lengths agree and the directions do not.
@@ -655,6 +751,7 @@ print(f"lengths {once.norm():.3f} and {every_time.norm():.3f}, cosine {cosine_si
 #
 # - the gradient of each window is clipped to the length `max_norm` (`torch.nn.utils.clip_grad_norm_`), as the large batch would do it,
 # - a list is returned with one number per optimizer step: the mean loss of its window.
+
 
 # %% exercise="train_clipped" points=3
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
@@ -673,6 +770,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
             window_loss = 0.0
     return reported
     # END SOLUTION
+
 
 # %% check="train_clipped"
 check(train_clipped)

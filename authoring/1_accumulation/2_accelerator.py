@@ -30,12 +30,23 @@ from matplotlib import pyplot as plt
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
-from trainlean import check, dataset, guess, hint, load_reviews, reveal, small_bert, start_devices, stop_devices
+from trainlean import (
+    check,
+    dataset,
+    guess,
+    hint,
+    load_reviews,
+    reveal,
+    small_bert,
+    start_devices,
+    stop_devices,
+)
 
 # %% [markdown]
 # ## The loop, once more
 #
 # This is the loop of the last notebook. Two names are new. The micro-batches come from a `DataLoader`, and `loss_of(model, batch)` returns the mean loss of one micro-batch, so that the same loop trains a toy and BERT.
+
 
 # %%
 def train_pytorch(model, optimizer, dataloader, loss_of, accumulation_steps):
@@ -46,6 +57,7 @@ def train_pytorch(model, optimizer, dataloader, loss_of, accumulation_steps):
             optimizer.step()
             optimizer.zero_grad()
 
+
 # %% [markdown]
 # ## A witness
 #
@@ -53,13 +65,16 @@ def train_pytorch(model, optimizer, dataloader, loss_of, accumulation_steps):
 #
 # The *witness* has one weight for each micro-batch. Micro-batch 3 is zero everywhere but in place 3, so its gradient touches weight 3 and no other. What the optimizer finds in `.grad` at a step is then a *receipt*: one number for each micro-batch, its share in this step.
 
+
 # %%
 def make_witness(micro_batches):
     model = nn.Linear(micro_batches, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     dataloader = DataLoader(torch.eye(micro_batches), batch_size=1)
     receipts = []
-    optimizer.register_step_pre_hook(lambda *_: receipts.append(model.weight.grad[0].clone()))  # called just before each step
+    optimizer.register_step_pre_hook(
+        lambda *_: receipts.append(model.weight.grad[0].clone())
+    )  # called just before each step
     return model, optimizer, dataloader, receipts
 
 
@@ -71,6 +86,7 @@ def print_receipts(receipts):
     for step, receipt in enumerate(receipts, start=1):
         shares = " ".join(f"{share:4.2f}" if share else "   ." for share in receipt.tolist())
         print(f"step {step}: {shares}   sum {receipt.sum():.2f}")
+
 
 # %% [markdown]
 # Eight micro-batches, windows of four:
@@ -87,6 +103,7 @@ print_receipts(receipts)
 #
 # ## First change: `prepare`
 
+
 # %%
 def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
     accelerator = Accelerator(cpu=True)
@@ -98,15 +115,24 @@ def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
             optimizer.step()
             optimizer.zero_grad()
 
+
 # %% [markdown]
 # What changed? `show_diff` only displays: green lines came, red lines went.
 
+
 # %%
 def show_diff(before, after):
-    sources = [inspect.getsource(train).replace(train.__name__, "train").splitlines() for train in (before, after)]
-    lines = list(difflib.unified_diff(*sources, n=99, lineterm=""))[3:]  # the first three name files
+    sources = [
+        inspect.getsource(train).replace(train.__name__, "train").splitlines()
+        for train in (before, after)
+    ]
+    lines = list(difflib.unified_diff(*sources, n=99, lineterm=""))[
+        3:
+    ]  # the first three name files
     colours = {"+": "#d7f5dd", "-": "#ffe1de", " ": "#ffffff"}
-    rows = "".join(f'<div style="background:{colours[line[0]]}">{escape(line)}</div>' for line in lines)
+    rows = "".join(
+        f'<div style="background:{colours[line[0]]}">{escape(line)}</div>' for line in lines
+    )
     style = "font-family:monospace;white-space:pre;color:#1f2937;background:#fff;border:1px solid #d0d4da;padding:6px"
     html = f'<div style="{style}">{rows}</div>'
     display({"text/html": html, "text/plain": "\n".join(lines)}, raw=True)
@@ -131,6 +157,7 @@ for name, old, new in zip(("model", "optimizer", "data loader"), before, after):
 #
 # So on one device nothing may change yet:
 
+
 # %%
 def receipts_of(train, micro_batches=8, accumulation_steps=4):
     model, optimizer, dataloader, receipts = make_witness(micro_batches)
@@ -142,6 +169,7 @@ print_receipts(receipts_of(train_prepared))
 
 # %% [markdown]
 # ## Second change: `backward`
+
 
 # %%
 def train_backward(model, optimizer, dataloader, loss_of, accumulation_steps):
@@ -163,9 +191,16 @@ print_receipts(receipts_of(train_backward))
 #
 # **Keep your own division and you divide twice:**
 
+
 # %%
 def train_divided_twice(model, optimizer, dataloader, loss_of, accumulation_steps):
-    train_backward(model, optimizer, dataloader, lambda *args: loss_of(*args) / accumulation_steps, accumulation_steps)
+    train_backward(
+        model,
+        optimizer,
+        dataloader,
+        lambda *args: loss_of(*args) / accumulation_steps,
+        accumulation_steps,
+    )
 
 
 print_receipts(receipts_of(train_divided_twice))
@@ -174,6 +209,7 @@ print_receipts(receipts_of(train_divided_twice))
 # Sixteenths. Nothing is raised, and with AdamW, which hardly minds a constant factor, the loss would still fall.
 #
 # ## Third change: `accumulate`
+
 
 # %%
 def train_accumulating(model, optimizer, dataloader, loss_of, accumulation_steps):
@@ -202,7 +238,9 @@ for number, batch in enumerate(dataloader, start=1):
         accelerator.backward(output(model, batch))
         optimizer.step()
         optimizer.zero_grad()
-        print(f"micro-batch {number}: sync_gradients {accelerator.sync_gradients!s:5}  steps so far {len(receipts)}")
+        print(
+            f"micro-batch {number}: sync_gradients {accelerator.sync_gradients!s:5}  steps so far {len(receipts)}"
+        )
 
 # %% [markdown]
 # `accumulate` counts how often its block is entered, and sets `sync_gradients` at the beginning of the block. This is why everything that belongs to a micro-batch stands *inside* the block.
@@ -242,6 +280,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`. No micro-batch is left without a step.
 # - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
 
+
 # %% exercise="train_with_accelerator" points=3
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     """Train once through the data loader, accumulating as the accelerator was told to, each window's gradient clipped."""
@@ -256,6 +295,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
     # END SOLUTION
 
+
 # %% check="train_with_accelerator"
 check(train_with_accelerator)
 
@@ -265,6 +305,7 @@ check(train_with_accelerator)
 # ## One forward and one backward in a block
 #
 # The accelerator counts blocks, not backward passes. What if a block holds two micro-batches?
+
 
 # %%
 def train_two_a_block(model, optimizer, dataloader, loss_of, accumulation_steps):
@@ -326,12 +367,17 @@ print(inspect.getsource(Accelerator._do_sync))
 # At the end of the data loader the window is closed, however many micro-batches it holds. And by what is divided:
 
 # %%
-print("\n".join(line for line in inspect.getsource(Accelerator.backward).splitlines() if "loss / " in line))
+print(
+    "\n".join(
+        line for line in inspect.getsource(Accelerator.backward).splitlines() if "loss / " in line
+    )
+)
 
 # %% [markdown]
 # Always by `gradient_accumulation_steps`. When the first micro-batch of a window comes, nobody knows yet that it will be a short one.
 #
 # The first line above also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
+
 
 # %%
 def steps_in_two_epochs(**settings):
@@ -365,9 +411,31 @@ for panel, shown, title in zip(panels, (as_it_is, right), ("Accelerate 1.15 as i
     for step, receipt in enumerate(shown):
         for place, share in enumerate(receipt.tolist()):
             if share:
-                panel.text(place, step, f"{share:.2f}", ha="center", va="center", fontsize=9, color="#1f2937")
-        panel.text(9.7, step, f"sum {receipt.sum():.2f}", va="center", fontsize=9, color="#b3261e" if receipt.sum() < 0.99 else "#1f2937")
-    panel.set(title=title, xlabel="micro-batch", xticks=range(10), xticklabels=range(1, 11), yticks=range(3), yticklabels=["step 1", "step 2", "step 3"])
+                panel.text(
+                    place,
+                    step,
+                    f"{share:.2f}",
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    color="#1f2937",
+                )
+        panel.text(
+            9.7,
+            step,
+            f"sum {receipt.sum():.2f}",
+            va="center",
+            fontsize=9,
+            color="#b3261e" if receipt.sum() < 0.99 else "#1f2937",
+        )
+    panel.set(
+        title=title,
+        xlabel="micro-batch",
+        xticks=range(10),
+        xticklabels=range(1, 11),
+        yticks=range(3),
+        yticklabels=["step 1", "step 2", "step 3"],
+    )
     panel.spines[:].set_visible(False)
     panel.tick_params(length=0)
 figure.tight_layout(w_pad=5)
@@ -387,6 +455,7 @@ plt.show()
 # - No window holds micro-batches of two epochs.
 # - `accumulation_steps` may be 1, or more than the micro-batches that are left, as above.
 
+
 # %% exercise="train_to_the_last_batch" points=3
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     """Train with an Accelerator so that the last window of each epoch is the mean over its own micro-batches."""
@@ -396,13 +465,18 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
     in_whole_windows = len(dataloader) // accumulation_steps * accumulation_steps
     for _ in range(epochs):
         for index, batch in enumerate(dataloader):
-            window = accumulation_steps if index < in_whole_windows else len(dataloader) - in_whole_windows
+            window = (
+                accumulation_steps
+                if index < in_whole_windows
+                else len(dataloader) - in_whole_windows
+            )
             with accelerator.accumulate(model):
                 loss = loss_of(model, batch)
                 accelerator.backward(loss * accumulation_steps / window)
                 optimizer.step()
                 optimizer.zero_grad()
     # END SOLUTION
+
 
 # %% check="train_to_the_last_batch"
 check(train_to_the_last_batch)
@@ -418,6 +492,7 @@ print(text[text.index("When performing") : text.index(" Args:")])
 
 # %% [markdown]
 # "Should not be changed": so 10 micro-batches, length 10. Let us follow the learning rate through one epoch. `scheduler.step()` stands where it should, in the block after `optimizer.step()`.
+
 
 # %%
 def learning_rates(length, prepare_scheduler=True, **settings):
@@ -438,6 +513,7 @@ def learning_rates(length, prepare_scheduler=True, **settings):
             scheduler.step()
             optimizer.zero_grad()
     return [*rates, optimizer.param_groups[0]["lr"]]
+
 
 # %% [markdown]
 # **Predict.** The rate starts at 1. What is it at the end, with length 10?
@@ -462,7 +538,9 @@ reveal("learning rate at the end, length 10", round(rates[-1], 4), "of the first
 for value in (True, False):
     given = GradientAccumulationPlugin(num_steps=4, adjust_scheduler=value)
     at_the_end = learning_rates(10, adjust_scheduler=value)[-1]
-    print(f"adjust_scheduler={value!s:5}: at the end {at_the_end:.2f}; handed on: {given.to_kwargs()}")
+    print(
+        f"adjust_scheduler={value!s:5}: at the end {at_the_end:.2f}; handed on: {given.to_kwargs()}"
+    )
 
 # %% [markdown]
 # No difference. The plugin hands on only what was changed from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`. This is a bug in Accelerate 1.15 (pull request #4262, open in September 2026).
@@ -501,14 +579,18 @@ print("\n".join(lines[start - 2 : start + 2]))
 #
 # `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `accelerator` knows `gradient_accumulation_steps` and `num_processes`, the number of devices. `check` also asks as the first of two devices.
 
+
 # %% exercise="linear_decay" points=2
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     """A prepared scheduler that takes the learning rate in a straight line to 0 at the end of the training."""
     # BEGIN SOLUTION
     steps_an_epoch = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
     num_training_steps = steps_an_epoch * epochs * accelerator.num_processes
-    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / num_training_steps)))
+    return accelerator.prepare(
+        LambdaLR(optimizer, lambda step: max(0.0, 1 - step / num_training_steps))
+    )
     # END SOLUTION
+
 
 # %% check="linear_decay"
 check(linear_decay)
@@ -525,7 +607,9 @@ check(linear_decay)
 # The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here.
 
 # %%
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the witnesses below live on the CPU, on machines with several GPUs too
+os.environ["CUDA_VISIBLE_DEVICES"] = (
+    ""  # the witnesses below live on the CPU, on machines with several GPUs too
+)
 devices = start_devices(2)
 
 # %%
@@ -550,7 +634,15 @@ print(f"rank {rank} of {world_size}")
 accelerator = Accelerator(cpu=True)
 model, dataloader = nn.Linear(8, 1, bias=False), DataLoader(torch.eye(8), batch_size=1)
 model, prepared = accelerator.prepare(model, dataloader)
-print(type(model).__name__, "| length", len(dataloader), "->", len(prepared), "| my micro-batches:", [batch.argmax().item() + 1 for batch in prepared])
+print(
+    type(model).__name__,
+    "| length",
+    len(dataloader),
+    "->",
+    len(prepared),
+    "| my micro-batches:",
+    [batch.argmax().item() + 1 for batch in prepared],
+)
 
 # %% [markdown]
 # The model became a DDP model, and each rank sees every second micro-batch.
@@ -558,6 +650,7 @@ print(type(model).__name__, "| length", len(dataloader), "->", len(prepared), "|
 # ### When are gradients synchronised?
 #
 # Let each rank accumulate 4 micro-batches. The result is needed once, at the end. But plain DDP does not know that you accumulate. It synchronises in every backward pass:
+
 
 # %%
 # %%px
@@ -568,8 +661,10 @@ def plain_ddp(witness, micro_batches):
         loss.backward()
         yield
 
+
 # %% [markdown]
 # (The `yield` lets us look at the counter after every micro-batch.) DDP has a context manager that keeps the gradients at home: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
+
 
 # %%
 # %%px
@@ -580,6 +675,7 @@ def no_sync_around_backward(witness, micro_batches):
         with nullcontext() if number == 4 else model.no_sync():
             loss.backward()
         yield
+
 
 # %% [markdown]
 # **Predict.** How many all-reduces does this make for the four micro-batches?
@@ -592,6 +688,7 @@ guess("all-reduces with no_sync around backward", my_guess, "all-reduces")
 
 # %% [markdown]
 # Three more ways: around forward *and* backward; around everything, the last micro-batch too; and Accelerate's `accumulate`.
+
 
 # %%
 # %%px
@@ -621,8 +718,10 @@ def accumulate(witness, micro_batches):
             accelerator.backward(model(micro_batch).mean())
         yield
 
+
 # %% [markdown]
 # Each way gets a witness with eight weights. Micro-batches 1 to 4 go to rank 0, and 5 to 8 to rank 1. So the receipt also tells *whose* micro-batches are in a gradient. `Meter` counts the all-reduces.
+
 
 # %%
 # %%px
@@ -634,7 +733,11 @@ def try_out(way):
         counts = [meter.all_reduces for _ in way(witness, mine)]
     gradient = witness.weight.grad[0].clone()
     torch.optim.SGD(witness.parameters(), lr=1.0).step()
-    return {"all-reduces": counts, "gradient": gradient.tolist(), "weights": witness.weight[0].tolist()}
+    return {
+        "all-reduces": counts,
+        "gradient": gradient.tolist(),
+        "weights": witness.weight[0].tolist(),
+    }
 
 
 ways = [plain_ddp, no_sync_around_backward, no_sync_around_both, no_sync_always, accumulate]
@@ -656,7 +759,11 @@ for name, result in on_rank_0.items():
         "gradient off by": f"{(gradient - 1 / 8).abs().max():.3f}",
         "ranks apart by": f"{(weights - other_weights).abs().max():.3f}",
     }
-reveal("all-reduces with no_sync around backward", rows["no_sync_around_backward"]["all-reduces"], "all-reduces")
+reveal(
+    "all-reduces with no_sync around backward",
+    rows["no_sync_around_backward"]["all-reduces"],
+    "all-reduces",
+)
 pd.DataFrame(rows).T
 
 # %% [markdown]
@@ -666,18 +773,41 @@ pd.DataFrame(rows).T
 figure, panels = plt.subplots(5, 2, figsize=(9.5, 6.2), width_ratios=[1, 1.5])
 for (name, result), (left, right) in zip(on_rank_0.items(), panels):
     both = [result, on_rank_1[name]]
-    for number, (count, before) in enumerate(zip(result["all-reduces"], [0, *result["all-reduces"]])):
+    for number, (count, before) in enumerate(
+        zip(result["all-reduces"], [0, *result["all-reduces"]])
+    ):
         for lane in (0, 1):
-            left.add_patch(plt.Rectangle((number, lane + 0.15), 0.7, 0.7, color=("#0072B2", "#E69F00")[lane]))
-            left.text(number + 0.35, lane + 0.5, number + 1 + 4 * lane, ha="center", va="center", color=("white", "#1f2937")[lane])
+            left.add_patch(
+                plt.Rectangle((number, lane + 0.15), 0.7, 0.7, color=("#0072B2", "#E69F00")[lane])
+            )
+            left.text(
+                number + 0.35,
+                lane + 0.5,
+                number + 1 + 4 * lane,
+                ha="center",
+                va="center",
+                color=("white", "#1f2937")[lane],
+            )
         if count > before:
             left.plot([number + 0.84] * 2, [0.1, 1.9], color="#b3261e", linewidth=3)
-    left.set(xlim=(-0.05, 4), ylim=(2, 0), xticks=[], yticks=[0.5, 1.5], yticklabels=["rank 0", "rank 1"])
-    left.set_title(f"{name}: {result['all-reduces'][-1]} × all-reduce (red)", loc="left", fontsize=10)
+    left.set(
+        xlim=(-0.05, 4), ylim=(2, 0), xticks=[], yticks=[0.5, 1.5], yticklabels=["rank 0", "rank 1"]
+    )
+    left.set_title(
+        f"{name}: {result['all-reduces'][-1]} × all-reduce (red)", loc="left", fontsize=10
+    )
     right.imshow([one["gradient"] for one in both], cmap="Greens", vmin=0, vmax=0.5, aspect="auto")
     for lane, one in enumerate(both):
         for place, share in enumerate(one["gradient"]):
-            right.text(place, lane, f"{share:.3f}" if share else "", ha="center", va="center", fontsize=9, color="#1f2937")
+            right.text(
+                place,
+                lane,
+                f"{share:.3f}" if share else "",
+                ha="center",
+                va="center",
+                fontsize=9,
+                color="#1f2937",
+            )
     right.set(xticks=[], yticks=[])
     for panel in (left, right):
         panel.spines[:].set_visible(False)
@@ -712,7 +842,9 @@ for length in (2, 2 * world_size):
     model = nn.Linear(14, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     scheduler = LambdaLR(optimizer, lambda step: max(0.0, 1 - step / length))
-    model, optimizer, dataloader, scheduler = accelerator.prepare(model, optimizer, DataLoader(torch.eye(14), batch_size=1), scheduler)
+    model, optimizer, dataloader, scheduler = accelerator.prepare(
+        model, optimizer, DataLoader(torch.eye(14), batch_size=1), scheduler
+    )
     rates = []
     for batch in dataloader:
         with accelerator.accumulate(model):
@@ -722,7 +854,9 @@ for length in (2, 2 * world_size):
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-    print(f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards {optimizer.param_groups[0]['lr']}")
+    print(
+        f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards {optimizer.param_groups[0]['lr']}"
+    )
 
 # %% [markdown]
 # With length 2 the second step had a learning rate of zero. The factor `num_processes` belongs there.
@@ -743,6 +877,7 @@ stop_devices()
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and makes **one** all-reduce.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
 
+
 # %% exercise="train_synchronised_once" points=3
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     """Train a DDP model on this rank's micro-batches, with one all-reduce for each window."""
@@ -757,6 +892,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
     # END SOLUTION
 
+
 # %% check="train_synchronised_once"
 check(train_synchronised_once)
 
@@ -764,6 +900,7 @@ check(train_synchronised_once)
 # ## The same weights
 #
 # The witness agrees. Now the small BERT: the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch, so 4 optimizer steps. Once with the PyTorch loop, once with Accelerate. Sum, length (norm) and distance moved are a fingerprint of all weights together. The next notebook trains the same with the `Trainer`, and must arrive at the same fingerprint.
+
 
 # %%
 def train_reviews(train):
@@ -778,7 +915,9 @@ start = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed
 weights = {train.__name__: train_reviews(train) for train in (train_pytorch, train_accumulating)}
 for name, vector in {"before training": start, **weights}.items():
     moved = (vector - start).double().norm()
-    print(f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by {moved:.4f}")
+    print(
+        f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by {moved:.4f}"
+    )
 difference = (weights["train_pytorch"] - weights["train_accumulating"]).abs().max()
 print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 

@@ -23,9 +23,30 @@ import torch
 from accelerate import Accelerator
 from torch.nn.functional import cosine_similarity, cross_entropy
 from torch.utils.data import DataLoader
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 from transformers.trainer_callback import PrinterCallback
-from trainlean import check, dataset, guess, hint, load_reviews, load_tokenizer, measure, plot_compare, plot_memory, reveal, small_bert, summary
+from trainlean import (
+    check,
+    dataset,
+    guess,
+    hint,
+    load_reviews,
+    load_tokenizer,
+    measure,
+    plot_compare,
+    plot_memory,
+    reveal,
+    small_bert,
+    summary,
+)
 
 folder = tempfile.TemporaryDirectory()  # the Trainer wants a place for checkpoints
 reviews = load_reviews()
@@ -41,6 +62,7 @@ data = dataset(reviews[:64], max_length=64)
 # The first is the micro-batch: what goes through the model at once, so what has to fit into memory. The second counts micro-batches, not samples.
 #
 # The rest is the recipe of the last two lessons: plain SGD, a constant learning rate, no clipping, the reviews in their order. Each of these must be *said*, because the default is something else.
+
 
 # %%
 def arguments(micro_batch, accumulation_steps, **changes):
@@ -62,10 +84,21 @@ def arguments(micro_batch, accumulation_steps, **changes):
     return TrainingArguments(folder.name, **recipe | changes)
 
 
-names = ["per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "learning_rate", "lr_scheduler_type"]
+names = [
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "learning_rate",
+    "lr_scheduler_type",
+]
 names += ["optim", "max_grad_norm", "train_sampling_strategy", "logging_steps", "save_strategy"]
 default, here = TrainingArguments(folder.name).to_dict(), arguments(4, 4).to_dict()
-pd.DataFrame({"default": {name: str(default[name]) for name in names}, "here": {name: str(here[name]) for name in names}})
+pd.DataFrame(
+    {
+        "default": {name: str(default[name]) for name in names},
+        "here": {name: str(here[name]) for name in names},
+    }
+)
 
 # %% [markdown]
 # Read the column of defaults once with care. A learning rate that falls to zero, clipping at 1.0 and shuffled data all happen to those who say nothing.
@@ -75,7 +108,13 @@ pd.DataFrame({"default": {name: str(default[name]) for name in names}, "here": {
 # Most tutorials were written for older versions. transformers 5 has taken these names away:
 
 # %%
-for name, value in {"evaluation_strategy": "steps", "no_cuda": True, "overwrite_output_dir": True, "warmup_ratio": 0.1, "group_by_length": True}.items():
+for name, value in {
+    "evaluation_strategy": "steps",
+    "no_cuda": True,
+    "overwrite_output_dir": True,
+    "warmup_ratio": 0.1,
+    "group_by_length": True,
+}.items():
     try:
         TrainingArguments(folder.name, **{name: value})
     except TypeError as error:
@@ -108,11 +147,14 @@ for name, value in {"evaluation_strategy": "steps", "no_cuda": True, "overwrite_
 #
 # Run on the CPU, with `folder` as the output folder.
 
+
 # %% exercise="accumulation_arguments" points=3
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     """The arguments of an accumulated training with a warm-up of one epoch."""
     # BEGIN SOLUTION
-    steps_per_epoch = -(-samples // effective_batch)  # rounded up: the last, shorter window makes a step too
+    steps_per_epoch = -(
+        -samples // effective_batch
+    )  # rounded up: the last, shorter window makes a step too
     return TrainingArguments(
         folder,
         per_device_train_batch_size=micro_batch,
@@ -128,6 +170,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
     # END SOLUTION
 
+
 # %% check="accumulation_arguments"
 check(accumulation_arguments)
 
@@ -140,6 +183,7 @@ check(accumulation_arguments)
 #
 # First the cost. `1x4` is short for micro-batches of 1, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log, with times that differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
 
+
 # %%
 def train(model, args, data, *callbacks, **more):
     """Train silently; returns the Trainer."""
@@ -147,6 +191,7 @@ def train(model, args, data, *callbacks, **more):
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     return trainer
+
 
 # %% [markdown]
 # **Predict.** Batch 4 at once, or micro-batches of 1 accumulated over 4. The activations of one review are a quarter of those of four.
@@ -172,7 +217,11 @@ runs = [
     )
     for micro_batch, steps in [(4, 1), (1, 4)]
 ]
-reveal("peak memory of 1x4, batch 4 being 100", round(100 * runs[1].peak_bytes / runs[0].peak_bytes), "%")
+reveal(
+    "peak memory of 1x4, batch 4 being 100",
+    round(100 * runs[1].peak_bytes / runs[0].peak_bytes),
+    "%",
+)
 summary(runs)
 
 # %%
@@ -190,6 +239,7 @@ plot_memory(runs)
 #
 # A callback is an object whose methods the Trainer calls at fixed moments. This one keeps a diary: which moment, and how long the gradient is just then.
 
+
 # %%
 class Diary(TrainerCallback):
     """Notes each event, and the length of the gradient at that moment."""
@@ -198,8 +248,12 @@ class Diary(TrainerCallback):
         self.events = []
 
     def note(self, event, state, model):
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        length = f"{torch.cat([g.flatten() for g in gradients]).norm():.3f}" if gradients else "none"
+        gradients = [
+            parameter.grad for parameter in model.parameters() if parameter.grad is not None
+        ]
+        length = (
+            f"{torch.cat([g.flatten() for g in gradients]).norm():.3f}" if gradients else "none"
+        )
         self.events.append((state.global_step, event, length))
 
     def on_step_begin(self, args, state, control, model, **kwargs):
@@ -216,6 +270,7 @@ class Diary(TrainerCallback):
 
     def on_step_end(self, args, state, control, model, **kwargs):
         self.note("on_step_end", state, model)
+
 
 # %% [markdown]
 # 24 reviews are 6 micro-batches of 4. With windows of 4, one window is whole and one is short.
@@ -265,6 +320,7 @@ my_guess = 1
 # END SOLUTION
 guess("first gradient of 4x4, in large batch's gradients", my_guess, "times")
 
+
 # %%
 def steps_of(trainer):
     """The log entries of the optimizer steps."""
@@ -273,9 +329,25 @@ def steps_of(trainer):
 
 large = steps_of(train(small_bert(seed=0), arguments(16, 1), data))
 accumulated = steps_of(train(small_bert(seed=0), arguments(4, 4), data))
-reveal("first gradient of 4x4, in large batch's gradients", round(accumulated[0]["grad_norm"] / large[0]["grad_norm"], 2), "times")
-rows = [(one["step"], one["loss"], other["loss"], other["loss"] / one["loss"], one["grad_norm"], other["grad_norm"]) for one, other in zip(large, accumulated)]
-pd.DataFrame(rows, columns=["step", "loss 16x1", "loss 4x4", "ratio", "grad_norm 16x1", "grad_norm 4x4"]).round(2)
+reveal(
+    "first gradient of 4x4, in large batch's gradients",
+    round(accumulated[0]["grad_norm"] / large[0]["grad_norm"], 2),
+    "times",
+)
+rows = [
+    (
+        one["step"],
+        one["loss"],
+        other["loss"],
+        other["loss"] / one["loss"],
+        one["grad_norm"],
+        other["grad_norm"],
+    )
+    for one, other in zip(large, accumulated)
+]
+pd.DataFrame(
+    rows, columns=["step", "loss 16x1", "loss 4x4", "ratio", "grad_norm 16x1", "grad_norm 4x4"]
+).round(2)
 
 # %% [markdown]
 # Four times the loss, four times the gradient. (From the second step on the two trainings have different weights, so their gradients can no longer be compared, and their losses only roughly.)
@@ -283,6 +355,7 @@ pd.DataFrame(rows, columns=["step", "loss 16x1", "loss 4x4", "ratio", "grad_norm
 # A loss of the small BERT with two labels should begin near $\ln 2$, about 0.69. The accumulated log begins at four times that.
 #
 # Is it really the same gradient, only longer? A second callback keeps the gradient itself. And is it always 4? Learning rate 0 keeps the weights where they are, so that nothing else differs.
+
 
 # %%
 class Gradients(TrainerCallback):
@@ -307,13 +380,16 @@ def compare(found, reference):
     found, reference = found.double(), reference.double()
     return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine_similarity(found, reference, dim=0):.4f}"
 
+
 # %% [markdown]
 # The first gradient of four ways to 16 reviews, beside the large batch's:
 
 # %%
 reference = gradients(small_bert(seed=0), arguments(16, 1, learning_rate=0.0), data)[0]
 for k in (1, 2, 4, 8):
-    first = gradients(small_bert(seed=0), arguments(16 // k, k, learning_rate=0.0, max_steps=1), data)[0]
+    first = gradients(
+        small_bert(seed=0), arguments(16 // k, k, learning_rate=0.0, max_steps=1), data
+    )[0]
     print(f"{16 // k:2}x{k}: {compare(first, reference)}")
 
 # %% [markdown]
@@ -373,6 +449,7 @@ for items in (None, 16, 1_000_000):
 #
 # `model` is a classifier like BERT, whose loss is a mean and whose `forward` takes `**kwargs`. All micro-batches have the same size. The lines printed above tell what to do.
 
+
 # %% exercise="exact_trainer" points=3
 def exact_trainer(model, args, train_dataset):
     """A Trainer whose accumulated gradients are the large batch's."""
@@ -381,6 +458,7 @@ def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
     # END SOLUTION
 
+
 # %% check="exact_trainer"
 check(exact_trainer)
 
@@ -388,6 +466,7 @@ check(exact_trainer)
 # ## The cure
 #
 # One attribute of the model says what the signature cannot: `accepts_loss_kwargs = False`. It must be set *before* the Trainer is built, because the Trainer looks once.
+
 
 # %%
 def cured_bert():
@@ -399,13 +478,19 @@ def cured_bert():
 
 cured = steps_of(train(cured_bert(), arguments(4, 4), data))
 pd.DataFrame(
-    [(one["step"], one["loss"], other["loss"], one["grad_norm"], other["grad_norm"]) for one, other in zip(large, cured)],
+    [
+        (one["step"], one["loss"], other["loss"], one["grad_norm"], other["grad_norm"])
+        for one, other in zip(large, cured)
+    ],
     columns=["step", "loss 16x1", "loss 4x4 cured", "grad_norm 16x1", "grad_norm 4x4 cured"],
 ).round(3)
 
 # %%
 plot_compare(
-    {name: [entry["grad_norm"] for entry in log] for name, log in {"16x1": large, "4x4": accumulated, "4x4 cured": cured}.items()},
+    {
+        name: [entry["grad_norm"] for entry in log]
+        for name, log in {"16x1": large, "4x4": accumulated, "4x4 cured": cured}.items()
+    },
     y="grad_norm",
     title="The gradient at each step: cured, it lies on the large batch's",
 )
@@ -417,6 +502,7 @@ plot_compare(
 #
 # Each row below trains twice, as it comes and cured. *Moved* is the distance of the weights at the end from those at the start. *Apart* is the distance of the two ends from each other, in percent of how far the cured one has moved. *Steps cut* counts the steps, out of 4, at which clipping cut the gradient.
 
+
 # %%
 def vector(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
@@ -426,21 +512,39 @@ start = vector(small_bert(seed=0))
 
 
 def as_it_comes_and_cured(**changes):
-    trainers = [train(model, arguments(4, 4, **changes), data) for model in (small_bert(seed=0), cured_bert())]
+    trainers = [
+        train(model, arguments(4, 4, **changes), data)
+        for model in (small_bert(seed=0), cured_bert())
+    ]
     ends = [vector(trainer.model) for trainer in trainers]
     moved = [(end - start).norm().item() for end in ends]
     apart = (ends[0] - ends[1]).norm().item() / moved[1]
     limit = changes["max_grad_norm"] or float("inf")
-    cut = [sum(entry["grad_norm"] > limit for entry in steps_of(trainer)) for trainer in trainers]  # logged before clipping
+    cut = [
+        sum(entry["grad_norm"] > limit for entry in steps_of(trainer)) for trainer in trainers
+    ]  # logged before clipping
     return *(round(way, 2) for way in moved), f"{100 * apart:.0f} %", *cut
 
 
 table = []
 for optimizer, learning_rate in (("sgd", 0.05), ("adamw_torch", 5e-4)):
     for limit in (0, 1.0):
-        row = as_it_comes_and_cured(optim=optimizer, learning_rate=learning_rate, max_grad_norm=limit)
+        row = as_it_comes_and_cured(
+            optim=optimizer, learning_rate=learning_rate, max_grad_norm=limit
+        )
         table.append((optimizer, limit or "none", *row))
-pd.DataFrame(table, columns=["optimizer", "clipped at", "moved", "moved, cured", "apart", "steps cut", "steps cut, cured"])
+pd.DataFrame(
+    table,
+    columns=[
+        "optimizer",
+        "clipped at",
+        "moved",
+        "moved, cured",
+        "apart",
+        "steps cut",
+        "steps cut, cured",
+    ],
+)
 
 # %% [markdown]
 # - SGD takes the factor as it is: a learning rate that is $k$ times too large. (The distance grows by more than $k$, because after the first step the gradients are others, too.)
@@ -463,17 +567,30 @@ tokenizer = load_tokenizer()
 
 
 def tiny_llama():
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+    }
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes))
 
 
-texts = [item | {"labels": torch.where(item["attention_mask"] == 1, item["input_ids"], -100)} for item in dataset(reviews[:16], max_length=64)]
+texts = [
+    item | {"labels": torch.where(item["attention_mask"] == 1, item["input_ids"], -100)}
+    for item in dataset(reviews[:16], max_length=64)
+]
 labels = torch.stack([text["labels"] for text in texts])
-print("targets in each micro-batch of 4 texts:", (labels[:, 1:] != -100).sum(1).view(4, 4).sum(1).tolist())
+print(
+    "targets in each micro-batch of 4 texts:",
+    (labels[:, 1:] != -100).sum(1).view(4, 4).sum(1).tolist(),
+)
 
 # %% [markdown]
 # The large batch first, then three ways to accumulate: as it comes; with the cure for classifiers; and with a loss of our own, `compute_loss_func`, that ignores the count.
+
 
 # %%
 def mean_loss(outputs, labels, num_items_in_batch=None):
@@ -489,7 +606,9 @@ for name, model, more in [
     ("accepts_loss_kwargs = False", flagged, {}),
     ("own mean, count ignored", tiny_llama(), {"compute_loss_func": mean_loss}),
 ]:
-    print(f"{name:28} {compare(gradients(model, arguments(4, 4), texts, **more)[0], text_reference)}")
+    print(
+        f"{name:28} {compare(gradients(model, arguments(4, 4), texts, **more)[0], text_reference)}"
+    )
 
 # %% [markdown]
 # - As it comes, Llama is exact. It uses the count.
@@ -511,6 +630,7 @@ for name, model, more in [
 #
 # It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets.
 
+
 # %% exercise="window_token_loss" points=3
 def window_token_loss(outputs, labels, num_items_in_batch):
     """This micro-batch's part of the mean cross entropy over the window's targets."""
@@ -520,6 +640,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return cross_entropy(logits, targets, ignore_index=-100, reduction="sum") / num_items_in_batch
     # END SOLUTION
 
+
 # %% check="window_token_loss"
 check(window_token_loss)
 
@@ -528,7 +649,17 @@ check(window_token_loss)
 
 # %%
 sizes = {"vocab_size": 50, "bos_token_id": None, "eos_token_id": None}
-models = [LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, **sizes))]
+models = [
+    LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            **sizes,
+        )
+    )
+]
 models += [GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, **sizes))]
 rows = [{"input_ids": row, "labels": row} for row in torch.randint(50, (16, 8))]
 for model in models:
@@ -546,6 +677,7 @@ for model in models:
 #
 # The third row of each block trains with a loss of its own, which sums and divides by `num_items_in_batch`: for a classifier, the number of reviews in the window.
 
+
 # %%
 def window_loss(outputs, labels, num_items_in_batch=None):
     return cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
@@ -558,7 +690,9 @@ for count in (40, 38):
     ways = {
         "as it comes": gradients(small_bert(seed=0), arguments(4, 4, **still), some),
         "cured": gradients(cured_bert(), arguments(4, 4, **still), some),
-        "window_loss": gradients(small_bert(seed=0), arguments(4, 4, **still), some, compute_loss_func=window_loss),
+        "window_loss": gradients(
+            small_bert(seed=0), arguments(4, 4, **still), some, compute_loss_func=window_loss
+        ),
     }
     print(f"{count} reviews, {len(truth)} windows; the last one:")
     for name, found in ways.items():
@@ -572,6 +706,7 @@ for count in (40, 38):
 # ## Three versions, one training
 #
 # Here are all three once more, on the recipe of this unit: the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch.
+
 
 # %%
 def with_pytorch(make_optimizer, **_):
@@ -588,7 +723,9 @@ def with_pytorch(make_optimizer, **_):
 def with_accelerator(make_optimizer, **_):
     accelerator = Accelerator(gradient_accumulation_steps=4, cpu=True)
     model = small_bert(seed=0)
-    model, optimizer, loader = accelerator.prepare(model, make_optimizer(model.parameters()), DataLoader(data, batch_size=4))
+    model, optimizer, loader = accelerator.prepare(
+        model, make_optimizer(model.parameters()), DataLoader(data, batch_size=4)
+    )
     for batch in loader:
         with accelerator.accumulate(model):
             accelerator.backward(model(**batch).loss)
@@ -604,8 +741,10 @@ def with_trainer(make_optimizer, **arguments_of_it):
 def with_trainer_as_it_comes(make_optimizer, **arguments_of_it):
     return train(small_bert(seed=0), arguments(4, 4, **arguments_of_it), data).model
 
+
 # %% [markdown]
 # The optimizer must be the same to the last setting. `torch.optim.AdamW` has a weight decay of 0.01 by default, the Trainer has none.
+
 
 # %%
 def sgd(parameters):
@@ -617,13 +756,25 @@ def adamw(parameters):
 
 
 table = []
-for make_optimizer, settings in [(sgd, {"optim": "sgd", "learning_rate": 0.05}), (adamw, {"optim": "adamw_torch", "learning_rate": 5e-4})]:
+for make_optimizer, settings in [
+    (sgd, {"optim": "sgd", "learning_rate": 0.05}),
+    (adamw, {"optim": "adamw_torch", "learning_rate": 5e-4}),
+]:
     first = None
     for version in (with_pytorch, with_accelerator, with_trainer, with_trainer_as_it_comes):
         end = vector(version(make_optimizer, **settings)).double()
         first = end if first is None else first
         same = bool((end - first).abs().max() < 1e-6)
-        table.append((make_optimizer.__name__, version.__name__, f"{end.sum():.2f}", f"{end.norm():.4f}", f"{(end - start).norm():.4f}", same))
+        table.append(
+            (
+                make_optimizer.__name__,
+                version.__name__,
+                f"{end.sum():.2f}",
+                f"{end.norm():.4f}",
+                f"{(end - start).norm():.4f}",
+                same,
+            )
+        )
 pd.DataFrame(table, columns=["optimizer", "version", "sum", "norm", "moved by", "same to 1e-6"])
 
 # %% [markdown]

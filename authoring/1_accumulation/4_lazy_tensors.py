@@ -25,7 +25,21 @@ import time
 import pandas as pd
 import torch
 from torch.utils.data import DataLoader
-from trainlean import batches, check, dataset, guess, hint, in_fresh_process, lazy_or_recorded, load_reviews, plot_compare, plot_graph, plot_graphs_run, reveal, small_bert
+from trainlean import (
+    batches,
+    check,
+    dataset,
+    guess,
+    hint,
+    in_fresh_process,
+    lazy_or_recorded,
+    load_reviews,
+    plot_compare,
+    plot_graph,
+    plot_graphs_run,
+    reveal,
+    small_bert,
+)
 
 lazy_or_recorded("1_accumulation/4_lazy_tensors")
 
@@ -47,6 +61,7 @@ print(loss.shape, loss.device.type)
 
 # %% [markdown]
 # It looks as usual. But no product, no `tanh` and no mean has been computed. `loss` knows its shape, and the *graph* of operations that would give its value:
+
 
 # %%
 def recorded_graph(tensor):
@@ -78,11 +93,16 @@ print(f"loss {loss.item():.4f}")
 # Compiling is expensive. It is worth it because a training loop records the same graph again and again, with other data. The backend keeps each compiled graph under its *shape*: operations, connections, sizes.
 # Counters tell what happened: `UncachedCompile` counts graphs that were compiled and run, `CachedCompile` graphs that were found in the cache and only run. Their sum is the number of *executions*.
 
+
 # %%
 def counted():
     """Graphs compiled, graphs taken from the cache, and operations in all graphs, in this process since the last reset."""
-    compiled, cached = (metrics.counter_value(name) or 0 for name in ("UncachedCompile", "CachedCompile"))
-    size = re.search(r"TensorsGraphSize\s+TotalSamples: \d+\s+Accumulator: ([\d.]+)", metrics.metrics_report())
+    compiled, cached = (
+        metrics.counter_value(name) or 0 for name in ("UncachedCompile", "CachedCompile")
+    )
+    size = re.search(
+        r"TensorsGraphSize\s+TotalSamples: \d+\s+Accumulator: ([\d.]+)", metrics.metrics_report()
+    )
     return compiled, cached, int(float(size[1])) if size else 0
 
 
@@ -93,7 +113,10 @@ for length in (8, 8, 8, 5, 5, 8):
     outputs = (inputs @ weight).relu().sum()
     mark_step(wait=True)
     rows.append((length, *counted()))
-pd.DataFrame(rows, columns=["rows in the batch", "compiled so far", "from the cache so far", "operations so far"])
+pd.DataFrame(
+    rows,
+    columns=["rows in the batch", "compiled so far", "from the cache so far", "operations so far"],
+)
 
 # %% [markdown]
 # The first batch is compiled, its repetitions are not. The first batch of five is compiled again: another size is another graph. That is why lazy frameworks want every batch padded to the same length, and no short last batch.
@@ -106,6 +129,7 @@ pd.DataFrame(rows, columns=["rows in the batch", "compiled so far", "from the ca
 # - Gradients begin as zeros and are set to zero (`set_to_none=False`). Otherwise the first backward pass of a window *sets* the gradient and the others *add* to it: two kinds of graph instead of one.
 # - Each micro-batch is moved with `.to("lazy")`. Slices of one lazy tensor would carry their position into the graph.
 # - `ran` times what makes a graph run, and notes the counters afterwards.
+
 
 # %%
 def train_lazily(micro_batches, k, after_backward=None, lr=0.05):
@@ -134,7 +158,11 @@ def train_lazily(micro_batches, k, after_backward=None, lr=0.05):
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
             ran(mark_step, wait=True)
-    fallbacks = {name: metrics.counter_value(name) for name in metrics.counter_names() if name.startswith("aten::")}
+    fallbacks = {
+        name: metrics.counter_value(name)
+        for name in metrics.counter_names()
+        if name.startswith("aten::")
+    }
     weights = torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()])
     return {"log": log, "fallbacks": fallbacks, "weights": weights}
 
@@ -180,6 +208,7 @@ pd.DataFrame(first_try["fallbacks"].items(), columns=["operator without a lazy k
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
 
+
 # %%
 def with_ready_mask(batch):
     seen = batch["attention_mask"][:, None, None, :].float()  # [texts, 1, 1, tokens]
@@ -189,12 +218,15 @@ def with_ready_mask(batch):
 micro_batches = [with_ready_mask(batch) for batch in micro_batches]
 one_mark = in_fresh_process(train_lazily, micro_batches, 4)
 compiled, cached, operations, _ = one_mark["log"][-1]
-print(f"{compiled + cached} graphs run, {compiled} of them compiled; fallbacks: {one_mark['fallbacks'] or 'none'}")
+print(
+    f"{compiled + cached} graphs run, {compiled} of them compiled; fallbacks: {one_mark['fallbacks'] or 'none'}"
+)
 
 # %% [markdown]
 # Now it is one graph for each window. (Two were compiled, since the first window starts from other tensors than the rest.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
+
 
 # %%
 def falls_back():
@@ -215,7 +247,12 @@ def falls_back():
         mark_step(wait=True)
         metrics.reset()
         operator(a, b)
-        found[name] = ", ".join(counter for counter in metrics.counter_names() if counter.startswith("aten::")) or "-"
+        found[name] = (
+            ", ".join(
+                counter for counter in metrics.counter_names() if counter.startswith("aten::")
+            )
+            or "-"
+        )
     return found
 
 
@@ -234,18 +271,25 @@ pd.DataFrame(in_fresh_process(falls_back).items(), columns=["called", "fallback"
 # - The process may have run other things before. Names that `train()` did not call do not belong into the dictionary.
 # - Somebody around you may be counting, too: no `metrics.reset()`.
 
+
 # %% exercise="fallbacks" points=2
 def fallbacks(train):
     """The operators without a lazy kernel that train() called, with their number of calls."""
+
     # BEGIN SOLUTION
     def read():
-        return {name: metrics.counter_value(name) for name in metrics.counter_names() if name.startswith("aten::")}
+        return {
+            name: metrics.counter_value(name)
+            for name in metrics.counter_names()
+            if name.startswith("aten::")
+        }
 
     before = read()
     train()
     calls = {name: count - before.get(name, 0) for name, count in read().items()}
     return {name: count for name, count in calls.items() if count}
     # END SOLUTION
+
 
 # %% check="fallbacks"
 check(fallbacks)
@@ -263,6 +307,7 @@ check(fallbacks)
 # - Parameters without a gradient (`None`) are passed over.
 # - No fallback, and no graph is run while clipping: nothing may ask for a value.
 
+
 # %% exercise="clip_without_fallback" points=3
 def clip_without_fallback(parameters, max_norm):
     """Clip the gradients' common length to max_norm, recording only."""
@@ -273,6 +318,7 @@ def clip_without_fallback(parameters, max_norm):
     for gradient in gradients:
         gradient.mul_(factor)
     # END SOLUTION
+
 
 # %% check="clip_without_fallback"
 check(clip_without_fallback)
@@ -293,6 +339,7 @@ check(clip_without_fallback)
 # - `mark_step()` marks. When the loop is done, nothing is left unrun.
 # - Whether gradients are set to zeros or to None is left to you.
 
+
 # %% exercise="train_with_marks" points=3
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     """Train with accumulation, as one graph for each micro-batch and one for each update."""
@@ -306,6 +353,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             optimizer.zero_grad(set_to_none=False)
             mark_step()
     # END SOLUTION
+
 
 # %% check="train_with_marks"
 check(train_with_marks)
@@ -322,6 +370,7 @@ my_guess = 16
 # END SOLUTION
 guess("graphs run with two marks", my_guess, "graphs")
 
+
 # %%
 def second_mark(loss):
     mark_step(wait=True)
@@ -333,7 +382,11 @@ def read_the_loss(loss):
 
 two_marks = in_fresh_process(train_lazily, micro_batches, 4, second_mark)
 with_item = in_fresh_process(train_lazily, micro_batches, 4, read_the_loss)
-loops = {"mark after the update": one_mark, "marks after backward and update": two_marks, "mark after the update, and .item()": with_item}
+loops = {
+    "mark after the update": one_mark,
+    "marks after backward and update": two_marks,
+    "mark after the update, and .item()": with_item,
+}
 
 
 def graphs(log):
@@ -345,9 +398,28 @@ def graphs(log):
 rows = []
 for name, run in loops.items():
     compiled, cached, operations, _ = run["log"][-1]
-    rows.append((name, compiled + cached, compiled, cached, max(size for size, _ in graphs(run["log"])), operations))
+    rows.append(
+        (
+            name,
+            compiled + cached,
+            compiled,
+            cached,
+            max(size for size, _ in graphs(run["log"])),
+            operations,
+        )
+    )
 reveal("graphs run with two marks", rows[1][1], "graphs")
-pd.DataFrame(rows, columns=["loop", "executions", "compiled", "from the cache", "largest graph", "operations in all"])
+pd.DataFrame(
+    rows,
+    columns=[
+        "loop",
+        "executions",
+        "compiled",
+        "from the cache",
+        "largest graph",
+        "operations in all",
+    ],
+)
 
 # %%
 plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
@@ -365,11 +437,16 @@ plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 # One window each, for $k$ = 1, 2, 4 and 8, with 32 tokens a review. For each loop: the operations in its largest graph, and the memory that was live while it ran.
 # (The memory comes from torch's profiler, which sees every allocation of the backend: the most that is allocated at one time, on top of what was there before the window.)
 
+
 # %%
 def one_window(k, after_backward):
     """The largest graph, and the most bytes that live at one time, of a training with a single window."""
-    window = [with_ready_mask(batch) for batch in batches(load_reviews()[: 4 * k], 4, max_length=32)]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+    window = [
+        with_ready_mask(batch) for batch in batches(load_reviews()[: 4 * k], 4, max_length=32)
+    ]
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
         log = train_lazily(window, k, after_backward)["log"]
     live, peak = 0, 0
     for event in profiler.profiler.kineto_results.events():
@@ -381,8 +458,14 @@ def one_window(k, after_backward):
 
 steps = (1, 2, 4, 8)
 settings = {"one mark": None, "two marks": second_mark, "one, and .item()": read_the_loss}
-found = {name: [in_fresh_process(one_window, k, after_backward) for k in steps] for name, after_backward in settings.items()}
-pd.DataFrame({name: [size for size, _ in values] for name, values in found.items()}, index=pd.Index(steps, name="k"))
+found = {
+    name: [in_fresh_process(one_window, k, after_backward) for k in steps]
+    for name, after_backward in settings.items()
+}
+pd.DataFrame(
+    {name: [size for size, _ in values] for name, values in found.items()},
+    index=pd.Index(steps, name="k"),
+)
 
 # %% [markdown]
 # The table shows the operations in the largest graph. With two marks it does not depend on $k$. In the other loops it grows with every micro-batch of the window, and so does the work of recording, comparing and compiling it.
@@ -391,7 +474,12 @@ pd.DataFrame({name: [size for size, _ in values] for name, values in found.items
 # Then the memory:
 
 # %%
-plot_compare({name: (steps, [peak for _, peak in values]) for name, values in found.items()}, x="accumulation steps k", y="live memory, MiB", from_zero=True)
+plot_compare(
+    {name: (steps, [peak for _, peak in values]) for name, values in found.items()},
+    x="accumulation steps k",
+    y="live memory, MiB",
+    from_zero=True,
+)
 
 # %%
 peaks = {name: [peak for _, peak in values] for name, values in found.items()}
@@ -406,16 +494,27 @@ for name, values in peaks.items():
 #
 # The seconds that each graph took, in the order in which they were run. They differ from run to run.
 
+
 # %%
 def seconds_by_micro_batch(run, graphs_in_window):
     """At which micro-batch a graph was run, and how long it took."""
     seconds = [entry[3] for entry in run["log"][1:]]
-    return [4 * (number // graphs_in_window) + min(number % graphs_in_window + 1, 4) if graphs_in_window > 1 else 4 * (number + 1) for number in range(len(seconds))], seconds
+    return [
+        4 * (number // graphs_in_window) + min(number % graphs_in_window + 1, 4)
+        if graphs_in_window > 1
+        else 4 * (number + 1)
+        for number in range(len(seconds))
+    ], seconds
 
 
 plot_compare(
-    {"one mark": seconds_by_micro_batch(one_mark, 1), "two marks": seconds_by_micro_batch(two_marks, 5)},
-    x="micro-batch after which the graph was run", y="seconds", title="A graph's first runs are slow",
+    {
+        "one mark": seconds_by_micro_batch(one_mark, 1),
+        "two marks": seconds_by_micro_batch(two_marks, 5),
+    },
+    x="micro-batch after which the graph was run",
+    y="seconds",
+    title="A graph's first runs are slow",
 )
 
 # %% [markdown]
@@ -426,13 +525,18 @@ plot_compare(
 # Is it the same training? First the fingerprint of this unit: sum, norm and distance moved, for the training that the lessons on [Accelerate](2_accelerator.ipynb) and the [Trainer](3_trainer.ipynb) end with.
 
 # %%
-start = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]).double()
+start = torch.cat(
+    [parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]
+).double()
 for name, run in {"first try, with fallbacks": first_try, **loops}.items():
     weights = run["weights"].double()
-    print(f"{name:36} sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
+    print(
+        f"{name:36} sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}"
+    )
 
 # %% [markdown]
 # Then the training of the unit's [first notebook](1_pytorch.ipynb), with its data and its loop, each operation computed at once: 128 reviews as 4 x 16, two updates with a learning rate of 0.1.
+
 
 # %%
 def train_bert(micro_batches, accumulation_steps, lr):
@@ -449,7 +553,9 @@ def train_bert(micro_batches, accumulation_steps, lr):
 
 data = batches(reviews[:128], 4, seed=0)
 eager = train_bert(data, 16, lr=0.1)
-lazy = in_fresh_process(train_lazily, [with_ready_mask(batch) for batch in data], 16, second_mark, 0.1)["weights"]
+lazy = in_fresh_process(
+    train_lazily, [with_ready_mask(batch) for batch in data], 16, second_mark, 0.1
+)["weights"]
 print(f"moved by training, at most: {(eager - start).abs().max():.3f}")
 print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 
@@ -477,6 +583,7 @@ print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 # Write `train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the loop with its two marks, returning a list with the mean loss of each window (numbers or tensors).
 # During the loop, no graph is run but those that the marks run.
 
+
 # %% exercise="train_without_breaks" points=3
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     """Train with two marks; return the mean loss of each window."""
@@ -495,6 +602,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return [sum(loss.item() for loss in window) / accumulation_steps for window in windows]
     # END SOLUTION
 
+
 # %% check="train_without_breaks"
 check(train_without_breaks)
 
@@ -502,6 +610,7 @@ check(train_without_breaks)
 # ## The published loop
 #
 # This is the loop of Ratex's document (`docs/grad_accumulation.md`), as a function. One thing is ours: its *first* example, without accumulation, has a fault in the line with `enumerate`; here it stands in the loop with accumulation, so that all three are in one place.
+
 
 # %%
 def published_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
@@ -516,12 +625,14 @@ def published_loop(model, optimizer, loss_function, train_loader, accumulation_s
             optimizer.zero_grad(set_to_none=False)
             mark_step()  # mark optimizer graph
 
+
 # %% [markdown]
 # ### Exercise: find the bugs
 #
 # *Difficulty* ** · *6 minutes* · *Why*: two of the faults stop the loop with an error. The third one does not, and its number of graphs and updates is what you expect.
 #
 # Write `repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps)`. `train_loader` gives pairs (inputs, labels), a multiple of `accumulation_steps` of them; it can be gone through once.
+
 
 # %% exercise="repaired_lazy_loop" points=2
 def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
@@ -537,6 +648,7 @@ def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulati
             optimizer.zero_grad(set_to_none=False)
             mark_step()
     # END SOLUTION
+
 
 # %% check="repaired_lazy_loop"
 check(repaired_lazy_loop)

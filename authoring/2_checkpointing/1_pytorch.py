@@ -21,9 +21,34 @@ from functools import partial
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint_sequential, create_selective_checkpoint_contexts
-from torch.utils.checkpoint import checkpoint as torch_checkpoint  # the name `checkpoint` is left free: you will write your own
-from trainlean import Meter, batches, bert_large_config, check, explorer, format_bytes, guess, hint, load_reviews, measure, player, plot_timeline, predict_run, published_runs, record_lives, reveal, small_bert, summary
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
+from torch.utils.checkpoint import (
+    checkpoint as torch_checkpoint,
+)  # the name `checkpoint` is left free: you will write your own
+from trainlean import (
+    Meter,
+    batches,
+    bert_large_config,
+    check,
+    explorer,
+    format_bytes,
+    guess,
+    hint,
+    load_reviews,
+    measure,
+    player,
+    plot_timeline,
+    predict_run,
+    published_runs,
+    record_lives,
+    reveal,
+    small_bert,
+    summary,
+)
 from trainlean.pictures.style import COLOURS, INK, course_style
 
 reviews = load_reviews()
@@ -37,7 +62,9 @@ reviews = load_reviews()
 # %%
 x = torch.linspace(-1, 1, 250_000, requires_grad=True)
 kept = []
-with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+with torch.autograd.graph.saved_tensors_hooks(
+    lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor
+):
     a = torch.tanh(x)
     b = torch.sigmoid(x)
     c = a + b
@@ -51,6 +78,7 @@ for tensor in kept:
 #
 # A and B stay in memory until `backward()`, although all you wanted was C. Now put the three lines into a function and let PyTorch *checkpoint* it.
 # To see what is left between forward and backward, the meter watches the forward pass only, and you read the last entry of its timeline.
+
 
 # %%
 def add(x):
@@ -68,7 +96,10 @@ def kept_after(forward):
 
 
 print("plain:       ", format_bytes(kept_after(add)))
-print("checkpointed:", format_bytes(kept_after(lambda x: torch_checkpoint(add, x, use_reentrant=False))))
+print(
+    "checkpointed:",
+    format_bytes(kept_after(lambda x: torch_checkpoint(add, x, use_reentrant=False))),
+)
 
 # %% [markdown]
 # Plain: x, A, B and C. Checkpointed: x and C. Three words for what happens, which you need all through this lesson:
@@ -83,6 +114,7 @@ print("checkpointed:", format_bytes(kept_after(lambda x: torch_checkpoint(add, x
 #
 # A network is a long chain. `record_lives` runs one and notes for each layer's output when it was computed and when it was gone from memory.
 # Here are twelve layers, plainly. Go through it with the buttons: on the left what is alive now, on the right each output's life, below the bytes.
+
 
 # %%
 class Layer(nn.Module):
@@ -109,7 +141,9 @@ player(plain_lives)
 # At which event is output 1 discarded? Which output comes back first?
 
 # %%
-segment_lives = record_lives(layers, lambda: checkpoint_sequential(layers, 3, x, use_reentrant=False).sum())
+segment_lives = record_lives(
+    layers, lambda: checkpoint_sequential(layers, 3, x, use_reentrant=False).sum()
+)
 player(segment_lives)
 
 # %% [markdown]
@@ -121,11 +155,20 @@ player(segment_lives)
 # %%
 for name, lives in {"plain": plain_lives, "three segments": segment_lives}.items():
     computed = sum(event.what == "computed" for event in lives.events)
-    print(f"{name:15} outputs computed: {computed}   most bytes of outputs: {format_bytes(max(lives.live_bytes))}")
+    print(
+        f"{name:15} outputs computed: {computed}   most bytes of outputs: {format_bytes(max(lives.live_bytes))}"
+    )
 
 said = [segment_lives.say(event) for event in range(len(segment_lives.events))]
 print("output 1 is discarded at event", said.index("output 1 is discarded") + 1)
-print("the first to come back:", next(f"event {number}, {words}" for number, words in enumerate(said, start=1) if "recomputed" in words))
+print(
+    "the first to come back:",
+    next(
+        f"event {number}, {words}"
+        for number, words in enumerate(said, start=1)
+        if "recomputed" in words
+    ),
+)
 
 # %% [markdown]
 # ## What it costs: forward units
@@ -141,10 +184,14 @@ my_guess = 4
 # END SOLUTION
 guess("forward units with checkpoints", my_guess, "units")
 
+
 # %%
 def forward_units(apply, blocks=8, width=32, rows=64):
     torch.manual_seed(0)
-    net = [nn.Sequential(nn.Linear(width, 4 * width), nn.Tanh(), nn.Linear(4 * width, width)) for _ in range(blocks)]
+    net = [
+        nn.Sequential(nn.Linear(width, 4 * width), nn.Tanh(), nn.Linear(4 * width, width))
+        for _ in range(blocks)
+    ]
     with Meter() as meter:
         x = torch.randn(rows, width, requires_grad=True)
         for block in net:
@@ -154,10 +201,20 @@ def forward_units(apply, blocks=8, width=32, rows=64):
 
 
 print(f"plain:                        {forward_units(lambda block, x: block(x)):.2f}")
-print(f"checkpointed:                 {forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}")
-print(f"checkpointed, not stopped:    {forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}")
-print(f"checkpointed, reentrant:      {forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}")
-reveal("forward units with checkpoints", round(forward_units(partial(torch_checkpoint, use_reentrant=False)), 2), "units")
+print(
+    f"checkpointed:                 {forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}"
+)
+print(
+    f"checkpointed, not stopped:    {forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}"
+)
+print(
+    f"checkpointed, reentrant:      {forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}"
+)
+reveal(
+    "forward units with checkpoints",
+    round(forward_units(partial(torch_checkpoint, use_reentrant=False)), 2),
+    "units",
+)
 
 # %% [markdown]
 # Half a unit is saved. The recomputation is for tensors that the backward pass needs. When the last of them is there, PyTorch stops (`early_stop`): the second product of each block has a result that nobody asks for.
@@ -168,7 +225,9 @@ reveal("forward units with checkpoints", round(forward_units(partial(torch_check
 for moment in ("before", "after"):
     block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
     calls = []
-    register = block.register_forward_pre_hook if moment == "before" else block.register_forward_hook
+    register = (
+        block.register_forward_pre_hook if moment == "before" else block.register_forward_hook
+    )
     register(lambda *_: calls.append(1))
     torch_checkpoint(block, torch.randn(4, 8), use_reentrant=False).sum().backward()
     print(f"a hook {moment} the block fired {len(calls)} times")
@@ -177,6 +236,7 @@ for moment in ("before", "after"):
 # ## On BERT
 #
 # A Transformer consists of equal layers, so each layer is made one segment. Nothing of the model must be rewritten: its layers get another `forward`.
+
 
 # %%
 def checkpoint_layers(model, **more):
@@ -188,7 +248,9 @@ def one_step(prepare, batch_size=16):
     model = small_bert(seed=0)
     prepare(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
-    for batch in batches(reviews[: 2 * batch_size], batch_size, seed=0):  # in the second step the optimizer state is there
+    for batch in batches(
+        reviews[: 2 * batch_size], batch_size, seed=0
+    ):  # in the second step the optimizer state is there
         model(**batch).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -213,8 +275,12 @@ plot_timeline(checkpointed)
 
 # %%
 for category in plain.peak:
-    print(f"{category:16} {format_bytes(plain.peak[category]):>10} plain {format_bytes(checkpointed.peak[category]):>10} checkpointed")
-print(f"{'most activations':16} {format_bytes(most_activations(plain)):>10} plain {format_bytes(most_activations(checkpointed)):>10} checkpointed")
+    print(
+        f"{category:16} {format_bytes(plain.peak[category]):>10} plain {format_bytes(checkpointed.peak[category]):>10} checkpointed"
+    )
+print(
+    f"{'most activations':16} {format_bytes(most_activations(plain)):>10} plain {format_bytes(most_activations(checkpointed)):>10} checkpointed"
+)
 print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 
 # %% [markdown]
@@ -223,6 +289,7 @@ print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 # The FLOPs are all but 4/3. A BERT layer ends in a layer normalisation, which needs the result of the last product, so stopping early saves almost nothing here.
 #
 # Is it the same training?
+
 
 # %%
 def bert_gradient(prepare, dropout=0.0):
@@ -234,7 +301,11 @@ def bert_gradient(prepare, dropout=0.0):
 
 
 for dropout in (0.0, 0.1):
-    difference = (bert_gradient(lambda model: None, dropout) - bert_gradient(checkpoint_layers, dropout)).abs().max()
+    difference = (
+        (bert_gradient(lambda model: None, dropout) - bert_gradient(checkpoint_layers, dropout))
+        .abs()
+        .max()
+    )
     print(f"dropout {dropout}: gradients differ by less than 1e-6: {bool(difference < 1e-6)}")
 
 # %% [markdown]
@@ -249,6 +320,7 @@ for dropout in (0.0, 0.1):
 #
 # Write `checkpointed_bill(plain, layers, boundary)`: the same dictionary when every layer is checkpointed. For the activations take the most at one time, for the FLOPs the bound (nothing is stopped early).
 
+
 # %% exercise="checkpointed_bill" points=1
 def checkpointed_bill(plain, layers, boundary):
     """What training with every layer checkpointed takes, from what plain training took."""
@@ -256,6 +328,7 @@ def checkpointed_bill(plain, layers, boundary):
     interior = plain["activations"] / layers - boundary
     return {**plain, "activations": layers * boundary + interior, "FLOPs": plain["FLOPs"] * 4 / 3}
     # END SOLUTION
+
 
 # %% check="checkpointed_bill"
 check(checkpointed_bill)
@@ -269,7 +342,9 @@ check(checkpointed_bill)
 # %%
 without, with_it = published_runs()[1:3]
 slower = with_it.median_seconds / without.median_seconds
-print(f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: {with_it.median_seconds:.2f} s")
+print(
+    f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: {with_it.median_seconds:.2f} s"
+)
 print(f"samples a second: {1 / slower - 1:+.0%}    seconds: {slower - 1:+.0%}")
 
 # %% [markdown]
@@ -294,8 +369,13 @@ def measure_bert(micro_batch, accumulation_steps=1, checkpointing="off"):
     samples = max(64, micro_batch * accumulation_steps)
     return measure(
         lambda: train_bert(micro_batch, accumulation_steps, checkpointing, samples),
-        name=f"{micro_batch} x {accumulation_steps}, {checkpointing}", samples=samples, model="small BERT, checkpointed",
-        micro_batch=micro_batch, accumulation_steps=accumulation_steps, checkpointing=checkpointing, sequence_length=64,
+        name=f"{micro_batch} x {accumulation_steps}, {checkpointing}",
+        samples=samples,
+        model="small BERT, checkpointed",
+        micro_batch=micro_batch,
+        accumulation_steps=accumulation_steps,
+        checkpointing=checkpointing,
+        sequence_length=64,
     )
 
 
@@ -309,6 +389,7 @@ summary(runs)
 #
 # A checkpoint needs three things from autograd: that a function runs without recording, that something is remembered, and that you say how the backward pass goes.
 # `torch.autograd.Function` is made for that. For a function of one tensor without weights it is short:
+
 
 # %%
 class RecomputeOne(torch.autograd.Function):
@@ -331,12 +412,18 @@ class RecomputeOne(torch.autograd.Function):
 x = torch.linspace(-1, 1, 5, requires_grad=True)
 (by_hand,) = torch.autograd.grad(RecomputeOne.apply(add, x).sum(), x)
 (plainly,) = torch.autograd.grad(add(x).sum(), x)
-print("the same gradient:", torch.equal(by_hand, plainly), "  kept:", format_bytes(kept_after(lambda x: RecomputeOne.apply(add, x))))
+print(
+    "the same gradient:",
+    torch.equal(by_hand, plainly),
+    "  kept:",
+    format_bytes(kept_after(lambda x: RecomputeOne.apply(add, x))),
+)
 
 # %% [markdown]
 # For a block of a network two things are missing. Both fail silently, and both can be seen with PyTorch's own checkpoint when it is told to do without them.
 #
 # **First: weights.** The old implementation, `use_reentrant=True`, hands only the block's *inputs* to such a function. The input of a first block is data and requires no gradient. So autograd believes that there is nothing to do:
+
 
 # %%
 def first_block_gradient(reentrant):
@@ -360,6 +447,7 @@ print("non-reentrant:", first_block_gradient(False))
 #
 # **Second: random numbers.** Dropout draws a mask. A second forward pass draws *another* mask, unless the random state is set back to what it was:
 
+
 # %%
 def dropout_gradient(apply):
     torch.manual_seed(0)
@@ -370,8 +458,12 @@ def dropout_gradient(apply):
 
 right = dropout_gradient(lambda block, x: block(x))
 for preserve in (True, False):
-    found = dropout_gradient(partial(torch_checkpoint, use_reentrant=False, preserve_rng_state=preserve))
-    print(f"preserve_rng_state={preserve!s:5}: the right gradient: {torch.allclose(found, right, atol=1e-5)}")
+    found = dropout_gradient(
+        partial(torch_checkpoint, use_reentrant=False, preserve_rng_state=preserve)
+    )
+    print(
+        f"preserve_rng_state={preserve!s:5}: the right gradient: {torch.allclose(found, right, atol=1e-5)}"
+    )
 
 # %% [markdown]
 # No error, no warning: the loss belongs to one mask and its gradient to another.
@@ -390,6 +482,7 @@ for preserve in (True, False):
 # `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng()` (which puts the state back at the end of its `with`) are useful.
 # Some of a block's weights may take no part: `torch.autograd.grad(..., allow_unused=True)` returns None for what was not used, and without it raises.
 
+
 # %% exercise="checkpoint" points=4
 class Recompute(torch.autograd.Function):
     @staticmethod
@@ -405,7 +498,9 @@ class Recompute(torch.autograd.Function):
     def backward(ctx, gradient):
         """Run the block again, recorded; a gradient (or None) for every argument of forward."""
         # BEGIN SOLUTION
-        inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]
+        inputs = [
+            tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors
+        ]
         with torch.random.fork_rng(), torch.enable_grad():
             torch.set_rng_state(ctx.random_state)
             output = ctx.block(*inputs)
@@ -421,6 +516,7 @@ def checkpoint(block, *inputs):
     # BEGIN SOLUTION
     return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
     # END SOLUTION
+
 
 # %% check="checkpoint"
 check(checkpoint)
@@ -440,6 +536,7 @@ check(checkpoint)
 # `Layer` is cheap in this sense: its interior is as large as its boundary. `Wide` is four times as wide inside, so it keeps five times what it gives on.
 #
 # `WORK` is counted in boundaries, too. The fullest moment is when a tanh writes its result while the product that it reads is still there. Beside the segment's interior there are then the input of the whole chain, 1, and this product: 1 in a `Layer`, 4 in the middle of a `Wide`, where the layer's own result, 1, is not there yet.
+
 
 # %%
 class Wide(nn.Module):
@@ -462,34 +559,67 @@ def chain(kind, run, number=16):
 
 
 BOUNDARY = 240 * 64 * 4
-INTERIOR, WORK = {Layer: BOUNDARY, Wide: 5 * BOUNDARY}, {Layer: (1 + 1) * BOUNDARY, Wide: (1 + 4 - 1) * BOUNDARY}
+INTERIOR, WORK = (
+    {Layer: BOUNDARY, Wide: 5 * BOUNDARY},
+    {Layer: (1 + 1) * BOUNDARY, Wide: (1 + 4 - 1) * BOUNDARY},
+)
 SEGMENTS = (1, 2, 4, 8, 16)
 
 curves = {}
 for kind in (Layer, Wide):
     for segments in SEGMENTS:
-        meter = chain(kind, lambda layers, x: checkpoint_sequential(layers, segments, x, use_reentrant=False))
+        meter = chain(
+            kind, lambda layers, x: checkpoint_sequential(layers, segments, x, use_reentrant=False)
+        )
         formula = WORK[kind] + (segments - 1) * BOUNDARY + 16 // segments * INTERIOR[kind]
         curves[kind, segments] = most_activations(meter), formula, meter.flops
-        print(f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP")
-print("measured and formula agree to the byte:", all(most == formula for most, formula, _ in curves.values()))
+        print(
+            f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP"
+        )
+print(
+    "measured and formula agree to the byte:",
+    all(most == formula for most, formula, _ in curves.values()),
+)
 
 # %% [markdown]
 # As curves, with the FLOPs below:
 
 # %%
 with course_style():
-    figure, axes = plt.subplots(2, 2, figsize=(9, 5), sharex=True, height_ratios=(1.7, 1), constrained_layout=True)
+    figure, axes = plt.subplots(
+        2, 2, figsize=(9, 5), sharex=True, height_ratios=(1.7, 1), constrained_layout=True
+    )
     for column, kind in enumerate((Layer, Wide)):
         top, bottom = axes[:, column]
         fine = [k / 10 for k in range(10, 161)]
-        top.plot(fine, [(WORK[kind] + (k - 1) * BOUNDARY + 16 / k * INTERIOR[kind]) / 1024 for k in fine], color=INK, lw=1, label="formula")
-        top.plot(SEGMENTS, [curves[kind, k][0] / 1024 for k in SEGMENTS], "o", color=COLOURS["activations"], label="measured")
+        top.plot(
+            fine,
+            [(WORK[kind] + (k - 1) * BOUNDARY + 16 / k * INTERIOR[kind]) / 1024 for k in fine],
+            color=INK,
+            lw=1,
+            label="formula",
+        )
+        top.plot(
+            SEGMENTS,
+            [curves[kind, k][0] / 1024 for k in SEGMENTS],
+            "o",
+            color=COLOURS["activations"],
+            label="measured",
+        )
         top.axvline((16 * INTERIOR[kind] / BOUNDARY) ** 0.5, color=INK, lw=0.8, ls=":")
-        top.set(title=f"{kind.__name__}: interior = {INTERIOR[kind] // BOUNDARY} x boundary", ylabel="activations (KiB)", ylim=(0, None))
+        top.set(
+            title=f"{kind.__name__}: interior = {INTERIOR[kind] // BOUNDARY} x boundary",
+            ylabel="activations (KiB)",
+            ylim=(0, None),
+        )
         top.legend(frameon=False)
         bottom.plot(SEGMENTS, [curves[kind, k][2] / 1e6 for k in SEGMENTS], "o-", color=INK, lw=1)
-        bottom.set(xlabel="segments", ylabel="MFLOP", ylim=(0, 1.2 * curves[kind, 16][2] / 1e6), xticks=SEGMENTS)
+        bottom.set(
+            xlabel="segments",
+            ylabel="MFLOP",
+            ylim=(0, 1.2 * curves[kind, 16][2] / 1e6),
+            xticks=SEGMENTS,
+        )
 plt.show()
 
 # %% [markdown]
@@ -503,11 +633,14 @@ plt.show()
 
 # %%
 meter = chain(Layer, lambda layers, x: torch_checkpoint(layers, x, use_reentrant=False))
-print(f"one checkpoint around everything: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP")
+print(
+    f"one checkpoint around everything: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP"
+)
 
 # %% [markdown]
 # Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers.
 # A boundary is one number for each sample, position and unit of the width.
+
 
 # %%
 def kept_by(layers):
@@ -523,7 +656,9 @@ for name, layers, interior, boundary in (
     ("BERT-large", 24, predicted.peak["activations"] / 24, 4 * 512 * 1024 * 4),
 ):
     ratio = interior / boundary
-    print(f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: {(layers * ratio) ** 0.5:4.1f} segments")
+    print(
+        f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: {(layers * ratio) ** 0.5:4.1f} segments"
+    )
 
 # %% [markdown]
 # For both the rule asks for more segments than there are layers. That is why Transformers are checkpointed layer by layer, and why $\sqrt n$, which everybody quotes, is not what they use.
@@ -534,15 +669,23 @@ for name, layers, interior, boundary in (
 # %%
 layers, runs_of = nn.Sequential(*[Layer(4) for _ in range(16)]), [0] * 16
 for number, layer in enumerate(layers):
-    layer.register_forward_pre_hook(lambda *_, number=number: runs_of.__setitem__(number, runs_of[number] + 1))
+    layer.register_forward_pre_hook(
+        lambda *_, number=number: runs_of.__setitem__(number, runs_of[number] + 1)
+    )
 checkpoint_sequential(layers, 6, torch.randn(2, 4), use_reentrant=False).sum().backward()
 print("how often each layer ran:", *runs_of)
 
 shared = Layer(4)
 twice = nn.Sequential(shared, shared)
 x = torch.randn(2, 4)
-print("as an nn.Sequential:", torch.equal(checkpoint_sequential(twice, 1, x, use_reentrant=False), twice(x)))
-print("as a list:          ", torch.equal(checkpoint_sequential(list(twice), 1, x, use_reentrant=False), twice(x)))
+print(
+    "as an nn.Sequential:",
+    torch.equal(checkpoint_sequential(twice, 1, x, use_reentrant=False), twice(x)),
+)
+print(
+    "as a list:          ",
+    torch.equal(checkpoint_sequential(list(twice), 1, x, use_reentrant=False), twice(x)),
+)
 
 # %% [markdown]
 # ## Exercise: run in segments
@@ -555,6 +698,7 @@ print("as a list:          ", torch.equal(checkpoint_sequential(list(twice), 1, 
 # - All segments but the last are checkpointed; the last runs plainly.
 # - Use `torch_checkpoint`, or your own. All gradients are those of plain training, with dropout too, also where `x` requires none.
 
+
 # %% exercise="run_in_segments" points=3
 def run_in_segments(layers, x, segments):
     """The output of the layers, run one after the other; all segments but the last are checkpointed."""
@@ -564,6 +708,7 @@ def run_in_segments(layers, x, segments):
         x = torch_checkpoint(nn.Sequential(*layers[start:end]), x, use_reentrant=False)
     return nn.Sequential(*layers[cuts[-2] :])(x)
     # END SOLUTION
+
 
 # %% check="run_in_segments"
 check(run_in_segments)
@@ -578,6 +723,7 @@ check(run_in_segments)
 # - The bytes follow the formula above; `work` is what the running operation works with, in bytes. Two numbers of segments with equally many FLOPs are equally right. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice.
 # - The check trains with your number of segments and measures: bytes over the budget, and FLOPs.
 
+
 # %% exercise="choose_segments" points=3
 def choose_segments(layers, boundary, interior, work, budget):
     """The number of segments with the fewest FLOPs whose activations fit into budget bytes, or None."""
@@ -589,6 +735,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return None
     # END SOLUTION
 
+
 # %% check="choose_segments"
 check(choose_segments)
 
@@ -596,6 +743,7 @@ check(choose_segments)
 # ## Keep B, because it is expensive
 #
 # So far a segment forgot everything. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved.
+
 
 # %%
 def expensive_and_cheap(x, weight):
@@ -605,19 +753,30 @@ def expensive_and_cheap(x, weight):
 
 
 def keep_products(ctx, op, *args, **kwargs):
-    return CheckpointPolicy.MUST_SAVE if op is torch.ops.aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
+    return (
+        CheckpointPolicy.MUST_SAVE
+        if op is torch.ops.aten.mm.default
+        else CheckpointPolicy.PREFER_RECOMPUTE
+    )
 
 
 def cost(**more):
     torch.manual_seed(0)
     with Meter() as meter:
-        x, weight = torch.randn(256, 256, requires_grad=True), torch.randn(256, 256, requires_grad=True)
-        torch_checkpoint(expensive_and_cheap, x, weight, use_reentrant=False, **more).sum().backward()
+        x, weight = (
+            torch.randn(256, 256, requires_grad=True),
+            torch.randn(256, 256, requires_grad=True),
+        )
+        torch_checkpoint(
+            expensive_and_cheap, x, weight, use_reentrant=False, **more
+        ).sum().backward()
     return meter.flops / (2 * 256**3)
 
 
 selective = {"context_fn": partial(create_selective_checkpoint_contexts, keep_products)}
-print(f"products computed: {cost():.0f} with everything recomputed, {cost(**selective):.0f} with B kept")
+print(
+    f"products computed: {cost():.0f} with everything recomputed, {cost(**selective):.0f} with B kept"
+)
 
 # %% [markdown]
 # Two products are the backward pass, one is the forward pass; the one that is saved is the recomputation of B.
@@ -636,7 +795,13 @@ def spy(ctx, op, *args, **kwargs):
 model = small_bert(seed=0, num_hidden_layers=1)
 checkpoint_layers(model, context_fn=partial(create_selective_checkpoint_contexts, spy))
 model(**batches(reviews[:4], 4)[0]).loss.backward()
-print({name: count for name, count in sorted(seen.items()) if any(word in name for word in ("mm", "softmax", "gelu", "norm"))})
+print(
+    {
+        name: count
+        for name, count in sorted(seen.items())
+        if any(word in name for word in ("mm", "softmax", "gelu", "norm"))
+    }
+)
 
 # %% [markdown]
 # `addmm` is a linear layer with a bias (`mm` would be one without). `bmm` are the two products in attention, which multiply activations with each other. Which of them is worth keeping? Measure policies on BERT.
@@ -649,7 +814,9 @@ def saving(*ops):
     def policy(ctx, op, *args, **kwargs):
         return CheckpointPolicy.MUST_SAVE if op in ops else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return partial(checkpoint_layers, context_fn=partial(create_selective_checkpoint_contexts, policy))
+    return partial(
+        checkpoint_layers, context_fn=partial(create_selective_checkpoint_contexts, policy)
+    )
 
 
 policies = {
@@ -658,14 +825,22 @@ policies = {
     "save bmm": saving(aten.bmm.default),
     "save addmm": saving(aten.addmm.default),
     "save addmm and bmm": saving(aten.addmm.default, aten.bmm.default),
-    "save everything": partial(checkpoint_layers, context_fn=partial(create_selective_checkpoint_contexts, lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE)),
+    "save everything": partial(
+        checkpoint_layers,
+        context_fn=partial(
+            create_selective_checkpoint_contexts,
+            lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE,
+        ),
+    ),
 }
 measured = {}
 for name, prepare in policies.items():
     with Meter() as meter:
         one_step(prepare)
     measured[name] = most_activations(meter), meter.flops
-    print(f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs {meter.flops / plain.flops:.3f} times plain")
+    print(
+        f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs {meter.flops / plain.flops:.3f} times plain"
+    )
 
 # %% [markdown]
 # - *Save nothing* is the checkpointing from above: leanest, and most FLOPs.
@@ -682,6 +857,7 @@ for name, prepare in policies.items():
 # Write the policy `save_linear(ctx, op, *args, **kwargs)`. It returns a `CheckpointPolicy`: save the results of linear layers, with and without a bias, and recompute everything else, attention's products included.
 # The check runs a small Transformer layer with it, and measures FLOPs and the bytes kept.
 
+
 # %% exercise="save_linear" points=2
 def save_linear(ctx, op, *args, **kwargs):
     """Save what linear layers compute; recompute the rest."""
@@ -690,6 +866,7 @@ def save_linear(ctx, op, *args, **kwargs):
         return CheckpointPolicy.MUST_SAVE
     return CheckpointPolicy.PREFER_RECOMPUTE
     # END SOLUTION
+
 
 # %% check="save_linear"
 check(save_linear)
@@ -702,7 +879,9 @@ check(save_linear)
 
 # %%
 PREPARE["selective"] = policies["save addmm"]
-runs += [measure_bert(32, 1, "selective")] + [measure_bert(8, 4, checkpointing) for checkpointing in ("off", "every layer", "selective")]
+runs += [measure_bert(32, 1, "selective")] + [
+    measure_bert(8, 4, checkpointing) for checkpointing in ("off", "every layer", "selective")
+]
 summary(runs)
 
 # %%
@@ -739,7 +918,10 @@ def fading_gradient(apply):
 
 
 found = fading_gradient(partial(torch_checkpoint, use_reentrant=False))
-print("a block that counts its calls has the right gradient:", torch.allclose(found, fading_gradient(lambda block, x: block(x))))
+print(
+    "a block that counts its calls has the right gradient:",
+    torch.allclose(found, fading_gradient(lambda block, x: block(x))),
+)
 
 # %% [markdown]
 # Neither raised anything. PyTorch compares the recomputed tensors' shapes and types, not their values.
@@ -759,6 +941,7 @@ print("gradient of the first layer:", first.linear.weight.grad)
 #
 # Recursion goes lower still than segments. Cut the chain in half, checkpoint the first half, and treat each half the same way when it is computed:
 
+
 # %%
 def bisected(layers, x):
     if len(layers) == 1:
@@ -769,7 +952,9 @@ def bisected(layers, x):
 
 
 meter = chain(Layer, bisected)
-print(f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP, {meter.flops / curves[Layer, 1][2]:.2f} times plain")
+print(
+    f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP, {meter.flops / curves[Layer, 1][2]:.2f} times plain"
+)
 
 # %% [markdown]
 # The memory grows with the logarithm of the depth now (Chen and others, 2016, arXiv:1604.06174, who also gave the square root). But a layer may be recomputed once per level, so the 4/3 no longer hold.
@@ -780,6 +965,7 @@ print(f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops
 # Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much of the plain memory it may use: 1 is all of it, 0 only the inputs. It then saves what spares most work within that budget.
 #
 # The knob, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. Use it to learn, and look before you build on it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
+
 
 # %%
 def saved_and_recomputed(net, budget):
@@ -806,7 +992,11 @@ def saved_and_recomputed(net, budget):
 class Block(nn.Module):
     def __init__(self, width=64):
         super().__init__()
-        self.up, self.down, self.norm = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.LayerNorm(width)
+        self.up, self.down, self.norm = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+            nn.LayerNorm(width),
+        )
 
     def forward(self, x):
         return self.norm(x + self.down(torch.nn.functional.gelu(self.up(x))))
@@ -834,10 +1024,26 @@ for budget, (size, flops) in curve.items():
 if curve:
     with course_style():
         figure, axis = plt.subplots(figsize=(6, 3.4), constrained_layout=True)
-        axis.plot([size / 2**20 for size, _ in curve.values()], [flops / 1e6 for _, flops in curve.values()], "o-", color=INK, lw=1)
+        axis.plot(
+            [size / 2**20 for size, _ in curve.values()],
+            [flops / 1e6 for _, flops in curve.values()],
+            "o-",
+            color=INK,
+            lw=1,
+        )
         for budget, (size, flops) in curve.items():
-            axis.annotate(f"{budget}", (size / 2**20, flops / 1e6), (5, -13 if budget == 0.75 else 5), textcoords="offset points")
-        axis.set(xlabel="kept between forward and backward (MiB)", ylabel="backward (MFLOP)", title="What the compiler keeps, by budget", ylim=(0, 1.2 * max(flops for _, flops in curve.values()) / 1e6))
+            axis.annotate(
+                f"{budget}",
+                (size / 2**20, flops / 1e6),
+                (5, -13 if budget == 0.75 else 5),
+                textcoords="offset points",
+            )
+        axis.set(
+            xlabel="kept between forward and backward (MiB)",
+            ylabel="backward (MFLOP)",
+            title="What the compiler keeps, by budget",
+            ylim=(0, 1.2 * max(flops for _, flops in curve.values()) / 1e6),
+        )
     plt.show()
 
 # %% [markdown]

@@ -22,20 +22,42 @@ from accelerate import Accelerator
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
-from trainlean import Meter, check, dataset, format_bytes, guess, hint, load_reviews, measure, plot_memory, reveal, small_bert, small_bert_config, start_devices, stop_devices, summary
+from trainlean import (
+    Meter,
+    check,
+    dataset,
+    format_bytes,
+    guess,
+    hint,
+    load_reviews,
+    measure,
+    plot_memory,
+    reveal,
+    small_bert,
+    small_bert_config,
+    start_devices,
+    stop_devices,
+    summary,
+)
 
 # %% [markdown]
 # ## The line
 #
 # Models of transformers carry a switch. Since version 5.23 it is called `activation_checkpointing_enable`; before, it was `gradient_checkpointing_enable`. Both mean the same, and the older name goes with version 6. The course runs with both:
 
+
 # %%
 def switch_on(model, settings=None, **more):
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable = (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )
     enable(settings, **more)
+
 
 # %% [markdown]
 # Here is the loop of the accumulation unit. The line is the one with the comment.
+
 
 # %%
 def train(model, optimizer, dataloader, accumulation_steps, checkpointing):
@@ -49,6 +71,7 @@ def train(model, optimizer, dataloader, accumulation_steps, checkpointing):
             optimizer.step()
             optimizer.zero_grad()
 
+
 # %% [markdown]
 # Three runs, in the order of the published table: the whole batch at once, accumulated, accumulated and checkpointed. All take 2 steps with 16 reviews each, with SGD as in the accumulation unit.
 #
@@ -61,13 +84,28 @@ reviews = dataset(load_reviews()[:64], max_length=64)
 def train_bert(micro_batch, checkpointing=False):
     model = small_bert(seed=0, use_cache=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    train(model, optimizer, DataLoader(torch.utils.data.Subset(reviews, range(32)), batch_size=micro_batch), 16 // micro_batch, checkpointing)
+    train(
+        model,
+        optimizer,
+        DataLoader(torch.utils.data.Subset(reviews, range(32)), batch_size=micro_batch),
+        16 // micro_batch,
+        checkpointing,
+    )
 
 
 common = {"model": "small BERT", "sequence_length": 64}
-vanilla = measure(lambda: train_bert(16), name="16 x 1", micro_batch=16, accumulation_steps=1, **common)
-accumulated = measure(lambda: train_bert(4), name="4 x 4", micro_batch=4, accumulation_steps=4, **common)
-print("activations at the peak:", format_bytes(vanilla.peak["activations"]), "and", format_bytes(accumulated.peak["activations"]))
+vanilla = measure(
+    lambda: train_bert(16), name="16 x 1", micro_batch=16, accumulation_steps=1, **common
+)
+accumulated = measure(
+    lambda: train_bert(4), name="4 x 4", micro_batch=4, accumulation_steps=4, **common
+)
+print(
+    "activations at the peak:",
+    format_bytes(vanilla.peak["activations"]),
+    "and",
+    format_bytes(accumulated.peak["activations"]),
+)
 
 # %% [markdown]
 # **Predict.** The model has 4 layers, and a checkpointed layer keeps only what goes into it. How many MiB of activations will be left at the peak with the line switched on?
@@ -79,9 +117,23 @@ my_guess = 2.5
 guess("activations, accumulated and checkpointed", my_guess, "MiB")
 
 # %%
-checkpointed = measure(lambda: train_bert(4, checkpointing=True), name="4 x 4, checkpointed", micro_batch=4, accumulation_steps=4, checkpointing="every layer", **common)
-print("activations at the peak:", *(format_bytes(run.peak["activations"]) for run in (vanilla, accumulated, checkpointed)))
-reveal("activations, accumulated and checkpointed", round(checkpointed.peak["activations"] / 2**20, 1), "MiB")
+checkpointed = measure(
+    lambda: train_bert(4, checkpointing=True),
+    name="4 x 4, checkpointed",
+    micro_batch=4,
+    accumulation_steps=4,
+    checkpointing="every layer",
+    **common,
+)
+print(
+    "activations at the peak:",
+    *(format_bytes(run.peak["activations"]) for run in (vanilla, accumulated, checkpointed)),
+)
+reveal(
+    "activations, accumulated and checkpointed",
+    round(checkpointed.peak["activations"] / 2**20, 1),
+    "MiB",
+)
 plot_memory([vanilla, accumulated, checkpointed])
 
 # %% [markdown]
@@ -141,6 +193,7 @@ print("switched on, then eval: ", times_run(model))
 #
 # `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop.
 
+
 # %% exercise="train_checkpointed" points=2
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     """Train once through the data loader with accumulation and checkpointing."""
@@ -155,6 +208,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             optimizer.zero_grad()
     # END SOLUTION
 
+
 # %% check="train_checkpointed"
 check(train_checkpointed)
 
@@ -165,17 +219,25 @@ check(train_checkpointed)
 #
 # Now a Transformer that nobody prepared for you. A block adds attention and a small network to its input; a classifier is an embedding, some blocks and a head. How the blocks are run is left open: `run_blocks` is handed in.
 
+
 # %%
 class Block(nn.Module):
     def __init__(self, width, heads=4):
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
-        self.network = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.network = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, hidden, padding):
         normed = self.norms[0](hidden)
-        hidden = hidden + self.attention(normed, normed, normed, key_padding_mask=padding, need_weights=False)[0]
+        hidden = (
+            hidden
+            + self.attention(normed, normed, normed, key_padding_mask=padding, need_weights=False)[
+                0
+            ]
+        )
         return hidden + self.network(self.norms[1](hidden))
 
 
@@ -191,9 +253,11 @@ class Classifier(nn.Module):
         hidden = self.run_blocks(self.blocks, self.embedding(input_ids), attention_mask == 0)
         return nn.functional.cross_entropy(self.head(hidden[:, 0]), labels)
 
+
 # %% [markdown]
 # The plain loop; each block in a checkpoint of its own; and one checkpoint around the loop, which looks thrifty, too.
 # The second one is done from outside here, as in the last notebook, by giving each block another `forward`. In a model of your own it belongs into the loop, and you will write it below.
+
 
 # %%
 def run_plain(blocks, hidden, padding):
@@ -224,9 +288,15 @@ def nothing(model):
     pass
 
 
-for name, run_blocks, prepare in (("plain", run_plain, nothing), ("each block", run_plain, checkpoint_each), ("all in one", run_all_in_one, nothing)):
+for name, run_blocks, prepare in (
+    ("plain", run_plain, nothing),
+    ("each block", run_plain, checkpoint_each),
+    ("all in one", run_all_in_one, nothing),
+):
     meter = backward_once(run_blocks, prepare)[1]
-    print(f"{name:10} activations {format_bytes(meter.peak['activations']):>10}   {meter.flops / 1e6:6.1f} MFLOP")
+    print(
+        f"{name:10} activations {format_bytes(meter.peak['activations']):>10}   {meter.flops / 1e6:6.1f} MFLOP"
+    )
 
 # %% [markdown]
 # One checkpoint around everything pays for the recomputation and saves almost nothing: when the backward pass begins, it computes *all* blocks again, and all their activations are there at once. The unit of checkpointing is the block.
@@ -239,6 +309,7 @@ for name, run_blocks, prepare in (("plain", run_plain, nothing), ("each block", 
 #
 # Output and gradients must be those of the plain loop: with dropout in the blocks, when a block stands twice in the list, and when `hidden` comes from frozen embeddings and needs no gradient itself.
 
+
 # %% exercise="run_checkpointed" points=3
 def run_checkpointed(blocks, hidden, padding):
     """The blocks one after the other, each in a checkpoint of its own."""
@@ -248,6 +319,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
     # END SOLUTION
 
+
 # %% check="run_checkpointed"
 check(run_checkpointed)
 
@@ -255,6 +327,7 @@ check(run_checkpointed)
 # ### One line that is wrong
 #
 # `checkpoint` hands arguments on, so no lambda is needed. Who writes one in this loop meets a trap that raises no error:
+
 
 # %%
 def run_with_lambda(blocks, hidden, padding):
@@ -269,8 +342,13 @@ def gradient_of(model, part):
 
 right, wrong = backward_once(run_plain)[0], backward_once(run_with_lambda)[0]
 for number in range(4):
-    one, other = gradient_of(right, lambda model: model.blocks[number]), gradient_of(wrong, lambda model: model.blocks[number])
-    print(f"block {number + 1}: same gradient {torch.allclose(one, other, atol=1e-6)!s:5}  cosine {torch.cosine_similarity(one, other, dim=0):.2f}")
+    one, other = (
+        gradient_of(right, lambda model: model.blocks[number]),
+        gradient_of(wrong, lambda model: model.blocks[number]),
+    )
+    print(
+        f"block {number + 1}: same gradient {torch.allclose(one, other, atol=1e-6)!s:5}  cosine {torch.cosine_similarity(one, other, dim=0):.2f}"
+    )
 
 # %% [markdown]
 # The lambda looks up `block` *when it is called*. The second call comes in the backward pass. By then the loop has ended, and `block` is the last block, for all of them. Only the last block is right.
@@ -284,6 +362,7 @@ for number in range(4):
 #
 # Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers as the first run left them, else False.
 
+
 # %% exercise="runs_twice_alike" points=2
 def runs_twice_alike(block, *inputs):
     """Whether a second run of the block gives and leaves what the first did."""
@@ -293,8 +372,11 @@ def runs_twice_alike(block, *inputs):
     left = [buffer.clone() for buffer in block.buffers()]
     torch.set_rng_state(state)
     second = block(*inputs)
-    return torch.equal(first, second) and all(torch.equal(one, other) for one, other in zip(left, block.buffers()))
+    return torch.equal(first, second) and all(
+        torch.equal(one, other) for one, other in zip(left, block.buffers())
+    )
     # END SOLUTION
+
 
 # %% check="runs_twice_alike"
 check(runs_twice_alike)
@@ -305,6 +387,7 @@ check(runs_twice_alike)
 # ## Frozen embeddings and integer inputs
 #
 # Who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The last notebook showed the trap on one layer; here is the whole model.
+
 
 # %%
 def run_reentrant(blocks, hidden, padding):
@@ -318,14 +401,24 @@ def freeze(model):
 
 
 def blocks_with_gradients(model):
-    found = [str(number) for number, block in enumerate(model.blocks, 1) if all(p.grad is not None for p in block.parameters())]
+    found = [
+        str(number)
+        for number, block in enumerate(model.blocks, 1)
+        if all(p.grad is not None for p in block.parameters())
+    ]
     return ", ".join(found) or "none"
 
 
 rows = []
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the reentrant variant warns here; in a training log the line is easily missed
-    for way, run_blocks, before in (("plain", run_plain, nothing), ("checkpointed", run_plain, checkpoint_each), ("reentrant", run_reentrant, nothing)):
+    warnings.simplefilter(
+        "ignore"
+    )  # the reentrant variant warns here; in a training log the line is easily missed
+    for way, run_blocks, before in (
+        ("plain", run_plain, nothing),
+        ("checkpointed", run_plain, checkpoint_each),
+        ("reentrant", run_reentrant, nothing),
+    ):
         for name, prepare in (("trains", nothing), ("frozen", freeze)):
             model = backward_once(run_blocks, lambda model: (before(model), prepare(model)))[0]
             rows.append((way, name, blocks_with_gradients(model)))
@@ -342,7 +435,9 @@ for reentrant in (False, True):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         hidden = checkpoint(embedding, torch.tensor([1, 2, 3]), use_reentrant=reentrant)
-    print(f"use_reentrant={reentrant!s:5}  the embedding's output can be trained through: {hidden.requires_grad}")
+    print(
+        f"use_reentrant={reentrant!s:5}  the embedding's output can be trained through: {hidden.requires_grad}"
+    )
 
 # %% [markdown]
 # The models of transformers are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The default there is `use_reentrant=False` anyway.
@@ -352,7 +447,11 @@ model = small_bert(seed=0, use_cache=False)
 model.bert.embeddings.requires_grad_(False)
 switch_on(model, {"use_reentrant": True})
 model(**batch).loss.backward()
-with_gradient = [number for number, layer in enumerate(model.bert.encoder.layer, 1) if all(p.grad is not None for p in layer.parameters())]
+with_gradient = [
+    number
+    for number, layer in enumerate(model.bert.encoder.layer, 1)
+    if all(p.grad is not None for p in layer.parameters())
+]
 print("frozen embeddings, reentrant, in transformers: layers with gradients", with_gradient)
 
 # %% [markdown]
@@ -364,12 +463,18 @@ print("frozen embeddings, reentrant, in transformers: layers with gradients", wi
 #
 # Write `untrained_parameters(model)`. It is called after a backward pass, and returns the list of names (as `named_parameters` gives them) of the parameters that should train but got no gradient. A gradient of zeros is a gradient.
 
+
 # %% exercise="untrained_parameters" points=1
 def untrained_parameters(model):
     """Names of the parameters that require a gradient and have none."""
     # BEGIN SOLUTION
-    return [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.grad is None
+    ]
     # END SOLUTION
+
 
 # %% check="untrained_parameters"
 check(untrained_parameters)
@@ -383,7 +488,15 @@ check(untrained_parameters)
 
 # %%
 devices = start_devices(2)
-devices.push(Classifier=Classifier, run_plain=run_plain, nothing=nothing, checkpoint_each=checkpoint_each, run_reentrant=run_reentrant, switch_on=switch_on, train=train)
+devices.push(
+    Classifier=Classifier,
+    run_plain=run_plain,
+    nothing=nothing,
+    checkpoint_each=checkpoint_each,
+    run_reentrant=run_reentrant,
+    switch_on=switch_on,
+    train=train,
+)
 
 # %%
 # %%px
@@ -398,15 +511,26 @@ data = dataset(load_reviews()[:32], max_length=64)
 def train_here(checkpointing):
     model = small_bert(seed=0, num_hidden_layers=2, use_cache=False)
     with Meter() as meter:
-        train(model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(data, batch_size=4), 2, checkpointing)
+        train(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.05),
+            DataLoader(data, batch_size=4),
+            2,
+            checkpointing,
+        )
     return meter, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 plain, plain_weights = train_here(False)
 lean, lean_weights = train_here(True)
 for name, meter in (("plain", plain), ("checkpointed", lean)):
-    print(f"{name:12}  {meter.optimizer_steps} steps  {meter.all_reduces} all-reduces  {format_bytes(meter.bytes_sent)} sent")
-print("fewer activations in the forward pass:", lean.moments["forward"]["activations"] < plain.moments["forward"]["activations"])
+    print(
+        f"{name:12}  {meter.optimizer_steps} steps  {meter.all_reduces} all-reduces  {format_bytes(meter.bytes_sent)} sent"
+    )
+print(
+    "fewer activations in the forward pass:",
+    lean.moments["forward"]["activations"] < plain.moments["forward"]["activations"],
+)
 print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() < 1e-6))
 
 # %% [markdown]
@@ -438,8 +562,15 @@ def attempt(run_blocks, prepare, **settings):
     return "runs"
 
 
-for settings in ({}, {"find_unused_parameters": True}, {"find_unused_parameters": True, "static_graph": True}):
-    for name, run_blocks, prepare in (("non-reentrant", run_plain, checkpoint_each), ("reentrant", run_reentrant, nothing)):
+for settings in (
+    {},
+    {"find_unused_parameters": True},
+    {"find_unused_parameters": True, "static_graph": True},
+):
+    for name, run_blocks, prepare in (
+        ("non-reentrant", run_plain, checkpoint_each),
+        ("reentrant", run_reentrant, nothing),
+    ):
         print(f"{name:13} {settings}: {attempt(run_blocks, prepare, **settings)}")
 
 # %% [markdown]
@@ -453,6 +584,7 @@ stop_devices()
 #
 # The recipe of the accumulation unit: the small BERT, SGD with learning rate 0.05, the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch. Plain PyTorch, Accelerate, Accelerate with the line; and your own kind of model with and without checkpoints.
 
+
 # %%
 def pytorch_loop(model, optimizer, dataloader, accumulation_steps, checkpointing=False):
     for number, batch in enumerate(dataloader, start=1):
@@ -464,17 +596,34 @@ def pytorch_loop(model, optimizer, dataloader, accumulation_steps, checkpointing
 
 def end_weights(loop, checkpointing):
     model = small_bert(seed=0, use_cache=False)
-    loop(model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(reviews, batch_size=4), 4, checkpointing)
+    loop(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.05),
+        DataLoader(reviews, batch_size=4),
+        4,
+        checkpointing,
+    )
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double()
 
 
-start = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]).double()
+start = torch.cat(
+    [parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]
+).double()
 reference = end_weights(pytorch_loop, False)
-for name, vector in {"PyTorch": reference, "Accelerate": end_weights(train, False), "Accelerate, checkpointed": end_weights(train, True)}.items():
+for name, vector in {
+    "PyTorch": reference,
+    "Accelerate": end_weights(train, False),
+    "Accelerate, checkpointed": end_weights(train, True),
+}.items():
     same = bool((vector - reference).abs().max() < 1e-6)
-    print(f"{name:25} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start).norm():.4f}  same to 1e-6: {same}")
+    print(
+        f"{name:25} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start).norm():.4f}  same to 1e-6: {same}"
+    )
 
-one, other = (gradient_of(backward_once(run_plain, prepare)[0], lambda model: model) for prepare in (nothing, checkpoint_each))
+one, other = (
+    gradient_of(backward_once(run_plain, prepare)[0], lambda model: model)
+    for prepare in (nothing, checkpoint_each)
+)
 print(f"your own blocks: same gradient to 1e-6: {bool((one - other).abs().max() < 1e-6)}")
 
 # %% [markdown]

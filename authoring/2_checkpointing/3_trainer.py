@@ -28,7 +28,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Subset
 from transformers import PrinterCallback, Trainer, TrainingArguments
-from trainlean import Meter, bert_large_config, check, dataset, explorer, format_bytes, guess, hint, load_reviews, measure, plot_memory, predict_run, published_runs, reveal, small_bert, summary
+from trainlean import (
+    Meter,
+    bert_large_config,
+    check,
+    dataset,
+    explorer,
+    format_bytes,
+    guess,
+    hint,
+    load_reviews,
+    measure,
+    plot_memory,
+    predict_run,
+    published_runs,
+    reveal,
+    small_bert,
+    summary,
+)
 from trainlean.exercises.exercise import find_exercise, judge
 from trainlean.costs.runs import save_run
 
@@ -42,7 +59,11 @@ reviews = dataset(load_reviews()[:64], max_length=64)
 # In transformers 5.23 it is `activation_checkpointing=True`, with a dictionary `activation_checkpointing_kwargs` for the details. Until 5.22 the names were `gradient_checkpointing` and `gradient_checkpointing_kwargs`. The older ones still work with a warning and go with version 6. This helper asks which names there are, so that the course runs with both:
 
 # %%
-NAME = "activation_checkpointing" if "activation_checkpointing" in inspect.signature(TrainingArguments).parameters else "gradient_checkpointing"
+NAME = (
+    "activation_checkpointing"
+    if "activation_checkpointing" in inspect.signature(TrainingArguments).parameters
+    else "gradient_checkpointing"
+)
 
 
 def checkpointing_arguments(**details):
@@ -54,12 +75,23 @@ print(checkpointing_arguments(every_n_layers=2))
 # %% [markdown]
 # The rest is what you wrote in the accumulation unit: the recipe as arguments, the classifier's cure, and a Trainer that prints nothing.
 
+
 # %%
 def arguments(micro_batch, accumulation_steps, **changes):
     recipe = {
-        "per_device_train_batch_size": micro_batch, "gradient_accumulation_steps": accumulation_steps, "num_train_epochs": 1,
-        "learning_rate": 0.05, "lr_scheduler_type": "constant", "optim": "sgd", "max_grad_norm": 0, "train_sampling_strategy": "sequential",
-        "logging_strategy": "no", "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": accumulation_steps,
+        "num_train_epochs": 1,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "constant",
+        "optim": "sgd",
+        "max_grad_norm": 0,
+        "train_sampling_strategy": "sequential",
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
     }
     return TrainingArguments(folder.name, **recipe | changes)
 
@@ -76,20 +108,30 @@ def train(args, model=None, data=reviews):
     trainer.train()
     return trainer.model
 
+
 # %% [markdown]
 # ## Three rows
 #
 # Vanilla, accumulation, accumulation with checkpointing, in the order of the published table. Here with AdamW, as there.
 
 # %%
-ROWS = [("vanilla, 16 x 1", 16, 1, {}), ("accumulation, 4 x 4", 4, 4, {}), ("accumulation + checkpointing, 4 x 4", 4, 4, checkpointing_arguments())]
+ROWS = [
+    ("vanilla, 16 x 1", 16, 1, {}),
+    ("accumulation, 4 x 4", 4, 4, {}),
+    ("accumulation + checkpointing, 4 x 4", 4, 4, checkpointing_arguments()),
+]
 adamw = {"optim": "adamw_torch", "learning_rate": 5e-4}
 half = Subset(reviews, range(32))
 
 runs = [
     measure(
-        lambda: train(arguments(micro_batch, steps, **adamw, **more), data=half), name=name, micro_batch=micro_batch, accumulation_steps=steps,
-        checkpointing="every layer" if more else "off", model="small BERT, Trainer", sequence_length=64,
+        lambda: train(arguments(micro_batch, steps, **adamw, **more), data=half),
+        name=name,
+        micro_batch=micro_batch,
+        accumulation_steps=steps,
+        checkpointing="every layer" if more else "off",
+        model="small BERT, Trainer",
+        sequence_length=64,
     )
     for name, micro_batch, steps, more in ROWS
 ]
@@ -111,7 +153,13 @@ config = bert_large_config()
 vanilla, plain, every_layer = predicted = [
     predict_run(config, name="vanilla", micro_batch=4),
     predict_run(config, name="accumulation", micro_batch=1, accumulation_steps=4),
-    predict_run(config, name="accumulation + checkpointing", micro_batch=1, accumulation_steps=4, checkpointing=True),
+    predict_run(
+        config,
+        name="accumulation + checkpointing",
+        micro_batch=1,
+        accumulation_steps=4,
+        checkpointing=True,
+    ),
 ]
 MiB, CONTEXT = 2**20, 1343
 published = published_runs()[:3]
@@ -133,7 +181,9 @@ pd.DataFrame(
 # %%
 slower = published[2].seconds[0] / published[1].seconds[0]
 more_flops = every_layer.flops / plain.flops
-print(f"published: {1 / slower - 1:+.0%} samples a second, which is {slower - 1:+.0%} seconds; predicted: {more_flops - 1:+.0%} FLOPs")
+print(
+    f"published: {1 / slower - 1:+.0%} samples a second, which is {slower - 1:+.0%} seconds; predicted: {more_flops - 1:+.0%} FLOPs"
+)
 
 # %% [markdown]
 # Both are called "slower"; say which you mean. The predicted FLOPs are to be held against the seconds.
@@ -142,15 +192,20 @@ print(f"published: {1 / slower - 1:+.0%} samples a second, which is {slower - 1:
 #
 # Checkpointing every layer frees the most. If that is more than you need, the memory lies idle and the recomputation was for nothing. `every_n_layers` is the setting in between (since transformers 5.16). What does it do? Ask the layers:
 
+
 # %%
 def checkpointed_layers(model):
-    return "".join("c" if layer.gradient_checkpointing else "-" for layer in model.bert.encoder.layer)
+    return "".join(
+        "c" if layer.gradient_checkpointing else "-" for layer in model.bert.encoder.layer
+    )
 
 
 few = Subset(reviews, range(4))
 for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_layers": 8}):
     model = small_bert(num_hidden_layers=8, use_cache=False)
-    print(f"{checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments(**details)), model, few))}   {details}")
+    print(
+        f"{checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments(**details)), model, few))}   {details}"
+    )
 
 # %% [markdown]
 # One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. A larger $n$ means *more* memory and less recomputation.
@@ -159,17 +214,26 @@ for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_laye
 
 # %%
 model = small_bert(num_hidden_layers=8, use_cache=False)
-enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+enable = (
+    getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+)
 enable(every_n_layers=4)
 print(checkpointed_layers(model), "  set by hand")
-print(checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments()), model, few)), "  after trainer.train()")
+print(
+    checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments()), model, few)),
+    "  after trainer.train()",
+)
 
 # %% [markdown]
 # And the reverse mistake: the dictionary without the switch. Nothing is raised, nothing is checkpointed.
 
 # %%
 model = small_bert(num_hidden_layers=8, use_cache=False)
-print(checkpointed_layers(train(arguments(4, 1, **{f"{NAME}_kwargs": {"every_n_layers": 2}}), model, few)))
+print(
+    checkpointed_layers(
+        train(arguments(4, 1, **{f"{NAME}_kwargs": {"every_n_layers": 2}}), model, few)
+    )
+)
 
 # %% [markdown]
 # ## How much does each choice keep?
@@ -186,6 +250,7 @@ print(checkpointed_layers(train(arguments(4, 1, **{f"{NAME}_kwargs": {"every_n_l
 #
 # Write `peak_activations(layers, every_n_layers, interior, boundary)`: the most bytes of activations that are alive at one time in a model with this many layers. `interior` and `boundary` are bytes of one layer. `every_n_layers` is a whole number from 1 on, or None for checkpointing off.
 
+
 # %% exercise="peak_activations" points=2
 def peak_activations(layers, every_n_layers, interior, boundary):
     """Bytes of activations at the peak, with one layer in every_n_layers checkpointed."""
@@ -199,6 +264,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return interiors * interior + checkpointed * boundary
     # END SOLUTION
 
+
 # %% check="peak_activations"
 check(peak_activations)
 
@@ -208,7 +274,9 @@ check(peak_activations)
 # %%
 exercise = find_exercise("peak_activations")
 yours_is_right = judge(exercise, peak_activations, seed=0).outcome == "right"
-kept_by_rule = peak_activations if yours_is_right else exercise.also_right[0]  # as long as yours is not there, the course's own
+kept_by_rule = (
+    peak_activations if yours_is_right else exercise.also_right[0]
+)  # as long as yours is not there, the course's own
 
 
 batch = next(iter(DataLoader(reviews, batch_size=4)))
@@ -217,7 +285,10 @@ batch = next(iter(DataLoader(reviews, batch_size=4)))
 def measured_activations(layers, every_n_layers):
     model = small_bert(num_hidden_layers=layers, use_cache=False)
     if every_n_layers:
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)(every_n_layers=every_n_layers)
+        (
+            getattr(model, "activation_checkpointing_enable", None)
+            or model.gradient_checkpointing_enable
+        )(every_n_layers=every_n_layers)
     with Meter(model) as meter:
         model(**batch).loss.backward()
     return max(moment["activations"] for _, moment in meter.timeline)
@@ -226,10 +297,14 @@ def measured_activations(layers, every_n_layers):
 interior = (measured_activations(8, None) - measured_activations(4, None)) / 4
 boundary = (measured_activations(8, 1) - measured_activations(4, 1)) / 4
 rest = measured_activations(4, None) - 4 * interior
-print(f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest {format_bytes(rest)}")
+print(
+    f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest {format_bytes(rest)}"
+)
 for every_n_layers in (None, 4, 3, 2, 1):
     rule = kept_by_rule(8, every_n_layers, interior, boundary) + rest
-    print(f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured {format_bytes(measured_activations(8, every_n_layers)):>9}")
+    print(
+        f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured {format_bytes(measured_activations(8, every_n_layers)):>9}"
+    )
 
 # %% [markdown]
 # Where the last layer is checkpointed, here with 1, the rule is one boundary too high: the input of the layer that is run again counts as its boundary and as part of its interior.
@@ -239,7 +314,9 @@ for every_n_layers in (None, 4, 3, 2, 1):
 # The same for BERT-large at micro-batch 1: two predictions of different depth tell what a layer adds. The activations of the two ends are known:
 
 # %%
-print(f"off {plain.peak['activations'] / MiB:,.0f} MiB, every layer {every_layer.peak['activations'] / MiB:,.0f} MiB")
+print(
+    f"off {plain.peak['activations'] / MiB:,.0f} MiB, every layer {every_layer.peak['activations'] / MiB:,.0f} MiB"
+)
 
 # %% [markdown]
 # **Predict.** How much with `every_n_layers=2`?
@@ -252,23 +329,37 @@ guess("BERT-large's activations with every_n_layers=2", my_guess, "MiB")
 
 # %%
 settings = {"micro_batch": 1, "accumulation_steps": 4}
-half_plain, half_every = (predict_run(bert_large_config(num_hidden_layers=12), checkpointing=on, **settings) for on in (False, True))
+half_plain, half_every = (
+    predict_run(bert_large_config(num_hidden_layers=12), checkpointing=on, **settings)
+    for on in (False, True)
+)
 interior = (plain.peak["activations"] - half_plain.peak["activations"]) / 12
 boundary = (every_layer.peak["activations"] - half_every.peak["activations"]) / 12
 rest = plain.peak["activations"] - 24 * interior
-print(f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, everything else {format_bytes(rest)}")
+print(
+    f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, everything else {format_bytes(rest)}"
+)
 
 
 def foretell(every_n_layers):
     activations = kept_by_rule(24, every_n_layers, interior, boundary) + rest
-    share = 0 if every_n_layers is None else math.ceil(24 / every_n_layers) / 24  # of the layers is run again
+    share = (
+        0 if every_n_layers is None else math.ceil(24 / every_n_layers) / 24
+    )  # of the layers is run again
     flops = plain.flops + share * (every_layer.flops - plain.flops)
     name = "off" if every_n_layers is None else f"every_n_layers={every_n_layers}"
-    return dataclasses.replace(plain, name=name, peak=plain.peak | {"activations": round(activations)}, flops=round(flops))
+    return dataclasses.replace(
+        plain, name=name, peak=plain.peak | {"activations": round(activations)}, flops=round(flops)
+    )
 
 
 front = [foretell(every_n_layers) for every_n_layers in (None, 8, 4, 2, 1)]
-reveal("BERT-large's activations with every_n_layers=2", round(front[3].peak["activations"] / MiB), "MiB", "predicted")
+reveal(
+    "BERT-large's activations with every_n_layers=2",
+    round(front[3].peak["activations"] / MiB),
+    "MiB",
+    "predicted",
+)
 plot_memory(front)
 
 # %%
@@ -286,17 +377,35 @@ pd.DataFrame(
 # With $n=2$ half of the layers still keep everything, and so about half of the activations stay. The last row was also predicted directly, with checkpoints in the traced layers. The rule comes within a few MiB of it:
 
 # %%
-print(f"rule {format_bytes(front[-1].peak['activations'])}, traced {format_bytes(every_layer.peak['activations'])}")
+print(
+    f"rule {format_bytes(front[-1].peak['activations'])}, traced {format_bytes(every_layer.peak['activations'])}"
+)
 
 # %%
 figure, axes = plt.subplots(figsize=(7.4, 3.8))
 x, y = [run.flops / 1e12 for run in front], [run.peak_bytes / MiB + CONTEXT for run in front]
 axes.plot(x, y, "o-", color="#4A4E57", markerfacecolor="white", label="predicted")
 for run, at, height in zip(front, x, y):
-    axes.annotate(run.name.replace("every_n_layers", "n"), (at, height), xytext=(-5, -13), textcoords="offset points", ha="right")
-axes.plot(x[0], published[1].peak_bytes / MiB, "D", color="#B3261E", label="published: accumulation")
-axes.plot(x[-1], published[2].peak_bytes / MiB, "s", color="#B3261E", label="published: + checkpointing")
-axes.set(xlabel="TFLOP for one optimizer step (4 sequences)", ylabel="predicted peak + context (MiB)", title="BERT-large, 1 x 4: memory against computation", ylim=(6000, 9200), xlim=(3.9, 5.6))
+    axes.annotate(
+        run.name.replace("every_n_layers", "n"),
+        (at, height),
+        xytext=(-5, -13),
+        textcoords="offset points",
+        ha="right",
+    )
+axes.plot(
+    x[0], published[1].peak_bytes / MiB, "D", color="#B3261E", label="published: accumulation"
+)
+axes.plot(
+    x[-1], published[2].peak_bytes / MiB, "s", color="#B3261E", label="published: + checkpointing"
+)
+axes.set(
+    xlabel="TFLOP for one optimizer step (4 sequences)",
+    ylabel="predicted peak + context (MiB)",
+    title="BERT-large, 1 x 4: memory against computation",
+    ylim=(6000, 9200),
+    xlim=(3.9, 5.6),
+)
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 figure.tight_layout()
@@ -317,6 +426,7 @@ plt.show()
 # - At most `budget` bytes. Micro-batch times accumulation steps is exactly `effective_batch`.
 # - Among the settings that fit, take one that runs the fewest layers again; among these, the one with the largest micro-batch. (At least one setting fits.)
 
+
 # %% exercise="arguments_for_budget" points=3
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     """TrainingArguments that fit into the budget with as little recomputation as possible."""
@@ -325,11 +435,18 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
     for every_n_layers in (None, 8, 4, 2, 1):
         for size in sizes:
             if peak(size, every_n_layers) <= budget:
-                more = checkpointing_arguments(every_n_layers=every_n_layers) if every_n_layers else {}
+                more = (
+                    checkpointing_arguments(every_n_layers=every_n_layers) if every_n_layers else {}
+                )
                 return TrainingArguments(
-                    output_dir, per_device_train_batch_size=size, gradient_accumulation_steps=effective_batch // size, use_cpu=True, **more
+                    output_dir,
+                    per_device_train_batch_size=size,
+                    gradient_accumulation_steps=effective_batch // size,
+                    use_cpu=True,
+                    **more,
                 )
     # END SOLUTION
+
 
 # %% check="arguments_for_budget"
 check(arguments_for_budget)
@@ -342,7 +459,12 @@ check(arguments_for_budget)
 # We do it twice: with reviews cut to 32 tokens and with 128. With 32 tokens a single review is so little work that most of the time goes into starting the many small operations. With 128 the operations themselves take longer.
 
 # %%
-TOKENS = {f"8 layers, {length} tokens": list(Subset(dataset(load_reviews()[:16], max_length=length), range(16))) for length in (32, 128)}
+TOKENS = {
+    f"8 layers, {length} tokens": list(
+        Subset(dataset(load_reviews()[:16], max_length=length), range(16))
+    )
+    for length in (32, 128)
+}
 SHORT, LONG = TOKENS
 EVERY = {"off": None, "every layer": 1, "every 2 layers": 2, "every 4 layers": 4}
 
@@ -350,7 +472,10 @@ EVERY = {"off": None, "every layer": 1, "every 2 layers": 2, "every 4 layers": 4
 def loop(micro_batch, accumulation_steps, every_n_layers, data):
     model = small_bert(seed=0, num_hidden_layers=8, use_cache=False)
     if every_n_layers:
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)(every_n_layers=every_n_layers)
+        (
+            getattr(model, "activation_checkpointing_enable", None)
+            or model.gradient_checkpointing_enable
+        )(every_n_layers=every_n_layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for number, batch in enumerate(DataLoader(data, batch_size=micro_batch), start=1):
         (model(**batch).loss / accumulation_steps).backward()
@@ -361,13 +486,27 @@ def loop(micro_batch, accumulation_steps, every_n_layers, data):
 
 def measure_point(micro_batch, accumulation_steps, checkpointing="off", model=SHORT, **more):
     if micro_batch * accumulation_steps > 16:
-        raise ValueError("This loop has 16 reviews: choose micro-batch x accumulation steps up to 16.")
+        raise ValueError(
+            "This loop has 16 reviews: choose micro-batch x accumulation steps up to 16."
+        )
     train_once = partial(loop, micro_batch, accumulation_steps, EVERY[checkpointing], TOKENS[model])
-    name = f"{micro_batch} x {accumulation_steps}" + ("" if checkpointing == "off" else f", {checkpointing}")
-    return measure(train_once, name=name, model=model, micro_batch=micro_batch, accumulation_steps=accumulation_steps, checkpointing=checkpointing, **more)
+    name = f"{micro_batch} x {accumulation_steps}" + (
+        "" if checkpointing == "off" else f", {checkpointing}"
+    )
+    return measure(
+        train_once,
+        name=name,
+        model=model,
+        micro_batch=micro_batch,
+        accumulation_steps=accumulation_steps,
+        checkpointing=checkpointing,
+        **more,
+    )
+
 
 # %% [markdown]
 # What disturbs a machine for a while should not fall on one of the runs to be compared. So memory and FLOPs are measured first, and then all runs are timed in turn, again and again.
+
 
 # %%
 def time_in_turn(runs, repeats=3):
@@ -375,14 +514,25 @@ def time_in_turn(runs, repeats=3):
     for _ in range(repeats):
         for run, times in zip(runs, seconds):
             start = time.perf_counter()
-            loop(run.settings["micro_batch"], run.settings["accumulation_steps"], EVERY[run.settings["checkpointing"]], TOKENS[run.settings["model"]])
+            loop(
+                run.settings["micro_batch"],
+                run.settings["accumulation_steps"],
+                EVERY[run.settings["checkpointing"]],
+                TOKENS[run.settings["model"]],
+            )
             times.append(time.perf_counter() - start)
     return [dataclasses.replace(run, seconds=tuple(times)) for run, times in zip(runs, seconds)]
 
 
 def measure_all(model, more=()):
-    pairs = [(size, 16 // size, checkpointing) for size in (16, 4, 1) for checkpointing in ("off", "every layer")]
-    runs = time_in_turn([measure_point(*settings, model, repeats=0, save=False) for settings in [*pairs, *more]])
+    pairs = [
+        (size, 16 // size, checkpointing)
+        for size in (16, 4, 1)
+        for checkpointing in ("off", "every layer")
+    ]
+    runs = time_in_turn(
+        [measure_point(*settings, model, repeats=0, save=False) for settings in [*pairs, *more]]
+    )
     for run in runs:
         save_run(run)
     return runs
@@ -404,11 +554,18 @@ summary(points[LONG])
 rows = []
 for model, runs in points.items():
     budget = next(run for run in runs if run.name == "1 x 16").peak_bytes
-    rows.append((model, f"{budget / MiB:.2f}", "; ".join(run.name for run in runs if run.peak_bytes <= budget)))
+    rows.append(
+        (
+            model,
+            f"{budget / MiB:.2f}",
+            "; ".join(run.name for run in runs if run.peak_bytes <= budget),
+        )
+    )
 pd.DataFrame(rows, columns=["model", "budget MiB", "fits"])
 
 # %% [markdown]
 # With checkpointing micro-batches of 4 fit into the memory of 1. They compute more, but in fewer and larger operations. How many fewer can be counted: PyTorch tells a *dispatch mode* of each operation that it runs.
+
 
 # %%
 class CountOperations(TorchDispatchMode):
@@ -423,7 +580,10 @@ def operations(micro_batch, every_n_layers):
     """Operations of one micro-batch, forward and backward."""
     model = small_bert(seed=0, num_hidden_layers=8, use_cache=False)
     if every_n_layers:
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)(every_n_layers=every_n_layers)
+        (
+            getattr(model, "activation_checkpointing_enable", None)
+            or model.gradient_checkpointing_enable
+        )(every_n_layers=every_n_layers)
     few = next(iter(DataLoader(TOKENS[SHORT], batch_size=micro_batch)))
     with CountOperations() as counter:
         model(**few).loss.backward()
@@ -432,8 +592,12 @@ def operations(micro_batch, every_n_layers):
 
 plain_one, checkpointed_four = operations(1, None), operations(4, 1)
 by_name = {run.name: run for run in points[SHORT]}
-print(f"operations of a checkpointed micro-batch: {checkpointed_four / plain_one:.1f} times those of a plain one")
-print(f"4 x 4 checkpointed against 1 x 16 plain: {4 * checkpointed_four / (16 * plain_one):.2f} times the operations, {by_name['4 x 4, every layer'].flops / by_name['1 x 16'].flops:.2f} times the FLOPs")
+print(
+    f"operations of a checkpointed micro-batch: {checkpointed_four / plain_one:.1f} times those of a plain one"
+)
+print(
+    f"4 x 4 checkpointed against 1 x 16 plain: {4 * checkpointed_four / (16 * plain_one):.2f} times the operations, {by_name['4 x 4, every layer'].flops / by_name['1 x 16'].flops:.2f} times the FLOPs"
+)
 
 # %% [markdown]
 # A quarter of the micro-batches, each with more operations; all in all far fewer operations and about a third more FLOPs. Whether that pays is a race between the two.
@@ -443,14 +607,29 @@ print(f"4 x 4 checkpointed against 1 x 16 plain: {4 * checkpointed_four / (16 * 
 # %%
 figure, panels = plt.subplots(1, 2, figsize=(9.4, 2.8))
 for panel, (model, runs) in zip(panels, points.items()):
-    bars = [next(run for run in runs if run.name == name) for name in ("1 x 16", "1 x 16, every layer", "4 x 4, every layer")]
+    bars = [
+        next(run for run in runs if run.name == name)
+        for name in ("1 x 16", "1 x 16, every layer", "4 x 4, every layer")
+    ]
     speeds = [run.samples_per_second for run in bars]
     lows, highs = ([run.samples / limit(run.seconds) for run in bars] for limit in (max, min))
-    errors = [[speed - low for speed, low in zip(speeds, lows)], [high - speed for speed, high in zip(speeds, highs)]]
+    errors = [
+        [speed - low for speed, low in zip(speeds, lows)],
+        [high - speed for speed, high in zip(speeds, highs)],
+    ]
     panel.barh(range(3), speeds, color=["#4A4E57", "#A8ADB4", "#0072B2"], xerr=errors, capsize=3)
     overlap = lows[2] <= highs[0] and lows[0] <= highs[2]
-    verdict = "too noisy to tell" if overlap else f"{speeds[2] / speeds[0]:.2f} x at the same memory"
-    panel.set_yticks(range(3), ["plain, 1 x 16", "checkpointed, 1 x 16\n(same batch)", "checkpointed, 4 x 4\n(same memory)"])
+    verdict = (
+        "too noisy to tell" if overlap else f"{speeds[2] / speeds[0]:.2f} x at the same memory"
+    )
+    panel.set_yticks(
+        range(3),
+        [
+            "plain, 1 x 16",
+            "checkpointed, 1 x 16\n(same batch)",
+            "checkpointed, 4 x 4\n(same memory)",
+        ],
+    )
     panel.invert_yaxis()
     panel.set_xlabel("samples/second")
     panel.set_title(f"{model}: {verdict}", fontsize=10)
@@ -474,6 +653,7 @@ explorer(points[SHORT], measure=measure_point, budget=budget)
 #
 # Three ways of writing, plain and checkpointed, with the recipe of the accumulation unit. In PyTorch each layer's `forward` goes through `checkpoint`; in Accelerate the model's switch is used; in the Trainer the argument.
 
+
 # %%
 def with_pytorch(checkpointed):
     model = bert()
@@ -492,9 +672,14 @@ def with_pytorch(checkpointed):
 def with_accelerator(checkpointed):
     model = bert()
     if checkpointed:
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+        (
+            getattr(model, "activation_checkpointing_enable", None)
+            or model.gradient_checkpointing_enable
+        )()
     accelerator = Accelerator(gradient_accumulation_steps=4, cpu=True)
-    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(reviews, batch_size=4))
+    model, optimizer, loader = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(reviews, batch_size=4)
+    )
     for batch in loader:
         with accelerator.accumulate(model):
             accelerator.backward(model(**batch).loss)
@@ -516,7 +701,16 @@ for version in (with_pytorch, with_accelerator, with_trainer):
     for checkpointed in (False, True):
         end = vector(version(checkpointed))
         same = bool((end - reference).abs().max() < 1e-6)
-        table.append((version.__name__, checkpointed, f"{end.sum():.2f}", f"{end.norm():.4f}", f"{(end - start).norm():.4f}", same))
+        table.append(
+            (
+                version.__name__,
+                checkpointed,
+                f"{end.sum():.2f}",
+                f"{end.norm():.4f}",
+                f"{(end - start).norm():.4f}",
+                same,
+            )
+        )
 pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by", "same to 1e-6"])
 
 # %% [markdown]

@@ -27,14 +27,33 @@ from IPython.display import display
 from matplotlib import pyplot as plt
 from torch import nn
 from torch.nn.functional import cross_entropy
-from trainlean import LINKS, check, communication_table, dataset, ddp_step_seconds, explorer, guess, hint, load_reviews, load_tokenizer, local_sgd_step_seconds, plot_drift, plot_ranks, reveal, start_devices, stop_devices
+from trainlean import (
+    LINKS,
+    check,
+    communication_table,
+    dataset,
+    ddp_step_seconds,
+    explorer,
+    guess,
+    hint,
+    load_reviews,
+    load_tokenizer,
+    local_sgd_step_seconds,
+    plot_drift,
+    plot_ranks,
+    reveal,
+    start_devices,
+    stop_devices,
+)
 from trainlean.pictures.link_controls import LinkControls
 
 # %% [markdown]
 # Two real processes, in one line. Each is a *rank*; its copy of the model is a *replica*. A cell that begins with `%%px` runs on both ranks, not here.
 
 # %%
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # everything below lives on the CPU, on machines with several GPUs too
+os.environ["CUDA_VISIBLE_DEVICES"] = (
+    ""  # everything below lives on the CPU, on machines with several GPUs too
+)
 devices = start_devices(2)
 
 # %%
@@ -62,6 +81,7 @@ print("after: ", numbers.tolist())
 # %% [markdown]
 # Every rank gave a tensor, and every rank holds the **sum**, in the same tensor. The mean is one division away. With that you can write the training on several devices by hand:
 
+
 # %%
 # %%px
 def average(tensor):
@@ -77,11 +97,13 @@ def train_every_step(model, optimizer, loss_of, micro_batches):
         optimizer.step()
         optimizer.zero_grad()
 
+
 # %% [markdown]
 # The mean of the two ranks' gradients is the gradient of one large batch: the micro-batches of both ranks together. That is all that `DistributedDataParallel` (DDP) does.
 # It only packs many gradients into a few *buckets*, and sends a bucket as soon as the backward pass has filled it.
 #
 # Both on the small BERT. Rank $r$ takes micro-batches $r$, $r + 2$, $r + 4$ and so on. `Meter` counts what a rank hands to collectives, its *payload*.
+
 
 # %%
 # %%px
@@ -90,7 +112,11 @@ def bert_loss(model, batch):
 
 
 mine = batches(load_reviews()[:96], 4, shuffle=False)[rank::world_size]
-print(len(mine), "micro-batches,", f"{sum(parameter.numel() for parameter in small_bert().parameters()):,} weights")
+print(
+    len(mine),
+    "micro-batches,",
+    f"{sum(parameter.numel() for parameter in small_bert().parameters()):,} weights",
+)
 
 # %% [markdown]
 # **Predict.** A gradient is as large as its weight, 4 bytes a number. How much does a rank hand over in one optimizer step?
@@ -100,6 +126,7 @@ print(len(mine), "micro-batches,", f"{sum(parameter.numel() for parameter in sma
 my_guess = 4
 # END SOLUTION
 guess("payload of a rank in one optimizer step", my_guess, "MiB")
+
 
 # %%
 # %%px
@@ -125,7 +152,10 @@ by_ddp, counts_ddp = counted(train_ddp, DistributedDataParallel)
 print("weights differ < 1e-6:", bool((by_hand - by_ddp).abs().max() < 1e-6))
 
 # %%
-on_rank_0 = {name: SimpleNamespace(**devices.pull(variable)[0]) for name, variable in {"by hand": "counts_by_hand", "DDP": "counts_ddp"}.items()}
+on_rank_0 = {
+    name: SimpleNamespace(**devices.pull(variable)[0])
+    for name, variable in {"by hand": "counts_by_hand", "DDP": "counts_ddp"}.items()
+}
 payload = on_rank_0["by hand"].collectives["all-reduce"]["payload"] / 4
 reveal("payload of a rank in one optimizer step", round(payload / 2**20, 1), "MiB")
 communication_table(on_rank_0)
@@ -143,6 +173,7 @@ communication_table(on_rank_0)
 # In a **ring** every rank sends only to its neighbour. The gradient is cut into as many pieces as there are ranks.
 # In the first round trip the pieces are added up on their way, in the second the finished sums are handed around. That makes $2(N-1)$ messages, each an $N$-th of the gradient.
 
+
 # %%
 def draw_nodes(panel, arrows, title, driver=None):
     angles = torch.arange(8) * 2 * torch.pi / 8
@@ -150,7 +181,13 @@ def draw_nodes(panel, arrows, title, driver=None):
     if driver is not None:
         places[driver] = (0, 0)
     for start, end in arrows:
-        style = {"arrowstyle": "<|-|>" if driver is not None else "-|>", "color": "#b3261e" if driver is not None else "#0072B2", "lw": 1.6, "shrinkA": 13, "shrinkB": 13}
+        style = {
+            "arrowstyle": "<|-|>" if driver is not None else "-|>",
+            "color": "#b3261e" if driver is not None else "#0072B2",
+            "lw": 1.6,
+            "shrinkA": 13,
+            "shrinkB": 13,
+        }
         panel.annotate("", places[end], places[start], arrowprops=style)
     for number, place in enumerate(places):
         panel.plot(*place, "o", markersize=24, color="#b3261e" if number == driver else "#0072B2")
@@ -161,14 +198,25 @@ def draw_nodes(panel, arrows, title, driver=None):
 
 
 figure, (star, ring, bars) = plt.subplots(1, 3, figsize=(10, 3.4), width_ratios=[1, 1, 1.3])
-draw_nodes(star, [(0, other) for other in range(1, 8)], "driver: everything through rank 0", driver=0)
+draw_nodes(
+    star, [(0, other) for other in range(1, 8)], "driver: everything through rank 0", driver=0
+)
 draw_nodes(ring, [(one, (one + 1) % 8) for one in range(8)], "ring: an eighth at a time, 14 times")
 ranks = [2, 4, 8, 16, 32, 64, 128]
 bars.plot(ranks, [(n - 1) for n in ranks], "o-", color="#b3261e")
 bars.plot(ranks, [2 * (n - 1) / n for n in ranks], "o-", color="#0072B2")
 bars.text(14, 40, "the driver", color="#b3261e", ha="center", weight="bold")
 bars.text(40, 2.6, "every rank of a ring", color="#0072B2", ha="center", weight="bold")
-bars.set(xscale="log", yscale="log", xticks=ranks, xticklabels=ranks, yticks=[1, 10, 100], yticklabels=[1, 10, 100], xlabel="ranks", title="gradients sent by the busiest rank")
+bars.set(
+    xscale="log",
+    yscale="log",
+    xticks=ranks,
+    xticklabels=ranks,
+    yticks=[1, 10, 100],
+    yticklabels=[1, 10, 100],
+    xlabel="ranks",
+    title="gradients sent by the busiest rank",
+)
 bars.minorticks_off()
 bars.title.set_fontsize(10)
 bars.spines[["top", "right"]].set_visible(False)
@@ -185,6 +233,7 @@ plt.show()
 # Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say 2. Real shares of data differ as well, only less.
 #
 # `train_local` averages after every `period` steps. With a period of 100 it never does. `RankRecorder` notes the weight after every optimizer step.
+
 
 # %%
 # %%px
@@ -205,6 +254,7 @@ def squared_error(model, batch):
 
 inputs = torch.randn(12, 16, 1, generator=torch.Generator().manual_seed(rank))
 slopes = [(x, (1.5 + rank) * x) for x in inputs]
+
 
 # %%
 # %%px
@@ -255,6 +305,7 @@ guess("averages for 12 steps with H = 5", my_guess, "averages")
 # %% [markdown]
 # Here is the loop with its **last average**. It also sends all parameters in one flat tensor: one call instead of one for each weight.
 
+
 # %%
 # %%px
 def average_parameters(model):
@@ -285,6 +336,7 @@ for name, ranks in {"without the last one": devices.pull("local"), "with it": re
 # Rounded up, not down: the last, shorter period needs its average, as the last, shorter window needed its step.
 #
 # And what do ranks do all the time? Here are DDP and Local SGD on the clock, with the small BERT. A tick under a bar is an optimizer step. DDP averages within its backward passes. Where a line joins the ranks, they met for an average of parameters.
+
 
 # %%
 # %%px
@@ -320,6 +372,7 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 # - Between averages the ranks send nothing. After every `averaging_period` optimizer *steps*, and after the last one, all hold the mean of their parameters.
 # - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out.
 
+
 # %% exercise="train_local_sgd" points=4
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     """Train this rank's replica alone, and average the replicas every averaging_period optimizer steps and at the end."""
@@ -339,6 +392,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 dist.all_reduce(parameter.data)
                 parameter.data /= world_size
     # END SOLUTION
+
 
 # %% check="train_local_sgd"
 check(train_local_sgd)
@@ -369,7 +423,13 @@ def toy():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
     generator = torch.Generator().manual_seed(rank)
-    return model, [(torch.randn(6, 4, generator=generator).double(), torch.randn(6, 1, generator=generator).double()) for _ in range(8)]
+    return model, [
+        (
+            torch.randn(6, 4, generator=generator).double(),
+            torch.randn(6, 1, generator=generator).double(),
+        )
+        for _ in range(8)
+    ]
 
 
 def gaps_with_torch(averager):
@@ -382,6 +442,7 @@ def gaps_with_torch(averager):
         optimizer.step()
         gaps.append(gap(model.parameters()))
     return gaps
+
 
 # %% [markdown]
 # **Predict.** After which step are the replicas equal for the first time?
@@ -417,7 +478,10 @@ reveal("first average of torch, period 4", equal[0], "steps")
 # %%px
 gaps = gaps_with_torch(PeriodicModelAverager(period=4, warmup_steps=3))
 if rank == 0:
-    print("equal after steps", [step for step, distance in enumerate(gaps, start=1) if distance < 1e-12])
+    print(
+        "equal after steps",
+        [step for step, distance in enumerate(gaps, start=1) if distance < 1e-12],
+    )
 
 # %% [markdown]
 # A third trap: the averager takes only parameters that *have a gradient*. Call it after `zero_grad`, and there are none:
@@ -452,6 +516,7 @@ except ValueError as error:
 #
 # Import the averager in your function, or count by hand.
 
+
 # %% exercise="train_with_averager" points=3
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     """Train one rank with torch's averager; first average after averaging_period steps, and one at the end."""
@@ -469,6 +534,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         parameter.data /= dist.get_world_size()
     # END SOLUTION
 
+
 # %% check="train_with_averager"
 check(train_with_averager)
 
@@ -476,6 +542,7 @@ check(train_with_averager)
 # ## Is H = 1 the same as every step?
 #
 # With $H = 1$ the ranks average their parameters after each step, instead of their gradients before it. Is that the same training? Try it with five optimizers, in 64-bit numbers, so that rounding plays no part:
+
 
 # %%
 # %%px
@@ -505,9 +572,13 @@ optimizers = {
     "AdamW": (lambda parameters: AdamW(parameters, lr=0.1), None),
 }
 for name, (make, clip) in optimizers.items():
-    difference = (train_toy(make, clip, local=True) - train_toy(make, clip, local=False)).abs().max().item()
+    difference = (
+        (train_toy(make, clip, local=True) - train_toy(make, clip, local=False)).abs().max().item()
+    )
     if rank == 0:
-        print(f"{name:22} largest difference {'< 1e-12' if difference < 1e-12 else f'{difference:.3f}'}")
+        print(
+            f"{name:22} largest difference {'< 1e-12' if difference < 1e-12 else f'{difference:.3f}'}"
+        )
 
 # %% [markdown]
 # - **SGD** takes a step that is *proportional* to the gradient. The mean of the steps is then the step of the mean. Momentum and weight decay only add and multiply, so they do not change that.
@@ -555,6 +626,7 @@ for name, tensors in groups.items():
 # - every parameter holds the mean over the ranks, frozen or not, with or without a gradient in its `.grad`,
 # - every floating-point *buffer* does, too; buffers of whole numbers stay as they are.
 
+
 # %% exercise="average_replicas" points=2
 def average_replicas(model):
     """Give parameters and floating-point buffers of all ranks their mean."""
@@ -565,6 +637,7 @@ def average_replicas(model):
             tensor /= dist.get_world_size()
     # END SOLUTION
 
+
 # %% check="average_replicas"
 check(average_replicas)
 
@@ -573,6 +646,7 @@ check(average_replicas)
 #
 # Now count. Six optimizer steps on the small BERT: one device alone, DDP, and Local SGD with several $H$. `measure` counts a training and times it, for the explorer at the end.
 
+
 # %%
 # %%px
 def measured(name, train, *more, wrap=lambda model: model, **settings):
@@ -580,12 +654,25 @@ def measured(name, train, *more, wrap=lambda model: model, **settings):
         model = small_bert(seed=0)
         train(wrap(model), torch.optim.SGD(model.parameters(), lr=0.05), bert_loss, mine[:6], *more)
 
-    settings |= {"model": "small BERT on devices", "micro_batch": 4, "accumulation_steps": 1, "sequence_length": 64}
+    settings |= {
+        "model": "small BERT on devices",
+        "micro_batch": 4,
+        "accumulation_steps": 1,
+        "sequence_length": 64,
+    }
     return measure(run, name=name, repeats=1, progress=False, **settings)
 
 
-runs = [measured("alone", train_ddp, devices=1), measured("DDP", train_ddp, wrap=DistributedDataParallel, devices=world_size)]
-runs += [measured(f"H = {period}", train_local_to_the_end, period, devices=world_size, local_steps=period) for period in (1, 2, 4)]
+runs = [
+    measured("alone", train_ddp, devices=1),
+    measured("DDP", train_ddp, wrap=DistributedDataParallel, devices=world_size),
+]
+runs += [
+    measured(
+        f"H = {period}", train_local_to_the_end, period, devices=world_size, local_steps=period
+    )
+    for period in (1, 2, 4)
+]
 
 # %%
 runs = devices.pull("runs")[0]
@@ -610,15 +697,21 @@ communication_table(runs[1:], by_kind=False)
 # - `averaging_period=None`: at every optimizer step the gradients go in one flat tensor. A number $H$: Local SGD; what is averaged goes in one flat tensor after every $H$ steps, and after the last one.
 # - Only what training changes is sent: no frozen parameters, no buffers. Weights need not have 4 bytes (`element_size()`).
 
+
 # %% exercise="communication" points=3
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     """All-reduces and payload bytes of one rank in a whole training, as two whole numbers."""
     # BEGIN SOLUTION
     steps = micro_batches // (devices * accumulation_steps)
     times = steps if averaging_period is None else -(-steps // averaging_period)
-    payload = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters() if parameter.requires_grad)
+    payload = sum(
+        parameter.numel() * parameter.element_size()
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    )
     return times, times * payload
     # END SOLUTION
+
 
 # %% check="communication"
 check(communication)
@@ -637,7 +730,10 @@ encoded = dataset(load_reviews(), tokenizer)
 class BagOfWords(nn.Module):
     def __init__(self):
         super().__init__()
-        self.words, self.output = nn.EmbeddingBag(len(tokenizer), 16, padding_idx=tokenizer.pad_token_id), nn.Linear(16, 2)
+        self.words, self.output = (
+            nn.EmbeddingBag(len(tokenizer), 16, padding_idx=tokenizer.pad_token_id),
+            nn.Linear(16, 2),
+        )
         generator = torch.Generator().manual_seed(0)
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.1, generator=generator)
@@ -653,6 +749,7 @@ order = torch.cat([torch.randperm(for_training, generator=generator) for _ in ra
 micro_batches = [encoded[part] for part in order.split(16)[: replicas * steps]]
 print(f"{replicas} replicas, {steps} steps each, {len(micro_batches)} micro-batches of 16 reviews")
 
+
 # %%
 def loss_curve(period):
     """The loss on held-out reviews at the averages, as (step, loss) pairs."""
@@ -660,7 +757,9 @@ def loss_curve(period):
     optimizers = [torch.optim.AdamW(model.parameters(), lr=0.03) for model in models]
     curve = [(0, models[0](held_out).item())]
     for step in range(1, steps + 1):
-        for model, optimizer, batch in zip(models, optimizers, micro_batches[replicas * (step - 1) :]):
+        for model, optimizer, batch in zip(
+            models, optimizers, micro_batches[replicas * (step - 1) :]
+        ):
             model(batch).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -701,7 +800,13 @@ def draw_losses(panel, link=None, ranks=replicas):
     for shade, (period, curve) in enumerate(curves.items()):
         unit = 1 if link is None else local_sgd_step_seconds(0.005, payload, ranks, link, period)
         at, loss = zip(*curve[link is not None :])
-        panel.plot([unit * step for step in at], loss, ".-", color=plt.colormaps["viridis"](shade / 3.6), label=f"H = {period}")
+        panel.plot(
+            [unit * step for step in at],
+            loss,
+            ".-",
+            color=plt.colormaps["viridis"](shade / 3.6),
+            label=f"H = {period}",
+        )
     panel.set_xlabel("optimizer steps" if link is None else "modelled seconds")
     panel.set_title("at equal samples" if link is None else f"{link}", fontsize=10)
     panel.set_xscale("linear" if link is None else "log")
@@ -742,7 +847,10 @@ for control in network.children:
     control.observe(show_losses, "value")
 show_losses()
 shown = widgets.VBox([network, picture])._repr_mimebundle_()
-still = {"image/png": base64.b64encode(picture.value).decode(), "text/plain": "The same losses over modelled time, with sliders for the network"}
+still = {
+    "image/png": base64.b64encode(picture.value).decode(),
+    "text/plain": "The same losses over modelled time, with sliders for the network",
+}
 display(shown | still, raw=True)  # a page without a kernel shows the still picture
 
 # %% [markdown]
@@ -754,8 +862,13 @@ rows = {}
 for link in (LINKS[1], LINKS[4]):
     for count in (8, 64, 4096):
         seconds = {"DDP": ddp_step_seconds(1.0, payload, count, link)}
-        seconds |= {f"H = {period}": local_sgd_step_seconds(1.0, payload, count, link, period) for period in (1, 8, 64, 512)}
-        rows[f"{link.name}, {count:,} devices"] = {name: f"{value:,.1f} s" for name, value in seconds.items()}
+        seconds |= {
+            f"H = {period}": local_sgd_step_seconds(1.0, payload, count, link, period)
+            for period in (1, 8, 64, 512)
+        }
+        rows[f"{link.name}, {count:,} devices"] = {
+            name: f"{value:,.1f} s" for name, value in seconds.items()
+        }
 print(f"payload {payload / 2**30:.2f} GiB")
 pd.DataFrame(rows).T
 
@@ -785,7 +898,9 @@ for step in range(1, 5):
         average_parameters(model)
 
 weights = nn.utils.parameters_to_vector(model.parameters()).detach().double()
-print(f"sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
+print(
+    f"sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}"
+)
 
 # %% [markdown]
 # Sum, length and distance moved are the fingerprint. Keep it for the next notebooks.

@@ -27,7 +27,21 @@ from accelerate import Accelerator
 from accelerate.local_sgd import LocalSGD
 from matplotlib import pyplot as plt
 from torch.utils.data import DataLoader
-from trainlean import LINKS, all_reduce_seconds, bert_large_config, check, dataset, format_bytes, guess, hint, load_reviews, reveal, small_bert, start_devices, stop_devices
+from trainlean import (
+    LINKS,
+    all_reduce_seconds,
+    bert_large_config,
+    check,
+    dataset,
+    format_bytes,
+    guess,
+    hint,
+    load_reviews,
+    reveal,
+    small_bert,
+    start_devices,
+    stop_devices,
+)
 from trainlean.devices.engines import DeviceError
 from transformers import BertForSequenceClassification
 
@@ -53,24 +67,37 @@ from trainlean import Meter, dataset, load_reviews, small_bert
 
 def switch_on(model):
     """Checkpoint every layer; the name is the new one or, before transformers 5.23, the old one."""
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
 
 
 def tiny_bert():
-    model = small_bert(seed=0, use_cache=False, num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=64)
+    model = small_bert(
+        seed=0,
+        use_cache=False,
+        num_hidden_layers=1,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
     switch_on(model)
     return model
 
 
 def train_as_in_the_guide(accelerator, model, optimizer, dataloader, local_steps):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=local_steps) as local_sgd:  # the first line
+    with LocalSGD(
+        accelerator=accelerator, model=model, local_sgd_steps=local_steps
+    ) as local_sgd:  # the first line
         for batch in dataloader:
             with accelerator.accumulate(model):
                 accelerator.backward(model(**batch).loss)
                 optimizer.step()
                 optimizer.zero_grad()
                 local_sgd.step()  # the second line
+
 
 # %% [markdown]
 # The class lets each rank train alone, and averages the *weights* with one all-reduce for each parameter of the model. (More about that below.) So the number of averages is the number of all-reduces, divided by the number of parameters.
@@ -94,11 +121,17 @@ def counted(train, accumulation_steps, local_steps, model=None):
     """What one training sends: optimizer steps, all-reduces and payload bytes of this rank."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
     model = model or tiny_bert()
-    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.05)
+    optimizer = torch.optim.SGD(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.05
+    )
     with Meter() as meter:
         train(accelerator, model, optimizer, DataLoader(data, batch_size=2), local_steps)
     sent = meter.collectives["all-reduce"]
-    return {"optimizer steps": meter.optimizer_steps, "all-reduces": sent["calls"], "bytes": sent["payload"]}
+    return {
+        "optimizer steps": meter.optimizer_steps,
+        "all-reduces": sent["calls"],
+        "bytes": sent["payload"],
+    }
 
 
 parameters = len(list(tiny_bert().parameters()))
@@ -108,7 +141,11 @@ averages = result["all-reduces"] / parameters
 print(f"{parameters} parameters, {size:,} bytes; {result}; so {averages:.0f} averages")
 
 # %%
-reveal("averages in 4 optimizer steps with local_sgd_steps=8", round(devices.pull("averages")[0]), "averages")
+reveal(
+    "averages in 4 optimizer steps with local_sgd_steps=8",
+    round(devices.pull("averages")[0]),
+    "averages",
+)
 
 # %% [markdown]
 # Four optimizer steps, $H = 8$: nobody should come to 8 before the end. Yet there were three averages. The source is short enough to read:
@@ -128,15 +165,21 @@ print(inspect.getsource(LocalSGD.__exit__))
 #
 # Watch a training micro-batch by micro-batch. `watched` notes after each block how many optimizer steps and averages there have been.
 
+
 # %%
 # %%px
 def watched(accumulation_steps, local_steps, micro_batches=16):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
     model = nn.Linear(1, 1, bias=False)  # one parameter: an average is one all-reduce
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=1))
+    model, optimizer, dataloader = accelerator.prepare(
+        model, optimizer, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=1)
+    )
     notes = []
-    with Meter() as meter, LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=local_steps) as local_sgd:
+    with (
+        Meter() as meter,
+        LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=local_steps) as local_sgd,
+    ):
         for batch in dataloader:
             with accelerator.accumulate(model):
                 accelerator.backward(model(batch).mean())
@@ -161,13 +204,28 @@ for lane, (name, notes) in enumerate(devices.pull("notes")[0].items()):
     before = (0, 0)
     for number, (steps, averages) in enumerate(notes):
         stepped, averaged = steps > before[0], averages > before[1]
-        axes.add_patch(plt.Rectangle((number, lane + 0.2), 0.86, 0.6, color="#0072B2" if stepped else "#9CC7E4"))
+        axes.add_patch(
+            plt.Rectangle(
+                (number, lane + 0.2), 0.86, 0.6, color="#0072B2" if stepped else "#9CC7E4"
+            )
+        )
         if averaged:
             axes.plot([number + 0.93] * 2, [lane + 0.08, lane + 0.92], color="#B3261E", linewidth=3)
         before = (steps, averages)
-    axes.plot([number + 1.03] * 2, [lane + 0.08, lane + 0.92], color="#B3261E", linewidth=3, linestyle=":")
-axes.set(xlim=(-0.1, 16.3), ylim=(4, 0), yticks=[lane + 0.5 for lane in range(4)], yticklabels=devices.pull("WAYS")[0])
-axes.set(xticks=[number + 0.43 for number in range(16)], xticklabels=range(1, 17), xlabel="micro-batch (dark: the optimizer steps)")
+    axes.plot(
+        [number + 1.03] * 2, [lane + 0.08, lane + 0.92], color="#B3261E", linewidth=3, linestyle=":"
+    )
+axes.set(
+    xlim=(-0.1, 16.3),
+    ylim=(4, 0),
+    yticks=[lane + 0.5 for lane in range(4)],
+    yticklabels=devices.pull("WAYS")[0],
+)
+axes.set(
+    xticks=[number + 0.43 for number in range(16)],
+    xticklabels=range(1, 17),
+    xlabel="micro-batch (dark: the optimizer steps)",
+)
 axes.set_title("Each red line is an average; dotted: the one on exit", loc="left", fontsize=10)
 axes.spines[:].set_visible(False)
 axes.tick_params(length=0)
@@ -195,9 +253,13 @@ plt.show()
 # - The ranks average after every `local_steps` **optimizer steps**, never inside a window, and once at the end.
 # - In between they send nothing.
 
+
 # %% exercise="train_locally" points=3
 def switch_on(model):
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
 
 
 def train_locally(accelerator, model, optimizer, dataloader, local_steps):
@@ -215,6 +277,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
     # END SOLUTION
 
+
 # %% check="train_locally"
 check(train_locally)
 
@@ -231,6 +294,7 @@ check(train_locally)
 # ```
 #
 # How much does it save? Here is everything at once: DDP, the guide's loop and the guarded one, for $k = 1$ and $4$ and four values of $H$. In the DDP rows `accumulate` synchronises once in each window, as the accumulation unit showed.
+
 
 # %%
 # %%px
@@ -269,9 +333,22 @@ table = []
 for (k, way, H), row in devices.pull("rows")[0].items():
     ddp = devices.pull("rows")[0][k, "DDP", "–"]
     averages = "–" if way == "DDP" else row["all-reduces"] // parameters
-    table.append((k, way, H, row["optimizer steps"], averages, row["all-reduces"], f"{row['bytes']:,}", f"{row['bytes'] / ddp['bytes']:.2f}"))
+    table.append(
+        (
+            k,
+            way,
+            H,
+            row["optimizer steps"],
+            averages,
+            row["all-reduces"],
+            f"{row['bytes']:,}",
+            f"{row['bytes'] / ddp['bytes']:.2f}",
+        )
+    )
 columns = ["k", "loop", "H", "optimizer steps", "averages", "all-reduces", "bytes", "DDP's bytes x"]
-pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").reset_index(drop=True)
+pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").reset_index(
+    drop=True
+)
 
 # %% [markdown]
 # Read the last column.
@@ -290,8 +367,11 @@ pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").r
 # - `parameters` is the number of parameter tensors, `model_bytes` the bytes of all of them together.
 # - `guarded` says whether `local_sgd.step()` is called after each optimizer step (True) or in each block (False).
 
+
 # %% exercise="local_sgd_traffic" points=2
-def local_sgd_traffic(micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded):
+def local_sgd_traffic(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
     """(averages, all-reduces, bytes) of one rank in one pass with accelerate's LocalSGD."""
     # BEGIN SOLUTION
     optimizer_steps = -(-micro_batches // accumulation_steps)  # rounded up
@@ -299,6 +379,7 @@ def local_sgd_traffic(micro_batches, accumulation_steps, local_steps, parameters
     averages = calls // local_steps + 1
     return averages, averages * parameters, averages * model_bytes
     # END SOLUTION
+
 
 # %% check="local_sgd_traffic"
 check(local_sgd_traffic)
@@ -315,13 +396,17 @@ agree = True
 for (k, way, H), row in devices.pull("rows")[0].items():
     if way != "DDP":
         calls = 16 if way == "guide" else row["optimizer steps"]
-        agree &= row["bytes"] == (calls // H + 1) * size and row["all-reduces"] == (calls // H + 1) * parameters
+        agree &= (
+            row["bytes"] == (calls // H + 1) * size
+            and row["all-reduces"] == (calls // H + 1) * parameters
+        )
 print("every row as foretold:", agree)
 
 # %% [markdown]
 # ## One message for each parameter
 #
 # DDP collects gradients in buckets (25 MiB by default, the first one smaller) and sends a bucket as one message. `LocalSGD` sends each parameter by itself, and waits for it before it sends the next. It also sends what no training has changed. Freeze the embeddings:
+
 
 # %%
 # %%px
@@ -333,8 +418,22 @@ def frozen():
 
 trained = sum(parameter.nbytes for parameter in frozen().parameters() if parameter.requires_grad)
 print(f"trained: {trained:,} of {size:,} bytes")
-print("DDP, a step:          ", {name: value // 4 for name, value in counted(train_ddp, 4, None, frozen()).items() if name != "optimizer steps"})
-print("LocalSGD, an average: ", {name: value // 3 for name, value in counted(train_guarded, 4, 2, frozen()).items() if name != "optimizer steps"})
+print(
+    "DDP, a step:          ",
+    {
+        name: value // 4
+        for name, value in counted(train_ddp, 4, None, frozen()).items()
+        if name != "optimizer steps"
+    },
+)
+print(
+    "LocalSGD, an average: ",
+    {
+        name: value // 3
+        for name, value in counted(train_guarded, 4, 2, frozen()).items()
+        if name != "optimizer steps"
+    },
+)
 
 # %% [markdown]
 # DDP leaves the frozen part at home. `LocalSGD` sends everything; who adapts a large model with few trained weights sends the large model.
@@ -350,7 +449,9 @@ for link in LINKS:
     each = sum(all_reduce_seconds(parameter.nbytes, 8, link) for parameter in large)
     rows.append((link.name, f"{flat:.3g} s", f"{each:.3g} s", f"{each / flat:.2f}"))
 print(f"{len(large)} parameters, {format_bytes(sum(parameter.nbytes for parameter in large))}")
-pd.DataFrame(rows, columns=["link", "one flat message", "a message for each parameter", "times as long"])
+pd.DataFrame(
+    rows, columns=["link", "one flat message", "a message for each parameter", "times as long"]
+)
 
 # %% [markdown]
 # Most parameters of a large model are large, so in the middle of the table the bytes take most of the time. At both ends the latency is long beside them, and an average takes three times as long; between continents, where Local SGD is most wanted, this costs minutes. torch's averager of the last notebook sends one flat buffer, and pays for it with memory for a second copy of the weights.
@@ -358,6 +459,7 @@ pd.DataFrame(rows, columns=["link", "one flat message", "a message for each para
 # ## What stays unequal
 #
 # After the last average the *parameters* of the ranks are equal. Nothing else is looked at. A toy with batch normalisation and SGD with momentum:
+
 
 # %%
 # %%px
@@ -373,7 +475,9 @@ accelerator = Accelerator(cpu=True)
 model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 samples = torch.randn(64, 4)
-model, optimizer, dataloader = accelerator.prepare(model, optimizer, DataLoader(samples, batch_size=4))
+model, optimizer, dataloader = accelerator.prepare(
+    model, optimizer, DataLoader(samples, batch_size=4)
+)
 with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=4) as local_sgd:
     for batch in dataloader:
         accelerator.backward((model(batch) - batch.sum(1, keepdim=True)).square().mean())
@@ -383,7 +487,11 @@ with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=4) as local_
 plain = accelerator.unwrap_model(model)
 inner = torch.cat([state["momentum_buffer"].flatten() for state in optimizer.state.values()])
 weights = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()])
-for name, mine in {"weights": weights, "running mean of the BatchNorm": plain[1].running_mean, "momentum": inner}.items():
+for name, mine in {
+    "weights": weights,
+    "running mean of the BatchNorm": plain[1].running_mean,
+    "momentum": inner,
+}.items():
     print(f"{name:30} the ranks are apart: {gap(mine) > 1e-6}")
 
 # %% [markdown]
@@ -397,6 +505,7 @@ for name, mine in {"weights": weights, "running mean of the BatchNorm": plain[1]
 # The recipe of this unit: the small BERT, SGD with learning rate 0.05, the first 64 reviews in their order, micro-batches of 4, of which the two ranks take turns; windows of 2, so 4 optimizer steps for each rank; $H=3$. So there is an average after step 3, and one at the end.
 #
 # Once with two models by hand, in one process and without any library. Once with the guarded loop, on two devices.
+
 
 # %%
 def by_hand():
@@ -437,12 +546,20 @@ def with_accelerator():
 
 
 torch.set_num_threads(1)
-start_of_it = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]).double()
+start_of_it = torch.cat(
+    [parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]
+).double()
 reference = by_hand().double()
 ranks = devices.run(with_accelerator)
-for name, vector in {"by hand": reference, "rank 0": ranks[0].double(), "rank 1": ranks[1].double()}.items():
+for name, vector in {
+    "by hand": reference,
+    "rank 0": ranks[0].double(),
+    "rank 1": ranks[1].double(),
+}.items():
     same = bool((vector - reference).abs().max() < 1e-6)
-    print(f"{name:8} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start_of_it).norm():.4f}  same to 1e-6: {same}")
+    print(
+        f"{name:8} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start_of_it).norm():.4f}  same to 1e-6: {same}"
+    )
 
 # %% [markdown]
 # Both ranks, and all three techniques together, end where the two models by hand end.
@@ -468,6 +585,7 @@ except AttributeError as error:
 # The next failure is worse. Let rank 0 meet a broken batch in its third step, with $H=4$.
 #
 # Its `with` block ends with the error. But `__exit__` averages on the way out, and waits for rank 1. Rank 1 comes, for *its own* periodic average in step 4; the two pair up. Then rank 0 is gone, and rank 1 waits for it at step 8.
+
 
 # %%
 def train_with_a_broken_batch(rank):
@@ -506,27 +624,58 @@ except DeviceError as error:
 # %%
 folder = Path(tempfile.mkdtemp())
 say = 'print(f"rank {accelerator.process_index} of {accelerator.num_processes}", flush=True)'
-(folder / "script.py").write_text(f"from accelerate import Accelerator\naccelerator = Accelerator()\n{say}\n")
+(folder / "script.py").write_text(
+    f"from accelerate import Accelerator\naccelerator = Accelerator()\n{say}\n"
+)
 train = f"def train():\n    from accelerate import Accelerator\n    accelerator = Accelerator()\n    {say}\n"
-(folder / "notebook.py").write_text(f"from accelerate import notebook_launcher\n{train}notebook_launcher(train, num_processes=2)\n")
+(folder / "notebook.py").write_text(
+    f"from accelerate import notebook_launcher\n{train}notebook_launcher(train, num_processes=2)\n"
+)
 
 LAUNCHES = {
     "notebook_launcher(train, num_processes=2)": ["notebook.py"],
-    "accelerate launch --cpu --num_processes 2": ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "script.py"],
-    "torchrun --nproc_per_node 2": ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"],
+    "accelerate launch --cpu --num_processes 2": [
+        "-m",
+        "accelerate.commands.launch",
+        "--cpu",
+        "--num_processes",
+        "2",
+        "script.py",
+    ],
+    "torchrun --nproc_per_node 2": [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        "script.py",
+    ],
 }
 
 
 def start(arguments):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ACCELERATE_", "RANK", "WORLD_SIZE", "LOCAL_"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCELERATE_", "RANK", "WORLD_SIZE", "LOCAL_"))
+    }
     environment["OMP_NUM_THREADS"] = "1"
-    return subprocess.Popen([sys.executable, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 stop_devices()
 started = {name: start(arguments) for name, arguments in LAUNCHES.items()}
 said = {name: process.communicate(timeout=100)[0] for name, process in started.items()}
-rows = [(name, ", ".join(sorted(re.findall(r"rank \d+ of \d+", text)))) for name, text in said.items()]
+rows = [
+    (name, ", ".join(sorted(re.findall(r"rank \d+ of \d+", text)))) for name, text in said.items()
+]
 pd.DataFrame(rows, columns=["started with", "the processes say"])
 
 # %% [markdown]

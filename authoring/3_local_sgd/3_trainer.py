@@ -19,7 +19,18 @@ import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 from torch.utils.data import DataLoader
-from trainlean import check, dataset, explorer, guess, hint, load_reviews, reveal, small_bert, start_devices, stop_devices
+from trainlean import (
+    check,
+    dataset,
+    explorer,
+    guess,
+    hint,
+    load_reviews,
+    reveal,
+    small_bert,
+    start_devices,
+    stop_devices,
+)
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
 torch.set_num_threads(1)
@@ -47,29 +58,46 @@ reviews = dataset(load_reviews()[:64], max_length=64)
 
 def arguments(**changes):
     recipe = {
-        "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_train_epochs": 1, "learning_rate": 0.05,
-        "lr_scheduler_type": "constant", "optim": "sgd", "max_grad_norm": 0, "train_sampling_strategy": "sequential", "logging_strategy": "no",
-        "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True, "ddp_find_unused_parameters": False,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_train_epochs": 1,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "constant",
+        "optim": "sgd",
+        "max_grad_norm": 0,
+        "train_sampling_strategy": "sequential",
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "ddp_find_unused_parameters": False,
     }
     return TrainingArguments(tempfile.mkdtemp(), **recipe | changes)
 
 
 def bert():
-    model = small_bert(seed=0, use_cache=False)  # only text generation needs that cache, and checkpointing warns of it
+    model = small_bert(
+        seed=0, use_cache=False
+    )  # only text generation needs that cache, and checkpointing warns of it
     model.accepts_loss_kwargs = False  # else accumulated gradients come out k times too large
     return model
 
 
 def train(*make_callbacks, data=reviews, model=None, **changes):
-    trainer = Trainer(model=model or bert(), args=arguments(**changes), train_dataset=data, eval_dataset=reviews)
+    trainer = Trainer(
+        model=model or bert(), args=arguments(**changes), train_dataset=data, eval_dataset=reviews
+    )
     trainer.remove_callback(PrinterCallback)
     for make in make_callbacks:
         trainer.add_callback(make(trainer))
     trainer.train()
     return trainer
 
+
 # %% [markdown]
 # 64 reviews are 16 micro-batches, of which the ranks take turns: 8 for each, in windows of 2. What does the Trainer make of the model, and what do the ranks send in these 4 optimizer steps?
+
 
 # %%
 # %%px
@@ -78,14 +106,21 @@ class Look(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args, state, control, **kwargs):
-        print("model:", type(self.trainer.model).__name__, "| model_wrapped:", type(self.trainer.model_wrapped).__name__)
+        print(
+            "model:",
+            type(self.trainer.model).__name__,
+            "| model_wrapped:",
+            type(self.trainer.model_wrapped).__name__,
+        )
 
 
 with Meter() as meter:
     trainer = train(Look)
 size = sum(parameter.nbytes for parameter in trainer.model.parameters())
 sent = meter.collectives["all-reduce"]
-print(f"{meter.optimizer_steps} steps, {sent['calls']} all-reduces, {sent['payload']:,} bytes = {sent['payload'] / size:.0f} x the weights")
+print(
+    f"{meter.optimizer_steps} steps, {sent['calls']} all-reduces, {sent['payload']:,} bytes = {sent['payload'] / size:.0f} x the weights"
+)
 
 # %% [markdown]
 # `trainer.model` is the model, `trainer.model_wrapped` the DDP wrapper that synchronises. (Before the training begins, both are the plain model.) In each step all gradients go over the link: once, because the Trainer puts all micro-batches of a window but the last into `no_sync` by itself.
@@ -153,7 +188,9 @@ class LocalSGDCallback(TrainerCallback):
         # BEGIN SOLUTION
         model = self.trainer.model_wrapped
         if not isinstance(model, DistributedDataParallel):
-            raise ValueError(f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}.")
+            raise ValueError(
+                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+            )
         self.alone = model.no_sync()
         self.alone.__enter__()
         # END SOLUTION
@@ -183,6 +220,7 @@ class LocalSGDCallback(TrainerCallback):
         self.alone.__exit__(None, None, None)
         # END SOLUTION
 
+
 # %% check="LocalSGDCallback"
 check(LocalSGDCallback)
 
@@ -194,6 +232,7 @@ check(LocalSGDCallback)
 # The lesson goes on with a version that does two things differently. It copies all weights into one flat buffer, so that an average is *one* message. And it remembers when it averaged last, so that it never averages twice without a step in between.
 #
 # The next cell is folded, because it is an answer to the exercise. Run it as it is; open it (a click on its three dots) when yours is right.
+
 
 # %% jupyter={"source_hidden": true}
 # %%px
@@ -208,14 +247,18 @@ class LocalSGD(TrainerCallback):
             flat = torch.cat([parameter.detach().flatten() for parameter in parameters])
             torch.distributed.all_reduce(flat)
             flat /= torch.distributed.get_world_size()
-            for parameter, mean in zip(parameters, flat.split([parameter.numel() for parameter in parameters])):
+            for parameter, mean in zip(
+                parameters, flat.split([parameter.numel() for parameter in parameters])
+            ):
                 parameter.data.copy_(mean.view_as(parameter))
             self.averages, self.averaged_at = self.averages + 1, step
 
     def on_train_begin(self, args, state, control, **kwargs):
         model = self.trainer.model_wrapped
         if not isinstance(model, DistributedDataParallel):
-            raise ValueError(f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}.")
+            raise ValueError(
+                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+            )
         self.alone = model.no_sync()
         self.alone.__enter__()
 
@@ -238,6 +281,7 @@ def every(local_steps, **more):
     """What `train` wants: a function that makes the callback from the Trainer."""
     return lambda trainer: LocalSGD(trainer, local_steps, **more)
 
+
 # %% [markdown]
 # What does it send? DDP, and Local SGD with three values of $H$, over the same 4 optimizer steps:
 
@@ -248,10 +292,17 @@ counts = {}
 for name, callbacks in ways.items():
     with Meter() as meter:
         train(*callbacks)
-    counts[name] = meter.optimizer_steps, meter.collectives["all-reduce"]["calls"], meter.collectives["all-reduce"]["payload"]
+    counts[name] = (
+        meter.optimizer_steps,
+        meter.collectives["all-reduce"]["calls"],
+        meter.collectives["all-reduce"]["payload"],
+    )
 
 # %%
-rows = [(name, steps, calls, f"{payload:,}", f"{payload / steps:,.0f}") for name, (steps, calls, payload) in devices.pull("counts")[0].items()]
+rows = [
+    (name, steps, calls, f"{payload:,}", f"{payload / steps:,.0f}")
+    for name, (steps, calls, payload) in devices.pull("counts")[0].items()
+]
 pd.DataFrame(rows, columns=["way", "optimizer steps", "all-reduces", "bytes", "bytes per step"])
 
 # %% [markdown]
@@ -260,6 +311,7 @@ pd.DataFrame(rows, columns=["way", "optimizer steps", "all-reduces", "bytes", "b
 # ## Whose weights are saved?
 #
 # Only rank 0 writes a checkpoint. `Gaps` notes how far the ranks are apart at each checkpoint: with the average before saving, and without it.
+
 
 # %%
 # %%px
@@ -284,9 +336,19 @@ class Gaps(TrainerCallback):
 
 def gaps_at_saves(before_saving, **changes):
     trainer = train(every(3, before_saving=before_saving), Gaps, **changes)
-    seen = next(callback.seen for callback in trainer.callback_handler.callbacks if isinstance(callback, Gaps))
-    averages = next(callback.averages for callback in trainer.callback_handler.callbacks if isinstance(callback, LocalSGD))
-    apart = ", ".join(f"after step {step} {'apart' if distance > 1e-6 else 'equal'}" for step, distance in seen)
+    seen = next(
+        callback.seen
+        for callback in trainer.callback_handler.callbacks
+        if isinstance(callback, Gaps)
+    )
+    averages = next(
+        callback.averages
+        for callback in trainer.callback_handler.callbacks
+        if isinstance(callback, LocalSGD)
+    )
+    apart = ", ".join(
+        f"after step {step} {'apart' if distance > 1e-6 else 'equal'}" for step, distance in seen
+    )
     return averages, apart
 
 
@@ -312,11 +374,16 @@ reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0]
 #
 # The Trainer averages the *loss* over the ranks before it logs it. The length of the gradient it logs as it is. Under DDP that is the same on all ranks. And now?
 
+
 # %%
 # %%px
 def logged(*callbacks):
     trainer = train(*callbacks, logging_strategy="steps", logging_steps=1)
-    return [(entry["loss"], entry["grad_norm"]) for entry in trainer.state.log_history if "grad_norm" in entry]
+    return [
+        (entry["loss"], entry["grad_norm"])
+        for entry in trainer.state.log_history
+        if "grad_norm" in entry
+    ]
 
 
 logs = {"DDP": logged(), "H=4": logged(every(4))}
@@ -324,7 +391,10 @@ logs = {"DDP": logged(), "H=4": logged(every(4))}
 # %%
 first, second = devices.pull("logs")
 for way in first:
-    same_loss, same_norm = (all(abs(one[place] - other[place]) < 1e-5 for one, other in zip(first[way], second[way])) for place in (0, 1))
+    same_loss, same_norm = (
+        all(abs(one[place] - other[place]) < 1e-5 for one, other in zip(first[way], second[way]))
+        for place in (0, 1)
+    )
     print(f"{way:4} the ranks log the same loss: {same_loss}, the same grad_norm: {same_norm}")
 
 # %% [markdown]
@@ -347,12 +417,23 @@ SETTINGS = {
     "AdamW": {"optim": "adamw_torch", "learning_rate": 5e-4},
 }
 start = vector(bert())
-pairs = {name: (vector(train(**changes).model), vector(train(every(1), **changes).model)) for name, changes in SETTINGS.items()}
-compared = {name: ((ddp - local).abs().max().item(), ((ddp - local).norm() / (ddp - start).norm()).item()) for name, (ddp, local) in pairs.items()}
+pairs = {
+    name: (vector(train(**changes).model), vector(train(every(1), **changes).model))
+    for name, changes in SETTINGS.items()
+}
+compared = {
+    name: ((ddp - local).abs().max().item(), ((ddp - local).norm() / (ddp - start).norm()).item())
+    for name, (ddp, local) in pairs.items()
+}
 
 # %%
-rows = [(name, difference < 1e-6, f"{100 * apart:.0f} %") for name, (difference, apart) in devices.pull("compared")[0].items()]
-pd.DataFrame(rows, columns=["optimizer", "H=1 equals DDP to 1e-6", "apart, in percent of DDP's way"])
+rows = [
+    (name, difference < 1e-6, f"{100 * apart:.0f} %")
+    for name, (difference, apart) in devices.pull("compared")[0].items()
+]
+pd.DataFrame(
+    rows, columns=["optimizer", "H=1 equals DDP to 1e-6", "apart, in percent of DDP's way"]
+)
 
 # %% [markdown]
 # - **SGD**: equal. Weight decay is linear, too.
@@ -370,12 +451,14 @@ pd.DataFrame(rows, columns=["optimizer", "H=1 equals DDP to 1e-6", "apart, in pe
 # - `optimizer` is `"sgd"` or `"adamw"`, `momentum` is SGD's, `max_grad_norm` is 0 for no clipping (if it is on, assume that it cuts).
 # - `local_steps` is $H$. The optimizer state stays local.
 
+
 # %% exercise="same_as_ddp" points=1
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     """Whether Local SGD with these settings is the same training as DDP."""
     # BEGIN SOLUTION
     return optimizer == "sgd" and max_grad_norm == 0 and local_steps == 1
     # END SOLUTION
+
 
 # %% check="same_as_ddp"
 check(same_as_ddp)
@@ -384,6 +467,7 @@ check(same_as_ddp)
 # ## What it refuses
 #
 # On one device, and under FSDP or DeepSpeed, the callback stops with a sentence instead of averaging what must not be averaged. Here is the first case; `check` has tried your callback on the others with stand-ins, since this lesson runs neither FSDP nor DeepSpeed.
+
 
 # %%
 # %%px
@@ -411,9 +495,14 @@ from torch.utils.data import DataLoader
 def with_accelerator():
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = bert()
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, DataLoader(reviews, batch_size=4))
+    model, optimizer, dataloader = accelerator.prepare(
+        model, optimizer, DataLoader(reviews, batch_size=4)
+    )
     with AcceleratesLocalSGD(accelerator=accelerator, model=model, local_sgd_steps=3) as local_sgd:
         for batch in dataloader:
             with accelerator.accumulate(model):
@@ -425,7 +514,12 @@ def with_accelerator():
     return vector(model)
 
 
-ends = {"Accelerate": with_accelerator(), "Trainer": vector(train(every(3)).model), "Trainer, DDP": vector(train().model)}
+ends = {
+    "Accelerate": with_accelerator(),
+    "Trainer": vector(train(every(3)).model),
+    "Trainer, DDP": vector(train().model),
+}
+
 
 # %%
 def by_hand():
@@ -455,7 +549,16 @@ start, reference = flat(small_bert(seed=0)).double(), by_hand().double()
 rows = [("by hand, one process", reference)]
 ends = devices.pull("ends")
 rows += [(f"{name}, rank {rank}", ends[rank][name].double()) for name in ends[0] for rank in (0, 1)]
-table = [(name, f"{end.sum():.2f}", f"{end.norm():.4f}", f"{(end - start).norm():.4f}", bool((end - reference).abs().max() < 1e-6)) for name, end in rows]
+table = [
+    (
+        name,
+        f"{end.sum():.2f}",
+        f"{end.norm():.4f}",
+        f"{(end - start).norm():.4f}",
+        bool((end - reference).abs().max() < 1e-6),
+    )
+    for name, end in rows
+]
 pd.DataFrame(table, columns=["version", "sum", "norm", "moved by", "same to 1e-6"])
 
 # %% [markdown]
@@ -467,7 +570,11 @@ pd.DataFrame(table, columns=["version", "sum", "norm", "moved by", "same to 1e-6
 
 # %%
 # %%px
-name_of_it = "activation_checkpointing" if hasattr(TrainingArguments, "activation_checkpointing") else "gradient_checkpointing"
+name_of_it = (
+    "activation_checkpointing"
+    if hasattr(TrainingArguments, "activation_checkpointing")
+    else "gradient_checkpointing"
+)
 some = dataset(load_reviews()[:128], max_length=64)
 ROWS = [
     ("DDP, 16 x 1", 16, 1, {}, None),
@@ -478,15 +585,46 @@ ROWS = [
 runs = []
 for name, micro_batch, steps, more, local_steps in ROWS:
     callbacks = [every(local_steps)] if local_steps else []
-    changes = {"per_device_train_batch_size": micro_batch, "gradient_accumulation_steps": steps, **more}
-    settings = {"model": "small BERT, two devices", "micro_batch": micro_batch, "accumulation_steps": steps, "sequence_length": 64}
-    settings |= {"devices": 2, "local_steps": local_steps, "checkpointing": "every layer" if more else "off"}
-    runs.append(measure(lambda: train(*callbacks, data=some, **changes), name=name, repeats=1, save=False, progress=False, **settings))
+    changes = {
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": steps,
+        **more,
+    }
+    settings = {
+        "model": "small BERT, two devices",
+        "micro_batch": micro_batch,
+        "accumulation_steps": steps,
+        "sequence_length": 64,
+    }
+    settings |= {
+        "devices": 2,
+        "local_steps": local_steps,
+        "checkpointing": "every layer" if more else "off",
+    }
+    runs.append(
+        measure(
+            lambda: train(*callbacks, data=some, **changes),
+            name=name,
+            repeats=1,
+            save=False,
+            progress=False,
+            **settings,
+        )
+    )
 
 # %%
 runs = devices.pull("runs")[0]
 stop_devices()
-table = [(run.name, run.optimizer_steps, round(run.flops / 1e9, 1), run.all_reduces, f"{run.collectives['all-reduce']['payload'] / run.optimizer_steps:,.0f}") for run in runs]
+table = [
+    (
+        run.name,
+        run.optimizer_steps,
+        round(run.flops / 1e9, 1),
+        run.all_reduces,
+        f"{run.collectives['all-reduce']['payload'] / run.optimizer_steps:,.0f}",
+    )
+    for run in runs
+]
 pd.DataFrame(table, columns=["run", "optimizer steps", "GFLOP", "all-reduces", "bytes per step"])
 
 # %%
@@ -495,16 +633,40 @@ figure, axes = plt.subplots(figsize=(8.6, 4.6))
 sent = [run.collectives["all-reduce"]["payload"] / run.optimizer_steps / MiB for run in runs]
 memory = [run.peak_bytes / MiB for run in runs]
 for here, there in zip(zip(sent, memory), zip(sent[1:], memory[1:])):
-    axes.annotate("", xy=there, xytext=here, arrowprops={"arrowstyle": "->", "color": "#6B7280", "shrinkA": 9, "shrinkB": 9, "linewidth": 1.4})
+    axes.annotate(
+        "",
+        xy=there,
+        xytext=here,
+        arrowprops={
+            "arrowstyle": "->",
+            "color": "#6B7280",
+            "shrinkA": 9,
+            "shrinkB": 9,
+            "linewidth": 1.4,
+        },
+    )
 colours = ["#4A4E57", "#0072B2", "#E69F00", "#B3261E"]
 places = [("left", (14, -4)), ("right", (-14, -6)), ("left", (14, -10)), ("left", (-4, 12))]
 for run, x, y, colour, (side, offset) in zip(runs, sent, memory, colours, places):
     axes.scatter(x, y, s=160 * run.flops / runs[0].flops, color=colour, zorder=3)
     words = f"{run.name}\n{run.flops / runs[0].flops:.2f} x the FLOPs"
-    axes.annotate(words, (x, y), xytext=offset, textcoords="offset points", ha=side, fontsize=9.5, color=colour)
-axes.set(xlabel="communication: MiB handed over by a rank for each optimizer step", ylabel="memory: peak of a rank (MiB)")
+    axes.annotate(
+        words,
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        ha=side,
+        fontsize=9.5,
+        color=colour,
+    )
+axes.set(
+    xlabel="communication: MiB handed over by a rank for each optimizer step",
+    ylabel="memory: peak of a rank (MiB)",
+)
 axes.set(xlim=(0, 1.45 * max(sent)), ylim=(0, 1.15 * max(memory)))
-axes.set_title("Down: memory. Left: communication. The size of a dot: computation.", loc="left", fontsize=10.5)
+axes.set_title(
+    "Down: memory. Left: communication. The size of a dot: computation.", loc="left", fontsize=10.5
+)
 axes.spines[["top", "right"]].set_visible(False)
 figure.tight_layout()
 plt.show()

@@ -23,8 +23,32 @@ import pandas as pd
 import torch
 from accelerate.commands.estimate import estimate_training_usage
 from IPython.display import display
-from trainlean import CATEGORIES, CONTEXT, CURVE, ROWS, bert_large_config, check, explorer, find_rows, guess, hint, measure, measure_rows, measured_table
-from trainlean import plot_table, predict_row, predict_run, prediction_table, published_runs, recorded_runs, reveal, small_bert, summary
+from trainlean import (
+    CATEGORIES,
+    CONTEXT,
+    CURVE,
+    ROWS,
+    bert_large_config,
+    check,
+    explorer,
+    find_rows,
+    guess,
+    hint,
+    measure,
+    measure_rows,
+    measured_table,
+)
+from trainlean import (
+    plot_table,
+    predict_row,
+    predict_run,
+    prediction_table,
+    published_runs,
+    recorded_runs,
+    reveal,
+    small_bert,
+    summary,
+)
 from trainlean.costs.runs import PUBLISHED
 from trainlean.table.measured import Outcome
 
@@ -35,8 +59,13 @@ pd.DataFrame(
         "run": [run.name for run in published],
         "seconds": [run.median_seconds for run in published],
         "MB": [run.peak_bytes // MiB for run in published],
-        "time / vanilla": [None if not run.seconds else round(run.median_seconds / published[0].median_seconds, 2) for run in published],
-        "memory / vanilla": [round(run.peak_bytes / published[0].peak_bytes, 2) for run in published],
+        "time / vanilla": [
+            None if not run.seconds else round(run.median_seconds / published[0].median_seconds, 2)
+            for run in published
+        ],
+        "memory / vanilla": [
+            round(run.peak_bytes / published[0].peak_bytes, 2) for run in published
+        ],
     }
 ).astype(object).fillna("–")
 
@@ -66,6 +95,7 @@ for fault in source["faults"]:
 # Write `ratios(rows, context)`. Each row is a dictionary with `"name"`, `"seconds"`, `"samples"` and `"memory"` (of the whole device); the first row is vanilla.
 # Return a list with a pair `(time, memory)` for each row, in order: the time **for one sample** and the memory **without the context**, both divided by vanilla's.
 
+
 # %% exercise="ratios" points=2
 def ratios(rows, context):
     """Pairs (time, memory) as multiples of the first row's, for one sample and without the context."""
@@ -79,6 +109,7 @@ def ratios(rows, context):
     return pairs
     # END SOLUTION
 
+
 # %% check="ratios"
 check(ratios)
 
@@ -86,7 +117,16 @@ check(ratios)
 # (`hint(ratios)` helps.) Put it to the published table. The last row has no time and is left out.
 
 # %%
-timed = [{"name": run.name, "seconds": run.median_seconds, "samples": run.samples, "memory": run.peak_bytes} for run in published if run.seconds]
+timed = [
+    {
+        "name": run.name,
+        "seconds": run.median_seconds,
+        "samples": run.samples,
+        "memory": run.peak_bytes,
+    }
+    for run in published
+    if run.seconds
+]
 pairs = ratios(timed, CONTEXT)
 pd.DataFrame(
     {
@@ -122,9 +162,23 @@ my_guess = 12.5
 guess("tensors of vanilla on a card of 2022", my_guess, "GiB")
 
 # %%
-steps = {device: predict_run(bert_large_config(), micro_batch=4, device=device) for device in ("cpu", "gpu", "gpu of 2022")}
-reveal("tensors of vanilla on a card of 2022", round(steps["gpu of 2022"].peak_bytes / 2**30, 1), "GiB", "predicted")
-pd.DataFrame({device: {category: round(run.peak[category] / MiB) for category in CATEGORIES} | {"tensors": round(run.peak_bytes / MiB)} for device, run in steps.items()})
+steps = {
+    device: predict_run(bert_large_config(), micro_batch=4, device=device)
+    for device in ("cpu", "gpu", "gpu of 2022")
+}
+reveal(
+    "tensors of vanilla on a card of 2022",
+    round(steps["gpu of 2022"].peak_bytes / 2**30, 1),
+    "GiB",
+    "predicted",
+)
+pd.DataFrame(
+    {
+        device: {category: round(run.peak[category] / MiB) for category in CATEGORIES}
+        | {"tensors": round(run.peak_bytes / MiB)}
+        for device, run in steps.items()
+    }
+)
 
 # %% [markdown]
 # From the first column to the second the masks shrink, and activations with them. From the second to the third the gradients stay, and the softmax's inputs come on top.
@@ -133,7 +187,9 @@ pd.DataFrame({device: {category: round(run.peak[category] / MiB) for category in
 # %%
 reserved = steps["gpu of 2022"].machine["allocator_reserved"]
 told = published[0].peak_bytes
-print(f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = {(reserved + CONTEXT) / MiB:,.0f} MiB; published {told / MiB:,.0f}: {(reserved + CONTEXT) / told - 1:+.1%}")
+print(
+    f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = {(reserved + CONTEXT) / MiB:,.0f} MiB; published {told / MiB:,.0f}: {(reserved + CONTEXT) / told - 1:+.1%}"
+)
 
 # %% [markdown]
 # ## Every row
@@ -147,7 +203,10 @@ print(f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = {(reser
 # The last column is the error in what the training itself takes, so the context is left out on both sides. Three cells, since each row takes a second or two.
 
 # %%
-predicted = {row.key: predict_row(row) for row in find_rows(["vanilla", "accumulation", "checkpointing", "adam8bit"])}
+predicted = {
+    row.key: predict_row(row)
+    for row in find_rows(["vanilla", "accumulation", "checkpointing", "adam8bit"])
+}
 
 # %%
 predicted |= {row.key: predict_row(row) for row in find_rows(["fp16", "adafactor", "all"])}
@@ -175,7 +234,10 @@ prediction_table(rows, [predicted[row.key] for row in rows])
 with torch.device("meta"):
     from transformers import BertForSequenceClassification
 
-    weights = sum(parameter.numel() for parameter in BertForSequenceClassification(bert_large_config()).parameters())
+    weights = sum(
+        parameter.numel()
+        for parameter in BertForSequenceClassification(bert_large_config()).parameters()
+    )
 s, h, a, layers = 512, 1024, 16, 24
 
 
@@ -184,7 +246,11 @@ def sixteen_bytes(row):
 
 
 def accelerate_estimate(row):
-    return max(estimate_training_usage(4 * weights, "float16" if row.precision == "fp16" else "float32").values())
+    return max(
+        estimate_training_usage(
+            4 * weights, "float16" if row.precision == "fp16" else "float32"
+        ).values()
+    )
 
 
 def with_activations(row):
@@ -199,8 +265,14 @@ def meter(row):
 
 
 # %%
-truth = {row.key: next(run for run in published if run.name == row.published).peak_bytes - CONTEXT for row in rows}
-errors = {rule.__name__: {row.key: rule(row) / truth[row.key] - 1 for row in rows} for rule in (sixteen_bytes, accelerate_estimate, with_activations, meter)}
+truth = {
+    row.key: next(run for run in published if run.name == row.published).peak_bytes - CONTEXT
+    for row in rows
+}
+errors = {
+    rule.__name__: {row.key: rule(row) / truth[row.key] - 1 for row in rows}
+    for rule in (sixteen_bytes, accelerate_estimate, with_activations, meter)
+}
 frame = pd.DataFrame(errors)
 frame.loc["mean of the sizes"] = frame.abs().mean()
 frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
@@ -221,7 +293,10 @@ frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
 
 # %%
 today = {"vanilla": steps["gpu"]}
-today |= {row.key: predict_row(row, device="gpu") for row in find_rows(["accumulation", "bf16", "sdpa", "selective", "compile"])}
+today |= {
+    row.key: predict_row(row, device="gpu")
+    for row in find_rows(["accumulation", "bf16", "sdpa", "selective", "compile"])
+}
 pd.DataFrame(
     {
         "activations": [round(run.peak["activations"] / MiB) for run in today.values()],
@@ -238,6 +313,7 @@ pd.DataFrame(
 # Why do the activations shrink so little with *bf16*, and not to half? One reason is well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
 # transformers (5.23) leaves a mask out that hides nothing. So hide one token of four reviews, and look at a step of the small model:
 
+
 # %%
 def train_in_bf16(hidden, steps=2):
     ids = torch.randint(1000, (4, 128), generator=torch.Generator().manual_seed(0))
@@ -247,7 +323,9 @@ def train_in_bf16(hidden, steps=2):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     for _ in range(steps):
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model(input_ids=ids, attention_mask=mask, labels=torch.zeros(4, dtype=torch.int64)).loss
+            loss = model(
+                input_ids=ids, attention_mask=mask, labels=torch.zeros(4, dtype=torch.int64)
+            ).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -255,7 +333,9 @@ def train_in_bf16(hidden, steps=2):
 
 for hidden in (0, 1):
     run = measure(partial(train_in_bf16, hidden), name=f"{hidden} hidden", repeats=1)
-    print(f"{hidden} tokens hidden: activations {run.peak['activations'] / MiB:.1f} MiB of {run.peak_bytes / MiB:.1f}")
+    print(
+        f"{hidden} tokens hidden: activations {run.peak['activations'] / MiB:.1f} MiB of {run.peak_bytes / MiB:.1f}"
+    )
 
 # %% [markdown]
 # The predictions above are for batches with a mask that hides something.
@@ -264,12 +344,18 @@ for hidden in (0, 1):
 
 # %%
 known = {row.key: row for row in (*ROWS, *CURVE)}
-on_gpu = [run for run in recorded_runs() if run.settings.get("model") == "bert-large-uncased" and run.name in known]
+on_gpu = [
+    run
+    for run in recorded_runs()
+    if run.settings.get("model") == "bert-large-uncased" and run.name in known
+]
 if on_gpu:
     print("Measured on", on_gpu[0].machine["device"], "with torch", on_gpu[0].machine["torch"])
     display(measured_table([Outcome(known[run.name], run) for run in on_gpu], today))
 else:
-    print("No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is known here of its times.")
+    print(
+        "No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is known here of its times."
+    )
 
 # %% [markdown]
 # (`trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
@@ -280,9 +366,16 @@ else:
 # Three rows of it are enough here. A row that cannot run on a machine says why, like the fourth.
 
 # %%
-outcomes = measure_rows(find_rows(["vanilla", "accumulation", "checkpointing", "fp16"]), "small", device="cpu", repeats=2)
+outcomes = measure_rows(
+    find_rows(["vanilla", "accumulation", "checkpointing", "fp16"]),
+    "small",
+    device="cpu",
+    repeats=2,
+)
 runs = {outcome.row.key: outcome.run for outcome in outcomes if outcome.run}
-foretold = {key: predict_row(next(row for row in ROWS if row.key == key), "small", "cpu") for key in runs}
+foretold = {
+    key: predict_row(next(row for row in ROWS if row.key == key), "small", "cpu") for key in runs
+}
 measured_table(outcomes, foretold).drop(columns="time/vanilla")
 
 # %% [markdown]
@@ -315,7 +408,15 @@ def train(micro_batch, steps=2):
 
 
 curve = [
-    measure(partial(train, size), name=f"{size}x{64 // size}", repeats=2, model="small BERT", micro_batch=size, accumulation_steps=64 // size, sequence_length=16)
+    measure(
+        partial(train, size),
+        name=f"{size}x{64 // size}",
+        repeats=2,
+        model="small BERT",
+        micro_batch=size,
+        accumulation_steps=64 // size,
+        sequence_length=16,
+    )
     for size in SIZES
 ]
 summary(curve)
@@ -331,7 +432,13 @@ CARD = 16160 * MiB
 
 @cache
 def batch_of_64(micro_batch, checkpointing=False):
-    return predict_run(bert_large_config(), micro_batch=micro_batch, accumulation_steps=64 // micro_batch, checkpointing=checkpointing, device="gpu")
+    return predict_run(
+        bert_large_config(),
+        micro_batch=micro_batch,
+        accumulation_steps=64 // micro_batch,
+        checkpointing=checkpointing,
+        device="gpu",
+    )
 
 
 def needed(micro_batch, checkpointing=False):
@@ -352,13 +459,27 @@ pd.DataFrame(
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2))
 left.plot(SIZES, [run.samples_per_second for run in curve], "o-", color="#0072B2")
 left.set(ylabel="samples/second", ylim=(0, None), title="small BERT, speed measured here")
-for name, checkpointing, colour, offset, place in (("plain", False, "#4A4E57", (-8, 4), "right"), ("checkpointed", True, "#0072B2", (0, -17), "center")):
+for name, checkpointing, colour, offset, place in (
+    ("plain", False, "#4A4E57", (-8, 4), "right"),
+    ("checkpointed", True, "#0072B2", (0, -17), "center"),
+):
     gib = [needed(size, checkpointing) / 2**30 for size in SIZES]
     right.plot(SIZES, gib, "D-", mfc="white", color=colour)
-    right.annotate(name, (16, gib[2]), xytext=offset, textcoords="offset points", color=colour, ha=place)
+    right.annotate(
+        name, (16, gib[2]), xytext=offset, textcoords="offset points", color=colour, ha=place
+    )
 right.axhline(CARD / 2**30, color="#B3261E", ls="--", lw=1)
-right.annotate("card of 16 GB", (1, CARD / 2**30), xytext=(0, 4), textcoords="offset points", color="#B3261E")
-right.set(yscale="log", yticks=(8, 16, 32, 64, 128), yticklabels=(8, 16, 32, 64, 128), ylim=(5, 160), ylabel="GiB with context", title="BERT-large, memory predicted")
+right.annotate(
+    "card of 16 GB", (1, CARD / 2**30), xytext=(0, 4), textcoords="offset points", color="#B3261E"
+)
+right.set(
+    yscale="log",
+    yticks=(8, 16, 32, 64, 128),
+    yticklabels=(8, 16, 32, 64, 128),
+    ylim=(5, 160),
+    ylabel="GiB with context",
+    title="BERT-large, memory predicted",
+)
 for axes in (left, right):
     axes.set(xscale="log", xticks=SIZES, xticklabels=[run.name for run in curve])
     axes.minorticks_off()
@@ -377,7 +498,9 @@ sizes_on_gpu = [run for run in on_gpu if run.name in {row.key for row in CURVE}]
 if sizes_on_gpu:
     display(summary(sizes_on_gpu))
 else:
-    print("No file in data/measurements/ holds BERT-large's speed for micro-batches from 1x64 to 64x1: that curve is not measured.")
+    print(
+        "No file in data/measurements/ holds BERT-large's speed for micro-batches from 1x64 to 64x1: that curve is not measured."
+    )
 
 # %% [markdown]
 # ### Exercise: the largest micro-batch
@@ -386,6 +509,7 @@ else:
 #
 # Write `largest_micro_batch(peak, effective_batch, budget, context)`. `peak(micro_batch)` foretells the peak in bytes, without the context; a larger micro-batch never needs less.
 # Return the pair `(micro_batch, accumulation_steps)` with the largest micro-batch whose peak and context together are at most `budget`. The product of the two is exactly `effective_batch`. If nothing fits, return `(0, 0)`.
+
 
 # %% exercise="largest_micro_batch" points=2
 def largest_micro_batch(peak, effective_batch, budget, context):
@@ -397,6 +521,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return 0, 0
     # END SOLUTION
 
+
 # %% check="largest_micro_batch"
 check(largest_micro_batch)
 
@@ -406,16 +531,24 @@ check(largest_micro_batch)
 # %%
 for size in (16160, 12000):
     for name, checkpointing in (("plain", False), ("checkpointed", True)):
-        micro_batch, steps = largest_micro_batch(lambda size: batch_of_64(size, checkpointing).machine["allocator_reserved"], 64, size * MiB, CONTEXT)
+        micro_batch, steps = largest_micro_batch(
+            lambda size: batch_of_64(size, checkpointing).machine["allocator_reserved"],
+            64,
+            size * MiB,
+            CONTEXT,
+        )
         print(f"{size:6,} MiB, {name:12} {micro_batch}x{steps}")
 
 # %% [markdown]
 # The choice had to divide 64. What is the largest micro-batch of all, if every one makes a step of its own?
 # `trainlean.costs.predict.predict_largest_batch` searches for it, one prediction after the other. Plain, its answer is 6, and this is how it knows:
 
+
 # %%
 def fits_the_card(sequences, checkpointing):
-    run = predict_run(bert_large_config(), micro_batch=sequences, checkpointing=checkpointing, device="gpu")
+    run = predict_run(
+        bert_large_config(), micro_batch=sequences, checkpointing=checkpointing, device="gpu"
+    )
     total = run.machine["allocator_reserved"] + CONTEXT
     print(f"{sequences} sequences: {total / MiB:,.0f} of {CARD / MiB:,.0f} MiB")
     return total <= CARD
@@ -447,15 +580,19 @@ reveal("sequences at once with checkpointing", max(checkpointed_sizes), "sequenc
 # Write `choose_row(rows, budget, context)`. Each row is a dictionary with `"name"`, `"speed"` (samples per second, or `None` where nobody timed it) and `"memory"` without the context.
 # Return the name of the row to take: of those that were timed and fit, with the context, into the budget, the fastest. If there is none, return `None`.
 
+
 # %% exercise="choose_row" points=2
 def choose_row(rows, budget, context):
     """The name of the fastest timed row that fits into the budget, or None."""
     # BEGIN SOLUTION
-    fitting = [row for row in rows if row["speed"] is not None and row["memory"] + context <= budget]
+    fitting = [
+        row for row in rows if row["speed"] is not None and row["memory"] + context <= budget
+    ]
     if not fitting:
         return None
     return max(fitting, key=lambda row: row["speed"])["name"]
     # END SOLUTION
+
 
 # %% check="choose_row"
 check(choose_row)
@@ -464,7 +601,10 @@ check(choose_row)
 # Put it to the published table: what would you have taken on cards of three sizes?
 
 # %%
-choices = [{"name": run.name, "speed": run.samples_per_second, "memory": run.peak_bytes - CONTEXT} for run in published]
+choices = [
+    {"name": run.name, "speed": run.samples_per_second, "memory": run.peak_bytes - CONTEXT}
+    for run in published
+]
 for size in (16160, 10000, 6000):
     print(f"{size:6,} MiB: {choose_row(choices, size * MiB, CONTEXT)}")
 
@@ -474,13 +614,24 @@ for size in (16160, 10000, 6000):
 # Published, predicted and measured, in one explorer. A prediction has no seconds: it stands at the speed of its published twin, and gets the allocator's part and the context, as the driver counts them. Choose the small model to see your own runs.
 # Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well, with what the driver counted for the whole device.
 
+
 # %%
 def as_the_driver_counts(run):
-    seen = run.machine.get("whole_device", run.machine["allocator_reserved"] + CONTEXT)  # a card's driver has seen it, a prediction adds it
+    seen = run.machine.get(
+        "whole_device", run.machine["allocator_reserved"] + CONTEXT
+    )  # a card's driver has seen it, a prediction adds it
     return replace(run, peak=run.peak | {"not tensors": seen - run.peak_bytes})
 
 
-explorer([*published, *map(as_the_driver_counts, [*predicted.values(), *on_gpu]), *runs.values(), *curve], budget=10000 * MiB)
+explorer(
+    [
+        *published,
+        *map(as_the_driver_counts, [*predicted.values(), *on_gpu]),
+        *runs.values(),
+        *curve,
+    ],
+    budget=10000 * MiB,
+)
 
 # %% [markdown]
 # ## What to keep

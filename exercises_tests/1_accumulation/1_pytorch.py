@@ -7,7 +7,16 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
-from exercises_tests.toys import Case, Held, Recorder, draw, flat, large_batch_training, training, windows
+from exercises_tests.toys import (
+    Case,
+    Held,
+    Recorder,
+    draw,
+    flat,
+    large_batch_training,
+    training,
+    windows,
+)
 from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1
@@ -131,7 +140,9 @@ def sum_of_losses(model, loss_function, window):
 
 
 def mean_of_a_list(model, loss_function, window):
-    torch.stack([loss_function(model(inputs), targets) for inputs, targets in window]).mean().backward()
+    torch.stack(
+        [loss_function(model(inputs), targets) for inputs, targets in window]
+    ).mean().backward()
 
 
 def glued(model, loss_function, window):
@@ -163,7 +174,9 @@ def by_autograd(model, loss_function, window):
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     sums = [torch.zeros_like(weight) for weight in weights]
     for inputs, targets in window:
-        for total, part in zip(sums, torch.autograd.grad(loss_function(model(inputs), targets), weights), strict=True):
+        for total, part in zip(
+            sums, torch.autograd.grad(loss_function(model(inputs), targets), weights), strict=True
+        ):
             total += part / len(window)
     for weight, total in zip(weights, sums, strict=True):
         weight.grad = total
@@ -178,7 +191,12 @@ OFF_BY_ONE = {
 def loop_mistakes(step, scale, first, late, *, rest):
     """The mistakes that every accumulation loop knows, around the right answers to when to `step` and how to `scale`."""
     return (
-        Mistake("steps on the first micro-batch", loop(step=first, scale=scale), loop(step=first, scale=one_kth), **OFF_BY_ONE),
+        Mistake(
+            "steps on the first micro-batch",
+            loop(step=first, scale=scale),
+            loop(step=first, scale=one_kth),
+            **OFF_BY_ONE,
+        ),
         Mistake(
             "steps one micro-batch late",
             loop(step=late, scale=scale),
@@ -229,7 +247,11 @@ def loop_mistakes(step, scale, first, late, *, rest):
         ),
         Mistake(
             "steps on every micro-batch",
-            *(loop(step=always, scale=how, zero_after=when) for how in (scale, one_kth, whole) for when in (always, never, step)),
+            *(
+                loop(step=always, scale=how, zero_after=when)
+                for how in (scale, one_kth, whole)
+                for when in (always, never, step)
+            ),
             why="The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
             hint="Which lines belong into the loop, and which ones only happen when a window is complete?",
         ),
@@ -242,7 +264,10 @@ def loop_mistakes(step, scale, first, late, *, rest):
         ),
         Mistake(
             "keeps the whole window",
-            *(window_loop(backward, rest=rest) for backward in (sum_of_losses, mean_of_a_list, glued)),
+            *(
+                window_loop(backward, rest=rest)
+                for backward in (sum_of_losses, mean_of_a_list, glued)
+            ),
             why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
             hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
         ),
@@ -267,9 +292,18 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
             optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
             recorder = Recorder(model, optimizer, SAMPLES)
             with Held(model) as held:
-                result = answer(model, optimizer, mse_loss, micro_batches, case.accumulation_steps, *arguments(case))
+                result = answer(
+                    model,
+                    optimizer,
+                    mse_loss,
+                    micro_batches,
+                    case.accumulation_steps,
+                    *arguments(case),
+                )
             shown |= training(case, recorder)
-            shown[f"the most micro-batches whose activations are held at once ({case})"] = round(held.peak / one.peak)
+            shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
+                held.peak / one.peak
+            )
             if read_result:
                 shown |= read_result(result, case)
         return shown
@@ -313,7 +347,10 @@ train_accumulated = Exercise(
     ),
     also_right=(
         loop(step=full, scale=one_kth, zero_before=on_the_first, zero_after=never),
-        *(window_loop(backward, rest=False) for backward in (one_by_one, divide_gradients, by_autograd)),
+        *(
+            window_loop(backward, rest=False)
+            for backward in (one_by_one, divide_gradients, by_autograd)
+        ),
     ),
 )
 
@@ -333,7 +370,9 @@ def one_more_step(scale):
     """The full windows, and after the loop one more step, whether something is left or not."""
 
     def train(model, optimizer, loss_function, micro_batches, accumulation_steps):
-        loop(step=full, scale=scale)(model, optimizer, loss_function, micro_batches, accumulation_steps)
+        loop(step=full, scale=scale)(
+            model, optimizer, loss_function, micro_batches, accumulation_steps
+        )
         optimizer.step()
         optimizer.zero_grad()
 
@@ -341,7 +380,9 @@ def one_more_step(scale):
 
 
 def step_on_what_is_left(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    loop(step=full, scale=own_size)(model, optimizer, loss_function, micro_batches, accumulation_steps)
+    loop(step=full, scale=own_size)(
+        model, optimizer, loss_function, micro_batches, accumulation_steps
+    )
     if len(micro_batches) % accumulation_steps:
         optimizer.step()
         optimizer.zero_grad()
@@ -404,7 +445,10 @@ train_accumulated_to_the_end = Exercise(
     also_right=(
         loop(step=full_or_last, scale=own_size),
         step_on_what_is_left,
-        *(window_loop(backward, rest=True) for backward in (one_by_one, divide_gradients, by_autograd)),
+        *(
+            window_loop(backward, rest=True)
+            for backward in (one_by_one, divide_gradients, by_autograd)
+        ),
     ),
 )
 
@@ -474,11 +518,17 @@ def without_targets(model, optimizer, loss_function, micro_batches, accumulation
 
 
 def over_the_border(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    loop(step=full_or_last, scale=own_size)(model, optimizer, loss_function, micro_batches * epochs, accumulation_steps)
+    loop(step=full_or_last, scale=own_size)(
+        model, optimizer, loss_function, micro_batches * epochs, accumulation_steps
+    )
 
 
-def over_the_border_divided_by_k(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    loop(step=full, scale=one_kth)(model, optimizer, loss_function, micro_batches * epochs, accumulation_steps)
+def over_the_border_divided_by_k(
+    model, optimizer, loss_function, micro_batches, accumulation_steps, epochs
+):
+    loop(step=full, scale=one_kth)(
+        model, optimizer, loss_function, micro_batches * epochs, accumulation_steps
+    )
 
 
 repaired_loop = Exercise(
@@ -496,12 +546,20 @@ repaired_loop = Exercise(
         ),
         Mistake(
             "steps on the first micro-batch",
-            *(in_epochs(loop(step=first, scale=scale)) for first in (on_the_first, on_the_first_or_last) for scale in (one_kth, own_size)),
+            *(
+                in_epochs(loop(step=first, scale=scale))
+                for first in (on_the_first, on_the_first_or_last)
+                for scale in (one_kth, own_size)
+            ),
             **OFF_BY_ONE,
         ),
         Mistake(
             "steps one micro-batch late",
-            *(in_epochs(loop(step=late, scale=scale)) for late in (one_late, one_late_or_last) for scale in (one_kth, own_size)),
+            *(
+                in_epochs(loop(step=late, scale=scale))
+                for late in (one_late, one_late_or_last)
+                for scale in (one_kth, own_size)
+            ),
             why="Leaving out index 0 does not cure `index % k == 0`: the first window now holds k + 1 micro-batches, and every later one is shifted.",
             hint="How many micro-batches have been seen when the loop stands at index k?",
         ),
@@ -539,7 +597,10 @@ repaired_loop = Exercise(
         ),
         Mistake(
             "keeps the whole window",
-            *(in_epochs(window_loop(backward, rest=True)) for backward in (sum_of_losses, mean_of_a_list, glued)),
+            *(
+                in_epochs(window_loop(backward, rest=True))
+                for backward in (sum_of_losses, mean_of_a_list, glued)
+            ),
             why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
             hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
         ),
@@ -592,7 +653,12 @@ class Window:
         return f"texts of up to {', '.join(map(str, self.lengths))} tokens{kind}"
 
 
-WINDOWS = (Window((10, 4, 6, 2)), Window((5,)), Window((3, 9), tied=True), Window((8, 3, 3), frozen=True))
+WINDOWS = (
+    Window((10, 4, 6, 2)),
+    Window((5,)),
+    Window((3, 9), tied=True),
+    Window((8, 3, 3), frozen=True),
+)
 
 
 def draw_window(case: Window, seed: int):
@@ -605,7 +671,9 @@ def draw_window(case: Window, seed: int):
     for length in case.lengths:
         input_ids = torch.randint(1, VOCABULARY, (2, length), generator=generator)
         labels = input_ids.clone()
-        if length > 2:  # the second text is shorter: padding at its end, and its first tokens are a prompt
+        if (
+            length > 2
+        ):  # the second text is shorter: padding at its end, and its first tokens are a prompt
             labels[1, -1], input_ids[1, -1] = IGNORED, 0
         if length > 4:
             labels[1, :2] = IGNORED
@@ -616,7 +684,9 @@ def draw_window(case: Window, seed: int):
 def losses_of_targets(model, micro_batch, reduction):
     """The loss over the prediction targets of one micro-batch: position t predicts the label at t + 1."""
     scores, targets = model(micro_batch["input_ids"])[:, :-1], micro_batch["labels"][:, 1:]
-    return cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction=reduction, ignore_index=IGNORED)
+    return cross_entropy(
+        scores.flatten(0, 1), targets.flatten(), reduction=reduction, ignore_index=IGNORED
+    )
 
 
 def probe_tokens(answer, seed):
@@ -631,7 +701,9 @@ def probe_tokens(answer, seed):
         with Held(model) as held:
             answer(model, window)
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
-        shown[f"whether the activations of the whole window are held at once ({case})"] = len(window) > 1 and held.peak > (max(held_by_each) + sum(held_by_each)) / 2
+        shown[f"whether the activations of the whole window are held at once ({case})"] = (
+            len(window) > 1 and held.peak > (max(held_by_each) + sum(held_by_each)) / 2
+        )
     return shown
 
 
@@ -642,7 +714,14 @@ def oracle_tokens(seed):
         model, window = draw_window(case, seed)
         longest = max(case.lengths)
         input_ids, labels = (
-            torch.cat([nn.functional.pad(micro_batch[key], (0, longest - micro_batch[key].shape[1]), value=fill) for micro_batch in window])
+            torch.cat(
+                [
+                    nn.functional.pad(
+                        micro_batch[key], (0, longest - micro_batch[key].shape[1]), value=fill
+                    )
+                    for micro_batch in window
+                ]
+            )
             for key, fill in (("input_ids", 0), ("labels", IGNORED))
         )
         losses_of_targets(model, {"input_ids": input_ids, "labels": labels}, "mean").backward()
@@ -663,7 +742,9 @@ def token_loop(denominator, reduction="sum", loss=losses_of_targets):
 
 def count(labels_of):
     """A denominator: how many of `labels_of(micro_batch)` are to be learned, in the whole window."""
-    return lambda window, _: sum(int(labels_of(micro_batch).ne(IGNORED).sum()) for micro_batch in window)
+    return lambda window, _: sum(
+        int(labels_of(micro_batch).ne(IGNORED).sum()) for micro_batch in window
+    )
 
 
 def shifted(micro_batch):
@@ -680,7 +761,9 @@ def own_targets(window, micro_batch):
 
 def loss_without_shift(model, micro_batch, reduction):
     scores, targets = model(micro_batch["input_ids"]), micro_batch["labels"]
-    return cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction=reduction, ignore_index=IGNORED)
+    return cross_entropy(
+        scores.flatten(0, 1), targets.flatten(), reduction=reduction, ignore_index=IGNORED
+    )
 
 
 def one_token_loss_for_all(model, window):
@@ -731,9 +814,17 @@ token_weighted_backward = Exercise(
         ),
         Mistake(
             "ignored positions counted",
-            token_loop(lambda window, _: sum(shifted(micro_batch).numel() for micro_batch in window)),
-            token_loop(lambda window, _: sum(not_shifted(micro_batch).numel() for micro_batch in window)),
-            token_loop(lambda window, _: sum(int(micro_batch["input_ids"].ne(0).sum()) for micro_batch in window)),
+            token_loop(
+                lambda window, _: sum(shifted(micro_batch).numel() for micro_batch in window)
+            ),
+            token_loop(
+                lambda window, _: sum(not_shifted(micro_batch).numel() for micro_batch in window)
+            ),
+            token_loop(
+                lambda window, _: sum(
+                    int(micro_batch["input_ids"].ne(0).sum()) for micro_batch in window
+                )
+            ),
             why="Positions labelled -100 (padding, prompts) add nothing to the loss, so they must not be in the divisor either.",
             hint="Which labels does cross_entropy skip, and does your count skip them too?",
         ),
@@ -746,7 +837,9 @@ token_weighted_backward = Exercise(
         Mistake(
             "divided twice",
             token_loop(count(shifted), "mean"),
-            token_loop(lambda window, micro_batch: len(window) * count(shifted)(window, micro_batch)),
+            token_loop(
+                lambda window, micro_batch: len(window) * count(shifted)(window, micro_batch)
+            ),
             why="A mean is divided again, or the sum is divided by the targets and by the number of micro-batches as well.",
             hint="With reduction='sum', how many divisions are left to do?",
         ),
@@ -850,7 +943,9 @@ class Clipping:
     every: bool = False  # report after every micro-batch
     never_reset: bool = False
 
-    def __call__(self, model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    def __call__(
+        self, model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm
+    ):
         k, reported, losses = accumulation_steps, [], []
         weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -895,7 +990,11 @@ train_clipped = Exercise(
     mistakes=(
         Mistake(
             "clipped on every micro-batch",
-            *(Clipping(each=each, alone=not each, once=once) for each in (True, False) for once in (True, False)),
+            *(
+                Clipping(each=each, alone=not each, once=once)
+                for each in (True, False)
+                for once in (True, False)
+            ),
             why="Clipping before the window is complete shortens some micro-batches more than others: the length may come out right, the direction does not.",
             hint="Of which gradient does the large batch clip the length, and when is that gradient complete?",
         ),
@@ -964,7 +1063,16 @@ train_clipped = Exercise(
         "Between the last backward of the window and the step: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).",
         "Add up loss.item() / k beside backward; when the window is complete, append the sum to your list and start it from zero again.",
     ),
-    also_right=(RIGHT_CLIPPING, replace(RIGHT_CLIPPING, report=lambda losses, k: torch.tensor(losses).mean())),
+    also_right=(
+        RIGHT_CLIPPING,
+        replace(RIGHT_CLIPPING, report=lambda losses, k: torch.tensor(losses).mean()),
+    ),
 )
 
-EXERCISES = (train_accumulated, train_accumulated_to_the_end, repaired_loop, token_weighted_backward, train_clipped)
+EXERCISES = (
+    train_accumulated,
+    train_accumulated_to_the_end,
+    repaired_loop,
+    token_weighted_backward,
+    train_clipped,
+)

@@ -76,14 +76,31 @@ def probe_accelerated(answer, seed):
         model, micro_batches = draw(case, seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
-        asked = mock.patch.object(AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step)
+        asked = mock.patch.object(
+            AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step
+        )
         with fresh_accelerate(), asked as prepared_step:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
-            answer(accelerator, model, optimizer, loader_of(micro_batches), squared_error, case.max_norm)
+            answer(
+                accelerator,
+                model,
+                optimizer,
+                loader_of(micro_batches),
+                squared_error,
+                case.max_norm,
+            )
         seen = training(case, recorder)
         shown |= only_counts(seen) if case is CLIPPED_REST else seen
-        prepared = {"model": accelerator._models, "optimizer": accelerator._optimizers, "data loader": accelerator._dataloaders}
-        forgotten |= {f"{'an' if thing == 'optimizer' else 'a'} {thing} that was not prepared": True for thing, found in prepared.items() if not found}
+        prepared = {
+            "model": accelerator._models,
+            "optimizer": accelerator._optimizers,
+            "data loader": accelerator._dataloaders,
+        }
+        forgotten |= {
+            f"{'an' if thing == 'optimizer' else 'a'} {thing} that was not prepared": True
+            for thing, found in prepared.items()
+            if not found
+        }
         if accelerator._optimizers and not prepared_step.called:
             forgotten["a prepared optimizer whose step was never called"] = True
     return shown | forgotten
@@ -169,7 +186,9 @@ def divides_twice(accelerator, model, optimizer, dataloader, loss_of, max_norm):
 def forgets_to_prepare(*names):
     def train(accelerator, model, optimizer, dataloader, loss_of, max_norm):
         things = {"model": model, "optimizer": optimizer, "dataloader": dataloader}
-        things |= {name: accelerator.prepare(thing) for name, thing in things.items() if name not in names}
+        things |= {
+            name: accelerator.prepare(thing) for name, thing in things.items() if name not in names
+        }
         model, optimizer, dataloader = things.values()
         for batch in dataloader:
             with accelerator.accumulate(model):
@@ -534,8 +553,12 @@ def probe_schedule(answer, seed):
             model = nn.Linear(1, 1)
             plain = torch.optim.SGD(model.parameters(), lr=first_rate(seed))
             rates = []
-            plain.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-            model, optimizer, dataloader = accelerator.prepare(model, plain, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=2))
+            plain.register_step_pre_hook(
+                lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
+            )
+            model, optimizer, dataloader = accelerator.prepare(
+                model, plain, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=2)
+            )
             scheduler = answer(accelerator, optimizer, dataloader, epochs)
             for _ in range(epochs):
                 for inputs in dataloader:
@@ -556,7 +579,9 @@ def oracle_schedule(seed):
         seen_by_one_device = range(micro_batches // processes)
         steps = sum(len(windows(seen_by_one_device, accumulation_steps)) for _ in range(epochs))
         case = schedule_case(micro_batches, accumulation_steps, epochs, processes)
-        shown[f"the learning rate at each optimizer step ({case})"] = [first_rate(seed) * (1 - step / steps) for step in range(steps)]
+        shown[f"the learning rate at each optimizer step ({case})"] = [
+            first_rate(seed) * (1 - step / steps) for step in range(steps)
+        ]
         shown[f"the learning rate after the last step ({case})"] = 0.0
     return shown
 
@@ -565,9 +590,19 @@ def decay_over(length, *, prepare=True, clamp=True):
     """An answer whose line reaches zero after `length(micro-batches, k, epochs, devices)` calls of `scheduler.step`."""
 
     def linear_decay(accelerator, optimizer, dataloader, epochs):
-        total = max(1, length(len(dataloader), accelerator.gradient_accumulation_steps, epochs, accelerator.num_processes))
+        total = max(
+            1,
+            length(
+                len(dataloader),
+                accelerator.gradient_accumulation_steps,
+                epochs,
+                accelerator.num_processes,
+            ),
+        )
         floor = 0.0 if clamp else -math.inf
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(floor, 1 - step / total))
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: max(floor, 1 - step / total)
+        )
         return accelerator.prepare(scheduler) if prepare else scheduler
 
     return linear_decay
@@ -581,14 +616,18 @@ def decays_over(length, **how):
 def polynomial_of_power_one(accelerator, optimizer, dataloader, epochs):
     windows_an_epoch = -(-len(dataloader) // accelerator.gradient_accumulation_steps)
     total = windows_an_epoch * epochs * accelerator.num_processes
-    return accelerator.prepare_scheduler(torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=total, power=1.0))
+    return accelerator.prepare_scheduler(
+        torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=total, power=1.0)
+    )
 
 
 def with_transformers(accelerator, optimizer, dataloader, epochs):
     from transformers import get_linear_schedule_with_warmup
 
     steps = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
-    return accelerator.prepare(get_linear_schedule_with_warmup(optimizer, 0, steps * accelerator.num_processes))
+    return accelerator.prepare(
+        get_linear_schedule_with_warmup(optimizer, 0, steps * accelerator.num_processes)
+    )
 
 
 def steps_in_all(batches, k, epochs, devices):
@@ -597,7 +636,9 @@ def steps_in_all(batches, k, epochs, devices):
 
 def in_samples(accelerator, optimizer, dataloader, epochs):
     total = math.ceil(len(dataloader.dataset) / accelerator.gradient_accumulation_steps) * epochs
-    return accelerator.prepare(torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / total)))
+    return accelerator.prepare(
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / total))
+    )
 
 
 def constant_rate(accelerator, optimizer, dataloader, epochs):
@@ -622,8 +663,14 @@ linear_decay = Exercise(
             "scheduler not prepared",
             *decays_over(steps_in_all, prepare=False),
             decay_over(lambda batches, k, epochs, devices: batches * epochs, prepare=False),
-            decay_over(lambda batches, k, epochs, devices: math.ceil(batches / k) * epochs, prepare=False),
-            decay_over(lambda batches, k, epochs, devices: math.ceil(batches / k) * epochs, prepare=False, clamp=False),
+            decay_over(
+                lambda batches, k, epochs, devices: math.ceil(batches / k) * epochs, prepare=False
+            ),
+            decay_over(
+                lambda batches, k, epochs, devices: math.ceil(batches / k) * epochs,
+                prepare=False,
+                clamp=False,
+            ),
             why="A plain scheduler does not wait for the end of the window: it moves on every micro-batch.",
             hint="Which schedulers ignore `step` in the middle of a window?",
         ),
@@ -635,9 +682,13 @@ linear_decay = Exercise(
         ),
         Mistake(
             "rounded over all epochs together",
-            *decays_over(lambda batches, k, epochs, devices: math.ceil(batches * epochs / k) * devices),
+            *decays_over(
+                lambda batches, k, epochs, devices: math.ceil(batches * epochs / k) * devices
+            ),
             *decays_over(lambda batches, k, epochs, devices: batches * epochs // k * devices),
-            *decays_over(lambda batches, k, epochs, devices: math.ceil(batches * epochs * devices / k)),
+            *decays_over(
+                lambda batches, k, epochs, devices: math.ceil(batches * epochs * devices / k)
+            ),
             why="Each epoch ends its last window early, so the rounding happens in every epoch, not once at the end.",
             hint="Does a window go on from one epoch into the next?",
         ),
@@ -655,7 +706,9 @@ linear_decay = Exercise(
         ),
         Mistake(
             "divided by the devices",
-            *decays_over(lambda batches, k, epochs, devices: math.ceil(batches / k / devices) * epochs),
+            *decays_over(
+                lambda batches, k, epochs, devices: math.ceil(batches / k / devices) * epochs
+            ),
             why="The prepared data loader is already one device's share, and the prepared scheduler moves once for every device: multiply.",
             hint="Is `len(dataloader)` after `prepare` the number for one device or for all?",
         ),
@@ -668,7 +721,9 @@ linear_decay = Exercise(
         Mistake(
             "zero at the last step already",
             *decays_over(lambda *case: steps_in_all(*case) - 1),
-            *decays_over(lambda batches, k, epochs, devices: (math.ceil(batches / k) * epochs - 1) * devices),
+            *decays_over(
+                lambda batches, k, epochs, devices: (math.ceil(batches / k) * epochs - 1) * devices
+            ),
             why="The line is too short by one: the last optimizer step is made with a learning rate of zero, and so does nothing.",
             hint="Between how many steps does the rate fall, if it is whole at the first and zero after the last?",
         ),
@@ -714,7 +769,9 @@ def two_ranks(work):
         options._devices = [distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         group = distributed.ProcessGroup(store, rank, RANKS)
         gloo = distributed.ProcessGroupGloo(store, rank, RANKS, options)
-        group._register_backend(torch.device("cpu"), distributed.ProcessGroup.BackendType.GLOO, gloo)
+        group._register_backend(
+            torch.device("cpu"), distributed.ProcessGroup.BackendType.GLOO, gloo
+        )
         return work(rank, group)
 
     with ThreadPoolExecutor(RANKS) as pool:
@@ -733,7 +790,11 @@ class Synchronisation:
 
     def _all_reduce(self, _, bucket):
         self.since_step += 1
-        return self.group.allreduce([bucket.buffer()]).get_future().then(lambda future: future.value()[0].div_(RANKS))
+        return (
+            self.group.allreduce([bucket.buffer()])
+            .get_future()
+            .then(lambda future: future.value()[0].div_(RANKS))
+        )
 
     def _forward(self, model, _, output):
         synchronises = model.require_backward_grad_sync
@@ -749,7 +810,9 @@ class Synchronisation:
 
 def distributed_draw(case, seed):
     """One model, and for each rank the micro-batches that it trains on."""
-    model, micro_batches = draw(Case(case.micro_batches * RANKS, case.accumulation_steps, case.tied, case.frozen), seed)
+    model, micro_batches = draw(
+        Case(case.micro_batches * RANKS, case.accumulation_steps, case.tied, case.frozen), seed
+    )
     return model, [micro_batches[rank::RANKS] for rank in range(RANKS)]
 
 
@@ -764,22 +827,34 @@ def probe_distributed(answer, seed):
         for case, replicas, shares in drawn:
             model = nn.parallel.DistributedDataParallel(replicas[rank], process_group=group)
             optimizer = torch.optim.SGD(replicas[rank].parameters(), lr=LEARNING_RATE)
-            recorder, synchronisation = Recorder(replicas[rank], optimizer), Synchronisation(model, optimizer, group)
+            recorder, synchronisation = (
+                Recorder(replicas[rank], optimizer),
+                Synchronisation(model, optimizer, group),
+            )
             answer(model, optimizer, squared_error, shares[rank], case.accumulation_steps)
             seen.append((recorder, synchronisation, flat(replicas[rank])))
         return seen
 
     shown = {}
-    for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(OF_EACH_RANK, *two_ranks(work), strict=True):
+    for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(
+        OF_EACH_RANK, *two_ranks(work), strict=True
+    ):
         shown |= distributed_training(case, recorder, synchronisation.all_reduces)
         gap = float(abs(weights - other_weights).max())
-        shown[f"the largest difference between the ranks' weights ({case})"] = gap if gap > 1e-6 else 0.0
-        shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = synchronisation.only_backward
+        shown[f"the largest difference between the ranks' weights ({case})"] = (
+            gap if gap > 1e-6 else 0.0
+        )
+        shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = (
+            synchronisation.only_backward
+        )
     return shown
 
 
 def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=None):
-    counted = {f"the number of all-reduces before step {number} ({case})": count for number, count in enumerate(all_reduces, 1)}
+    counted = {
+        f"the number of all-reduces before step {number} ({case})": count
+        for number, count in enumerate(all_reduces, 1)
+    }
     return counted | training(case, recorder, micro_batches_per_forward)
 
 
@@ -791,7 +866,9 @@ def oracle_distributed(seed):
         recorder = Recorder(model, optimizer)
         groups = [windows(share, case.accumulation_steps) for share in shares]
         for window_of_each_rank in zip(*groups, strict=True):
-            inputs, targets = (torch.cat(parts) for parts in zip(*sum(window_of_each_rank, []), strict=True))
+            inputs, targets = (
+                torch.cat(parts) for parts in zip(*sum(window_of_each_rank, []), strict=True)
+            )
             mse_loss(model(inputs), targets).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -802,7 +879,15 @@ def oracle_distributed(seed):
     return shown
 
 
-def distributed_loop(forward_in_no_sync, backward_in_no_sync=None, *, divisor=lambda k, size: size, last_window=True, step_always=False, zero=True):
+def distributed_loop(
+    forward_in_no_sync,
+    backward_in_no_sync=None,
+    *,
+    divisor=lambda k, size: size,
+    last_window=True,
+    step_always=False,
+    zero=True,
+):
     """The loop with `no_sync` on in the passes for which the two functions of (number in the window from 1, window size) say so."""
     backward_in_no_sync = backward_in_no_sync or forward_in_no_sync
 
@@ -831,7 +916,11 @@ def steps_alone_on_the_rest(divide):
         count = len(micro_batches)
         for number, batch in enumerate(micro_batches, 1):
             complete = number % accumulation_steps == 0
-            rest = count % accumulation_steps if number > count - count % accumulation_steps else accumulation_steps
+            rest = (
+                count % accumulation_steps
+                if number > count - count % accumulation_steps
+                else accumulation_steps
+            )
             with contextlib.nullcontext() if complete else model.no_sync():
                 (loss_of(model, batch) / divide(accumulation_steps, rest)).backward()
             if complete or number == count:
@@ -844,7 +933,9 @@ def steps_alone_on_the_rest(divide):
 def counts_from_zero(at_the_end):
     def train(model, optimizer, loss_of, micro_batches, accumulation_steps):
         for index, batch in enumerate(micro_batches):
-            last = index % accumulation_steps == 0 or (at_the_end and index == len(micro_batches) - 1)
+            last = index % accumulation_steps == 0 or (
+                at_the_end and index == len(micro_batches) - 1
+            )
             with contextlib.nullcontext() if last else model.no_sync():
                 (loss_of(model, batch) / accumulation_steps).backward()
             if last:
@@ -860,7 +951,9 @@ def asks_torch_distributed(model, optimizer, loss_of, micro_batches, accumulatio
 
 def by_size_or_k(*where, **how):
     """The loop as a slip leaves it that has nothing to do with the divisor: divided by the window's size, and by k throughout."""
-    return distributed_loop(*where, **how), distributed_loop(*where, divisor=lambda k, size: k, **how)
+    return distributed_loop(*where, **how), distributed_loop(
+        *where, divisor=lambda k, size: k, **how
+    )
 
 
 def before_the_last(number, size):
@@ -1016,7 +1109,14 @@ def probe_whole(answer, seed):
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
         with fresh_accelerate():
-            answer(model, optimizer, loader_of(micro_batches), squared_error, case.accumulation_steps, EPOCHS)
+            answer(
+                model,
+                optimizer,
+                loader_of(micro_batches),
+                squared_error,
+                case.accumulation_steps,
+                EPOCHS,
+            )
             if not AcceleratorState._shared_state:
                 without["a training without an Accelerator"] = True
         shown |= training(case, recorder)
@@ -1058,7 +1158,11 @@ def accelerated_epochs(
         from accelerate.utils import GradientAccumulationPlugin
 
         k, count = accumulation_steps, len(dataloader)
-        accelerator = Accelerator(gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=steps(k), **plugin or {}))
+        accelerator = Accelerator(
+            gradient_accumulation_plugin=GradientAccumulationPlugin(
+                num_steps=steps(k), **plugin or {}
+            )
+        )
         model, optimizer = accelerator.prepare(model, optimizer)
         dataloader = accelerator.prepare(dataloader) if prepare_loader else dataloader
         whole = count // k * k
@@ -1068,7 +1172,9 @@ def accelerated_epochs(
                     break
                 size = k if index < whole else count - whole
                 with accelerator.accumulate(model):
-                    loss = loss_of(model, batch) * (factor(k, size) if corrected(index, whole, count) else 1)
+                    loss = loss_of(model, batch) * (
+                        factor(k, size) if corrected(index, whole, count) else 1
+                    )
                     loss.backward() if plain_backward else accelerator.backward(loss)
                     if not guard or (index + 1) % k == 0:
                         optimizer.step()

@@ -29,8 +29,14 @@ def recorded(trainer):
     class Watch(TrainerCallback):
         def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
             plain = getattr(optimizer, "optimizer", optimizer)
-            self.recorder, self.rates, self.optimizer = Recorder(model, plain), [], type(plain).__name__
-            plain.register_step_pre_hook(lambda *_: self.rates.append(float(plain.param_groups[0]["lr"])))
+            self.recorder, self.rates, self.optimizer = (
+                Recorder(model, plain),
+                [],
+                type(plain).__name__,
+            )
+            plain.register_step_pre_hook(
+                lambda *_: self.rates.append(float(plain.param_groups[0]["lr"]))
+            )
 
         def on_step_end(self, args, state, control, **kwargs):
             control.should_training_stop |= state.global_step >= STEPS_AT_MOST
@@ -104,11 +110,19 @@ def draw_toy(recipe: Recipe, seed: int):
         torch.manual_seed(seed)
         model = ToyWithLoss(4)
     # Targets so large that the gradient's norm is well above 1: clipping at the default would be seen.
-    samples = [{"inputs": torch.randn(4, generator=generator), "labels": 20 * torch.randn(4, generator=generator)} for _ in range(recipe.samples)]
+    samples = [
+        {
+            "inputs": torch.randn(4, generator=generator),
+            "labels": 20 * torch.randn(4, generator=generator),
+        }
+        for _ in range(recipe.samples)
+    ]
     return model, samples
 
 
-def see_recipe(recipe: Recipe, largest: int, behind: list, rates: list, optimizer: str, recorder: Recorder) -> dict:
+def see_recipe(
+    recipe: Recipe, largest: int, behind: list, rates: list, optimizer: str, recorder: Recorder
+) -> dict:
     return {
         f"the largest batch in one forward pass ({recipe})": largest,
         f"the number of optimizer steps ({recipe})": len(behind),
@@ -127,20 +141,34 @@ def probe_arguments(answer, seed):
     for recipe in RECIPES:
         model, samples = draw_toy(recipe, seed)
         with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
-            args = answer(folder, recipe.samples, recipe.micro_batch, recipe.effective_batch, recipe.epochs, recipe.learning_rate)
+            args = answer(
+                folder,
+                recipe.samples,
+                recipe.micro_batch,
+                recipe.effective_batch,
+                recipe.epochs,
+                recipe.learning_rate,
+            )
             if not isinstance(args, TrainingArguments):
-                raise TypeError(f"accumulation_arguments returned {type(args).__name__}; expected TrainingArguments.")
+                raise TypeError(
+                    f"accumulation_arguments returned {type(args).__name__}; expected TrainingArguments."
+                )
             if args.max_grad_norm is None:
                 raise TypeError("max_grad_norm must be a number.")
             args.disable_tqdm, args.report_to = True, []
             trainer = Trainer(model, args, train_dataset=samples, data_collator=collate)
             sizes = []
-            model.register_forward_pre_hook(lambda _, positional, named, sizes=sizes: sizes.append(len(named["inputs"])), with_kwargs=True)
+            model.register_forward_pre_hook(
+                lambda _, positional, named, sizes=sizes: sizes.append(len(named["inputs"])),
+                with_kwargs=True,
+            )
             watch = recorded(trainer)
         passes, behind = iter(sizes), []
         for count in watch.recorder.forwards:
             behind.append(sum(next(passes) for _ in range(count)))
-        shown |= see_recipe(recipe, max(sizes), behind, watch.rates, watch.optimizer, watch.recorder)
+        shown |= see_recipe(
+            recipe, max(sizes), behind, watch.rates, watch.optimizer, watch.recorder
+        )
     return shown
 
 
@@ -152,13 +180,18 @@ def oracle_arguments(seed):
         optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate)
         recorder = Recorder(model, optimizer)
         groups = windows(samples, recipe.effective_batch) * recipe.epochs
-        rates = [recipe.learning_rate * min(1, step / recipe.steps_per_epoch) for step in range(len(groups))]
+        rates = [
+            recipe.learning_rate * min(1, step / recipe.steps_per_epoch)
+            for step in range(len(groups))
+        ]
         for group, rate in zip(groups, rates, strict=True):
             optimizer.param_groups[0]["lr"] = rate
             model(**collate(group))["loss"].backward()
             optimizer.step()
             optimizer.zero_grad()
-        shown |= see_recipe(recipe, recipe.micro_batch, [len(group) for group in groups], rates, "SGD", recorder)
+        shown |= see_recipe(
+            recipe, recipe.micro_batch, [len(group) for group in groups], rates, "SGD", recorder
+        )
     return shown
 
 
@@ -183,9 +216,18 @@ def arguments_with(change=lambda **_: {}, leave_out=()):
             "report_to": "none",
             "use_cpu": True,
         }
-        numbers = {"samples": samples, "micro": micro_batch, "effective": effective_batch, "k": accumulation_steps, "epochs": epochs, "rate": learning_rate}
+        numbers = {
+            "samples": samples,
+            "micro": micro_batch,
+            "effective": effective_batch,
+            "k": accumulation_steps,
+            "epochs": epochs,
+            "rate": learning_rate,
+        }
         settings |= change(**numbers)
-        return TrainingArguments(folder, **{name: value for name, value in settings.items() if name not in leave_out})
+        return TrainingArguments(
+            folder, **{name: value for name, value in settings.items() if name not in leave_out}
+        )
 
     return answer
 
@@ -198,10 +240,24 @@ def counts_steps_itself(folder, samples, micro_batch, effective_batch, epochs, l
     from transformers import TrainingArguments
 
     steps = -(-samples // effective_batch)
-    args = TrainingArguments(output_dir=folder, max_steps=steps * epochs, warmup_steps=steps, learning_rate=learning_rate, use_cpu=True)
+    args = TrainingArguments(
+        output_dir=folder,
+        max_steps=steps * epochs,
+        warmup_steps=steps,
+        learning_rate=learning_rate,
+        use_cpu=True,
+    )
     args.lr_scheduler_type = "constant_with_warmup"
-    args.per_device_train_batch_size, args.gradient_accumulation_steps = micro_batch, effective_batch // micro_batch
-    args.train_sampling_strategy, args.optim, args.max_grad_norm, args.save_strategy = "sequential", "sgd", 0.0, "no"
+    args.per_device_train_batch_size, args.gradient_accumulation_steps = (
+        micro_batch,
+        effective_batch // micro_batch,
+    )
+    args.train_sampling_strategy, args.optim, args.max_grad_norm, args.save_strategy = (
+        "sequential",
+        "sgd",
+        0.0,
+        "no",
+    )
     return args
 
 
@@ -215,7 +271,12 @@ accumulation_arguments = Exercise(
         Mistake(
             "effective batch given as the micro-batch",
             arguments_with(lambda effective, **_: {"per_device_train_batch_size": effective}),
-            arguments_with(lambda effective, **_: {"per_device_train_batch_size": effective, "gradient_accumulation_steps": 1}),
+            arguments_with(
+                lambda effective, **_: {
+                    "per_device_train_batch_size": effective,
+                    "gradient_accumulation_steps": 1,
+                }
+            ),
             why="`per_device_train_batch_size` is what goes through the model at once, so the whole effective batch's activations are in memory.",
             hint="Which of the two batches has to fit into memory, and which argument is named after it?",
         ),
@@ -233,7 +294,11 @@ accumulation_arguments = Exercise(
         ),
         Mistake(
             "max_steps counted in micro-batches",
-            arguments_with(lambda samples, micro, epochs, **_: {"max_steps": math.ceil(samples / micro) * epochs}),
+            arguments_with(
+                lambda samples, micro, epochs, **_: {
+                    "max_steps": math.ceil(samples / micro) * epochs
+                }
+            ),
             why="`max_steps` counts optimizer steps, so a number of micro-batches trains for k times as long; it also overrides `num_train_epochs`.",
             hint="How many optimizer steps does one epoch make when each takes an effective batch?",
         ),
@@ -245,7 +310,9 @@ accumulation_arguments = Exercise(
         ),
         Mistake(
             "warm-up not counted in optimizer steps",
-            arguments_with(lambda samples, micro, **_: {"warmup_steps": math.ceil(samples / micro)}),
+            arguments_with(
+                lambda samples, micro, **_: {"warmup_steps": math.ceil(samples / micro)}
+            ),
             arguments_with(lambda samples, **_: {"warmup_steps": samples}),
             why="`warmup_steps` counts optimizer steps; the Trainer moves the learning rate once per optimizer step, not once per micro-batch or sample.",
             hint="How often does the learning rate move in one epoch?",
@@ -258,7 +325,9 @@ accumulation_arguments = Exercise(
         ),
         Mistake(
             "warm-up one step short",
-            arguments_with(lambda samples, effective, **_: {"warmup_steps": math.ceil(samples / effective) - 1}),
+            arguments_with(
+                lambda samples, effective, **_: {"warmup_steps": math.ceil(samples / effective) - 1}
+            ),
             why="The rate is to be whole with the first step of the second epoch; with one step less it is whole at the last step of the first.",
             hint="How many optimizer steps, counted from the one with rate 0, come before the second epoch's first?",
         ),
@@ -276,7 +345,9 @@ accumulation_arguments = Exercise(
         ),
         Mistake(
             "accumulation steps not a whole number",
-            arguments_with(lambda effective, micro, **_: {"gradient_accumulation_steps": effective / micro}),
+            arguments_with(
+                lambda effective, micro, **_: {"gradient_accumulation_steps": effective / micro}
+            ),
             why="`/` gives a float even where nothing is left over, and the Trainer counts micro-batches with this number.",
             hint="Which division gives an int?",
         ),
@@ -327,7 +398,9 @@ accumulation_arguments = Exercise(
         ),
         Mistake(
             "last window left out",
-            arguments_with(lambda samples, effective, epochs, **_: {"max_steps": samples // effective * epochs}),
+            arguments_with(
+                lambda samples, effective, epochs, **_: {"max_steps": samples // effective * epochs}
+            ),
             why="`max_steps` was rounded down; the samples that do not fill a whole window at the end of an epoch make an optimizer step too.",
             hint="How many optimizer steps do 22 samples make at an effective batch of 8?",
         ),
@@ -349,14 +422,22 @@ accumulation_arguments = Exercise(
     ),
     also_right=(
         counts_steps_itself,
-        arguments_with(lambda epochs, samples, effective, **_: {"num_train_epochs": 1, "max_steps": math.ceil(samples / effective) * epochs}),
+        arguments_with(
+            lambda epochs, samples, effective, **_: {
+                "num_train_epochs": 1,
+                "max_steps": math.ceil(samples / effective) * epochs,
+            }
+        ),
     ),
 )
 
 
 # ---------------------------------------------------------------- exact_trainer
 
-CLASSIFIER_CASES = (Case(micro_batches=6, accumulation_steps=4), Case(micro_batches=2, accumulation_steps=1, frozen=True))
+CLASSIFIER_CASES = (
+    Case(micro_batches=6, accumulation_steps=4),
+    Case(micro_batches=2, accumulation_steps=1, frozen=True),
+)
 MICRO_BATCH = 2
 
 
@@ -366,8 +447,17 @@ def classifier(seed: int, frozen: bool):
 
     # Large weights below and small ones in the last layer: the gradient is long enough for clipping to be seen, and never
     # vanishes because the model is sure of its answers (then only rounding would be left to compare).
-    small = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 8}
-    config = BertConfig(**small, initializer_range=1.0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    small = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "max_position_embeddings": 8,
+    }
+    config = BertConfig(
+        **small, initializer_range=1.0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = BertForSequenceClassification(config)
@@ -392,19 +482,33 @@ def probe_trainer(answer, seed):
     shown = {}
     for case in CLASSIFIER_CASES:
         model, samples = draw_classifier(case, seed)
-        for_all_trainers = mock.patch.object(Trainer, "loss_is_scaled_for_ga", Trainer.loss_is_scaled_for_ga)  # an answer may set it
+        for_all_trainers = mock.patch.object(
+            Trainer, "loss_is_scaled_for_ga", Trainer.loss_is_scaled_for_ga
+        )  # an answer may set it
         with tempfile.TemporaryDirectory() as folder, fresh_accelerate(), for_all_trainers:
-            trainer = answer(model, quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps), samples)
+            trainer = answer(
+                model, quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps), samples
+            )
             if not isinstance(trainer, Trainer):
-                raise TypeError(f"exact_trainer returned {type(trainer).__name__}; expected a Trainer.")
+                raise TypeError(
+                    f"exact_trainer returned {type(trainer).__name__}; expected a Trainer."
+                )
             sizes = []
-            model.register_forward_pre_hook(lambda _, positional, named, sizes=sizes: sizes.append(len(named["input_ids"])), with_kwargs=True)
+            model.register_forward_pre_hook(
+                lambda _, positional, named, sizes=sizes: sizes.append(len(named["input_ids"])),
+                with_kwargs=True,
+            )
             watch = recorded(trainer)
         shown[f"the largest batch in one forward pass ({case})"] = max(sizes)
         shown |= training(case, watch.recorder)
-        late = trainer.model_accepts_loss_kwargs and getattr(model, "accepts_loss_kwargs", True) is False
+        late = (
+            trainer.model_accepts_loss_kwargs
+            and getattr(model, "accepts_loss_kwargs", True) is False
+        )
         shown[f"whether the flag came when the Trainer had already looked ({case})"] = late
-        shown[f"whether the model says that it divides its loss itself ({case})"] = getattr(model, "accepts_loss_kwargs", None) is True
+        shown[f"whether the model says that it divides its loss itself ({case})"] = (
+            getattr(model, "accepts_loss_kwargs", None) is True
+        )
     return shown
 
 
@@ -442,7 +546,9 @@ def trainer_with(change=lambda model, args: None, **more):
 
 def changed(**values):
     """The arguments with other values, by name; a value may be a function of the arguments."""
-    return lambda model, args: dataclasses.replace(args, **{name: value(args) if callable(value) else value for name, value in values.items()})
+    return lambda model, args: dataclasses.replace(
+        args, **{name: value(args) if callable(value) else value for name, value in values.items()}
+    )
 
 
 def flag_after(model, args, train_dataset):
@@ -478,7 +584,9 @@ def overridden_loss(divisor, flag=False):
 
         class Divides(Trainer):
             def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-                loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+                loss, outputs = super().compute_loss(
+                    model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
+                )
                 loss = loss / divisor(self)
                 return (loss, outputs) if return_outputs else loss
 
@@ -565,7 +673,11 @@ exact_trainer = Exercise(
         ),
         Mistake(
             "learning rate divided by the accumulation steps",
-            trainer_with(changed(learning_rate=lambda args: args.learning_rate / args.gradient_accumulation_steps)),
+            trainer_with(
+                changed(
+                    learning_rate=lambda args: args.learning_rate / args.gradient_accumulation_steps
+                )
+            ),
             why="Dividing the learning rate leaves the gradients, the logged loss and every clipping k times too large, and makes the last, shorter window's step too small.",
             hint="The task is about the gradients at each step: does the learning rate change those?",
         ),
@@ -613,7 +725,9 @@ exact_trainer = Exercise(
             "large batch instead of accumulation",
             trainer_with(
                 changed(
-                    per_device_train_batch_size=lambda args: args.per_device_train_batch_size * args.gradient_accumulation_steps,
+                    per_device_train_batch_size=lambda args: (
+                        args.per_device_train_batch_size * args.gradient_accumulation_steps
+                    ),
                     gradient_accumulation_steps=1,
                 )
             ),
@@ -657,10 +771,19 @@ LENGTH = 8
 def language_model(seed: int, tied: bool, frozen: bool):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    small = {"vocab_size": 12, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": LENGTH}
+    small = {
+        "vocab_size": 12,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": LENGTH,
+    }
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(LlamaConfig(**small, tie_word_embeddings=tied, initializer_range=0.5))
+        model = LlamaForCausalLM(
+            LlamaConfig(**small, tie_word_embeddings=tied, initializer_range=0.5)
+        )
     model.get_input_embeddings().requires_grad_(not frozen)
     return model
 
@@ -675,7 +798,13 @@ def draw_text(case: TextCase, seed: int):
         length = int(torch.randint(low, high, (), generator=generator))
         tokens = torch.randint(12, (LENGTH,), generator=generator)
         real = torch.arange(LENGTH) < length
-        samples.append({"input_ids": tokens, "attention_mask": real.long(), "labels": torch.where(real, tokens, -100)})
+        samples.append(
+            {
+                "input_ids": tokens,
+                "attention_mask": real.long(),
+                "labels": torch.where(real, tokens, -100),
+            }
+        )
     return copy.deepcopy(language_model(seed, case.tied, case.frozen)), samples
 
 
@@ -703,7 +832,9 @@ def oracle_tokens(seed):
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         for number, window in enumerate(windows(samples, MICRO_BATCH * case.accumulation_steps), 1):
             batch = collate(window)
-            log_probabilities = model(batch["input_ids"], batch["attention_mask"]).logits[:, :-1].log_softmax(-1)
+            log_probabilities = (
+                model(batch["input_ids"], batch["attention_mask"]).logits[:, :-1].log_softmax(-1)
+            )
             targets = batch["labels"][:, 1:]
             kept = targets >= 0
             chosen = log_probabilities.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
@@ -719,9 +850,15 @@ def tokens_loss(divide, *, reduction="sum", shift=1):
     """A loss over tokens: the summed or mean cross entropy, handed to `divide(value, labels, number of items)`."""
 
     def answer(outputs, labels, num_items_in_batch=None):
-        forward, none, backward = (outputs.logits[:, :-1], labels[:, 1:]), (outputs.logits, labels), (outputs.logits[:, 1:], labels[:, :-1])
+        forward, none, backward = (
+            (outputs.logits[:, :-1], labels[:, 1:]),
+            (outputs.logits, labels),
+            (outputs.logits[:, 1:], labels[:, :-1]),
+        )
         logits, targets = {1: forward, 0: none, -1: backward}[shift]
-        value = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction=reduction)
+        value = cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction=reduction
+        )
         return divide(value, labels, num_items_in_batch)
 
     return answer
@@ -729,7 +866,9 @@ def tokens_loss(divide, *, reduction="sum", shift=1):
 
 def padding_counted(outputs, labels, num_items_in_batch=None):
     targets = labels[:, 1:]
-    losses = cross_entropy(outputs.logits[:, :-1].flatten(0, 1), targets.clamp(min=0).flatten(), reduction="sum")
+    losses = cross_entropy(
+        outputs.logits[:, :-1].flatten(0, 1), targets.clamp(min=0).flatten(), reduction="sum"
+    )
     return losses / num_items_in_batch
 
 
@@ -742,7 +881,9 @@ def own_mean_weighted(outputs, labels, num_items_in_batch=None):
 def library_loss(outputs, labels, num_items_in_batch=None):
     from transformers.loss.loss_utils import ForCausalLMLoss
 
-    return ForCausalLMLoss(outputs.logits, labels, outputs.logits.shape[-1], num_items_in_batch=num_items_in_batch)
+    return ForCausalLMLoss(
+        outputs.logits, labels, outputs.logits.shape[-1], num_items_in_batch=num_items_in_batch
+    )
 
 
 window_token_loss = Exercise(
@@ -798,7 +939,7 @@ window_token_loss = Exercise(
         Mistake(
             "mean divided once more",
             tokens_loss(lambda value, labels, items: value / items, reduction="mean"),
-            why='cross_entropy divides by the micro-batch\'s targets unless told not to; divided by the window\'s again, the gradient nearly vanishes.',
+            why="cross_entropy divides by the micro-batch's targets unless told not to; divided by the window's again, the gradient nearly vanishes.",
             hint="Which reduction adds up and does not divide?",
         ),
         Mistake(

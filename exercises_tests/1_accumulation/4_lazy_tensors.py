@@ -101,7 +101,21 @@ def always(index, k):
     return True
 
 
-def loop(*, forward=False, backward=True, update=True, before_step=False, end=False, step=full, divided=True, zero=True, to_none=False, read=never, how=None, returns=None):
+def loop(
+    *,
+    forward=False,
+    backward=True,
+    update=True,
+    before_step=False,
+    end=False,
+    step=full,
+    divided=True,
+    zero=True,
+    to_none=False,
+    read=never,
+    how=None,
+    returns=None,
+):
     """An accumulation loop with marks after forward, after backward, before the step, after the update, at the end of each round.
 
     `read(index, k)`: after which backward passes (before any mark) a loss is read, by `how`; `returns(losses, k)` makes the answer.
@@ -146,34 +160,58 @@ def watch(answer, seed, with_losses, as_iterator):
         micro_batches = [(inputs.to("lazy"), targets.to("lazy")) for inputs, targets in data]
         run_all()
         before, forwards, backwards, steps, waiting = graphs_run(metrics), [], [], [], []
-        model.register_forward_pre_hook(lambda *_, seen=forwards, before=before: seen.append(graphs_run(metrics) - before))
-        model.register_forward_hook(lambda *args, seen=backwards, before=before: _at_backward(args[2], lambda: seen.append(graphs_run(metrics) - before)))
+        model.register_forward_pre_hook(
+            lambda *_, seen=forwards, before=before: seen.append(graphs_run(metrics) - before)
+        )
+        model.register_forward_hook(
+            lambda *args, seen=backwards, before=before: _at_backward(
+                args[2], lambda: seen.append(graphs_run(metrics) - before)
+            )
+        )
 
         def before_step(model=model, before=before, steps=steps, waiting=waiting):
             steps.append(graphs_run(metrics) - before)
-            waiting.append(unrun(parameter.grad for parameter in model.parameters() if parameter.requires_grad))
+            waiting.append(
+                unrun(parameter.grad for parameter in model.parameters() if parameter.requires_grad)
+            )
 
         optimizer.before_step = before_step
-        result = answer(model, optimizer, squared_error, iter(micro_batches) if as_iterator else micro_batches, case.accumulation_steps)
+        result = answer(
+            model,
+            optimizer,
+            squared_error,
+            iter(micro_batches) if as_iterator else micro_batches,
+            case.accumulation_steps,
+        )
         in_all = graphs_run(metrics) - before
         left = unrun(model.parameters())
         run_all()
         shown[f"the number of graphs run before each optimizer step ({case})"] = np.asarray(steps)
-        shown[f"the number of gradients that still wait at each optimizer step ({case})"] = np.asarray(waiting)
-        shown[f"the number of graphs run before each backward pass ({case})"] = np.asarray(backwards)
+        shown[f"the number of gradients that still wait at each optimizer step ({case})"] = (
+            np.asarray(waiting)
+        )
+        shown[f"the number of graphs run before each backward pass ({case})"] = np.asarray(
+            backwards
+        )
         shown[f"the number of graphs run before each forward pass ({case})"] = np.asarray(forwards)
         if not with_losses:  # who returns losses may read them after the training
             shown[f"the number of graphs run in all ({case})"] = in_all
         shown[f"the number of weights whose last update was left unrun ({case})"] = left
         shown[f"the weight at the end ({case})"] = flat(model.to("cpu"))
         if with_losses:
-            shown[f"the returned losses ({case})"] = None if result is None else np.array([float(loss) for loss in result])
+            shown[f"the returned losses ({case})"] = (
+                None if result is None else np.array([float(loss) for loss in result])
+            )
     return shown
 
 
 def unrun(tensors):
     """How many of the tensors are recorded but not computed; looking runs nothing."""
-    return sum(tensor is not None and "device_data" not in torch._C._lazy._get_tensors_text([tensor]).splitlines()[-2] for tensor in tensors)
+    return sum(
+        tensor is not None
+        and "device_data" not in torch._C._lazy._get_tensors_text([tensor]).splitlines()[-2]
+        for tensor in tensors
+    )
 
 
 def _at_backward(outputs, note):
@@ -202,8 +240,12 @@ def oracle_training(with_losses=False):
                 optimizer.step()
                 losses.append(loss.item())
             earlier = np.array([index + index // k for index in range(n)])
-            shown[f"the number of graphs run before each optimizer step ({case})"] = np.array([(step + 1) * k + step for step in range(n // k)])
-            shown[f"the number of gradients that still wait at each optimizer step ({case})"] = np.zeros(n // k, dtype=int)
+            shown[f"the number of graphs run before each optimizer step ({case})"] = np.array(
+                [(step + 1) * k + step for step in range(n // k)]
+            )
+            shown[f"the number of gradients that still wait at each optimizer step ({case})"] = (
+                np.zeros(n // k, dtype=int)
+            )
             shown[f"the number of graphs run before each backward pass ({case})"] = earlier
             shown[f"the number of graphs run before each forward pass ({case})"] = earlier
             if not with_losses:
@@ -315,7 +357,16 @@ train_without_breaks = Exercise(
     mistakes=(
         Mistake(
             "the loss is read in every round",
-            *(loop(read=always, how=how, **READ) for how in (item, float, lambda loss: loss.cpu(), lambda loss: loss.detach().tolist(), str)),
+            *(
+                loop(read=always, how=how, **READ)
+                for how in (
+                    item,
+                    float,
+                    lambda loss: loss.cpu(),
+                    lambda loss: loss.detach().tolist(),
+                    str,
+                )
+            ),
             loop(read=always, how=item, backward=False, **READ),
             why="item(), float(), cpu() and print need the number at once: what was recorded so far is cut off and run, before the mark.",
             hint="When do you need these numbers: now, or when the training is over?",
@@ -329,7 +380,17 @@ train_without_breaks = Exercise(
         ),
         *(
             Mistake(mistake.name, loop(**change, **READ), why=mistake.why, hint=mistake.hint)
-            for mistake, change in zip(MARK_MISTAKES, ({"backward": False}, {"update": False}, {"forward": True, "backward": False}, {"backward": False, "update": False, "end": True}, {"backward": False, "update": False}), strict=True)
+            for mistake, change in zip(
+                MARK_MISTAKES,
+                (
+                    {"backward": False},
+                    {"update": False},
+                    {"forward": True, "backward": False},
+                    {"backward": False, "update": False, "end": True},
+                    {"backward": False, "update": False},
+                ),
+                strict=True,
+            )
         ),
         Mistake(
             "the last micro-batch's loss",
@@ -377,7 +438,9 @@ train_without_breaks = Exercise(
     ),
     also_right=(
         loop(returns=stacked_means),
-        loop(to_none=True, returns=lambda losses, k: torch.stack(losses).view(-1, k).mean(1).tolist()),
+        loop(
+            to_none=True, returns=lambda losses, k: torch.stack(losses).view(-1, k).mean(1).tolist()
+        ),
     ),
 )
 
@@ -414,11 +477,16 @@ def ask_fallbacks(answer, seed):
 
     generator = torch.Generator().manual_seed(seed)
     call(earlier)
-    for what, names in (("what train() called without a lazy kernel", calls), ("the same of a train() with lazy kernels only", [])):
+    for what, names in (
+        ("what train() called without a lazy kernel", calls),
+        ("the same of a train() with lazy kernels only", []),
+    ):
         found = answer(lambda names=names: call(names))
         shown[what] = in_words(found)
     here = counters()
-    shown["whether counters of calls before train() are still there"] = all(here.get(name, 0) for name in earlier)
+    shown["whether counters of calls before train() are still there"] = all(
+        here.get(name, 0) for name in earlier
+    )
     return shown
 
 
@@ -426,15 +494,23 @@ def in_words(found):
     """A dictionary of counters as one text; those that are no fallbacks differ from run to run and are only named by their kind."""
     if not isinstance(found, dict):
         return f"no dictionary: {type(found).__name__}"
-    kinds = {str(name).split("::")[0] + "::" if "::" in str(name) else "other" for name in found if not str(name).startswith("aten::")}
-    words = [f"{name} {count}" for name, count in sorted(found.items()) if str(name).startswith("aten::")] + [f"{kind} names" for kind in sorted(kinds)]
+    kinds = {
+        str(name).split("::")[0] + "::" if "::" in str(name) else "other"
+        for name in found
+        if not str(name).startswith("aten::")
+    }
+    words = [
+        f"{name} {count}" for name, count in sorted(found.items()) if str(name).startswith("aten::")
+    ] + [f"{kind} names" for kind in sorted(kinds)]
     return ", ".join(words) or "nothing"
 
 
 def oracle_fallbacks(seed):
     _, calls = drawn_calls(seed)
     return {
-        "what train() called without a lazy kernel": ", ".join(f"{name} {calls.count(name)}" for name in sorted(set(calls))),
+        "what train() called without a lazy kernel": ", ".join(
+            f"{name} {calls.count(name)}" for name in sorted(set(calls))
+        ),
         "the same of a train() with lazy kernels only": "nothing",
         "whether counters of calls before train() are still there": True,
     }
@@ -443,7 +519,11 @@ def oracle_fallbacks(seed):
 def counters(prefix="aten::", suffix=""):
     from torch._lazy import metrics
 
-    return {name: metrics.counter_value(name) for name in metrics.counter_names() if name.startswith(prefix)}
+    return {
+        name: metrics.counter_value(name)
+        for name in metrics.counter_names()
+        if name.startswith(prefix)
+    }
 
 
 def counted(prefix="aten::", *, before=True, run=True, zeros=False):
@@ -476,7 +556,11 @@ def reset_after(train):
 def in_two_dictionaries(train):
     before = counters()
     train()
-    return {name: count - before.get(name, 0) for name, count in counters().items() if count > before.get(name, 0)}
+    return {
+        name: count - before.get(name, 0)
+        for name, count in counters().items()
+        if count > before.get(name, 0)
+    }
 
 
 def names_only(train):
@@ -561,7 +645,9 @@ def ask_clip(answer, seed):
     shown = {}
     gradients, limits = drawn_gradients(seed)
     for number, limit in enumerate(limits):
-        parameters = [torch.zeros_like(gradient).to("lazy").requires_grad_() for gradient in gradients]
+        parameters = [
+            torch.zeros_like(gradient).to("lazy").requires_grad_() for gradient in gradients
+        ]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.to("lazy")
         frozen = torch.zeros(2, device="lazy", requires_grad=True)  # without a gradient
@@ -569,24 +655,40 @@ def ask_clip(answer, seed):
         before, calls = graphs_run(metrics), counters()
         answer([*parameters, frozen], limit)
         called = [name for name, count in counters().items() if count != calls.get(name, 0)]
-        where = ("a gradient that is too long", "a gradient that is short enough", "a gradient twice too long")[number]
+        where = (
+            "a gradient that is too long",
+            "a gradient that is short enough",
+            "a gradient twice too long",
+        )[number]
         shown[f"the operators without a lazy kernel ({where})"] = ", ".join(called) or "none"
         shown[f"whether a graph was run while clipping ({where})"] = graphs_run(metrics) > before
         run_all()
         for index, parameter in enumerate(parameters):
             shown[f"gradient {index + 1} after clipping ({where})"] = parameter.grad.cpu()
-    return {name: value.numpy() if torch.is_tensor(value) else value for name, value in shown.items()}
+    return {
+        name: value.numpy() if torch.is_tensor(value) else value for name, value in shown.items()
+    }
 
 
 def oracle_clip(seed):
     shown = {}
     gradients, limits = drawn_gradients(seed)
     length = torch.cat([gradient.flatten() for gradient in gradients]).norm()
-    for where, limit in zip(("a gradient that is too long", "a gradient that is short enough", "a gradient twice too long"), limits, strict=True):
+    for where, limit in zip(
+        (
+            "a gradient that is too long",
+            "a gradient that is short enough",
+            "a gradient twice too long",
+        ),
+        limits,
+        strict=True,
+    ):
         shown[f"the operators without a lazy kernel ({where})"] = "none"
         shown[f"whether a graph was run while clipping ({where})"] = False
         for index, gradient in enumerate(gradients):
-            shown[f"gradient {index + 1} after clipping ({where})"] = gradient * min(1.0, limit / length.item())
+            shown[f"gradient {index + 1} after clipping ({where})"] = gradient * min(
+                1.0, limit / length.item()
+            )
     return shown
 
 
@@ -641,7 +743,12 @@ clip_without_fallback = Exercise(
         Mistake(
             "the operator without a kernel is still there",
             clip_grad_norm_,
-            clipper(clamped, lambda gradients: torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]))),
+            clipper(
+                clamped,
+                lambda gradients: torch.linalg.vector_norm(
+                    torch.cat([gradient.flatten() for gradient in gradients])
+                ),
+            ),
             why="linalg_vector_norm has no lazy kernel: the graph is cut off, run, and the norm computed on the CPU at once.",
             hint="From which simpler operators can you build the length of a vector?",
         ),
@@ -655,7 +762,11 @@ clip_without_fallback = Exercise(
         ),
         Mistake(
             "another operator without a kernel",
-            clipper(lambda limit, length: torch.where(length > limit, limit / length, torch.ones_like(length))),
+            clipper(
+                lambda limit, length: torch.where(
+                    length > limit, limit / length, torch.ones_like(length)
+                )
+            ),
             why="torch.where has no lazy kernel in this backend either; the cure has brought a fallback of its own.",
             hint="What do the aten:: counters say after your version, and does clamp or minimum do the same?",
         ),
@@ -679,7 +790,10 @@ clip_without_fallback = Exercise(
         ),
         Mistake(
             "the root is missing",
-            clipper(clamped, lambda gradients: sum((gradient * gradient).sum() for gradient in gradients)),
+            clipper(
+                clamped,
+                lambda gradients: sum((gradient * gradient).sum() for gradient in gradients),
+            ),
             why="The sum of squares is the square of the length.",
             hint="What is the length of the vector (3, 4)?",
         ),
@@ -696,7 +810,11 @@ clip_without_fallback = Exercise(
         "The length is the square root of the sum of all squares; the factor is max_norm / length, but never more than 1.",
         "sum((p.grad * p.grad).sum() ...).sqrt(), then (max_norm / length).clamp(max=1.0), then p.grad.mul_(factor); leave out parameters without a gradient.",
     ),
-    also_right=(clipper(clamped), new_gradients, clipper(lambda limit, length: limit / length.clamp(min=limit))),
+    also_right=(
+        clipper(clamped),
+        new_gradients,
+        clipper(lambda limit, length: limit / length.clamp(min=limit)),
+    ),
 )
 
 
@@ -711,7 +829,13 @@ def published(*, swapped=False, labels=True, **changes):
         if swapped:  # (index, batch) taken for (inputs, targets)
             train_loader = enumerate(train_loader)
         if not labels:
-            return cured(model, optimizer, lambda outputs, targets: loss_function(outputs), train_loader, accumulation_steps)
+            return cured(
+                model,
+                optimizer,
+                lambda outputs, targets: loss_function(outputs),
+                train_loader,
+                accumulation_steps,
+            )
         return cured(model, optimizer, loss_function, train_loader, accumulation_steps)
 
     return repaired
@@ -748,11 +872,23 @@ repaired_lazy_loop = Exercise(
             why="The published loop did divide by k; without it the step is k times too long.",
             hint="What became of the scaling factor?",
         ),
-        Mistake("the mark after backward is lost", published(backward=False), why=MARK_MISTAKES[0].why, hint=MARK_MISTAKES[0].hint),
-        Mistake("the mark after the update is lost", published(update=False), why=MARK_MISTAKES[1].why, hint=MARK_MISTAKES[1].hint),
+        Mistake(
+            "the mark after backward is lost",
+            published(backward=False),
+            why=MARK_MISTAKES[0].why,
+            hint=MARK_MISTAKES[0].hint,
+        ),
+        Mistake(
+            "the mark after the update is lost",
+            published(update=False),
+            why=MARK_MISTAKES[1].why,
+            hint=MARK_MISTAKES[1].hint,
+        ),
         Mistake(
             "zeroed inside the window",
-            lambda model, optimizer, loss_function, loader, k: _zeroing(model, optimizer, loss_function, loader, k),
+            lambda model, optimizer, loss_function, loader, k: _zeroing(
+                model, optimizer, loss_function, loader, k
+            ),
             why="zero_grad() in every round leaves only the last micro-batch in the gradient.",
             hint="How often must the gradients start from zero in one window?",
         ),
@@ -776,4 +912,10 @@ def _zeroing(model, optimizer, loss_function, loader, k):
             torch._lazy.mark_step()
 
 
-EXERCISES = (train_with_marks, train_without_breaks, fallbacks, clip_without_fallback, repaired_lazy_loop)
+EXERCISES = (
+    train_with_marks,
+    train_without_breaks,
+    fallbacks,
+    clip_without_fallback,
+    repaired_lazy_loop,
+)

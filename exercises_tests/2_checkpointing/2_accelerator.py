@@ -38,7 +38,9 @@ class Again:
         self.passes = []
         model.register_forward_pre_hook(self._next_pass)
         for part in dict.fromkeys(parts):  # a part that is used twice is one module
-            part.register_forward_pre_hook(functools.partial(self._enter, list(parts).index(part) + 1))
+            part.register_forward_pre_hook(
+                functools.partial(self._enter, list(parts).index(part) + 1)
+            )
 
     def _next_pass(self, *_):
         if not in_backward():
@@ -65,16 +67,26 @@ WHOLE_WINDOWS = (
     Case(micro_batches=2, accumulation_steps=1, frozen=True),
     Case(micro_batches=2, accumulation_steps=2, tied=True),
 )
-WITH_A_REST = Case(micro_batches=3, accumulation_steps=2)  # only counted: its last gradient is the last unit's matter
+WITH_A_REST = Case(
+    micro_batches=3, accumulation_steps=2
+)  # only counted: its last gradient is the last unit's matter
 
 
 @functools.cache
 def classifier(seed: int, tied: bool, frozen: bool):
     from transformers import BertConfig, BertForSequenceClassification
 
-    small = {"vocab_size": 20, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 8}
+    small = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "max_position_embeddings": 8,
+    }
     dropout = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
-    config = BertConfig(**small, **dropout, num_hidden_layers=LAYERS, initializer_range=0.5, use_cache=False)
+    config = BertConfig(
+        **small, **dropout, num_hidden_layers=LAYERS, initializer_range=0.5, use_cache=False
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = BertForSequenceClassification(config)
@@ -94,8 +106,13 @@ def draw_classifier(case: Case, seed: int):
     for _ in range(case.micro_batches * MICRO_BATCH):
         tokens = torch.randint(20, (6,), generator=generator)
         samples.append({"input_ids": tokens, "labels": torch.randint(2, (), generator=generator)})
-    model = copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(not (case.tied or case.frozen))
-    model.register_forward_pre_hook(lambda _, args, named: torch.manual_seed(seed + int(named["input_ids"].sum())) and None, with_kwargs=True)
+    model = copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(
+        not (case.tied or case.frozen)
+    )
+    model.register_forward_pre_hook(
+        lambda _, args, named: torch.manual_seed(seed + int(named["input_ids"].sum())) and None,
+        with_kwargs=True,
+    )
     return model, samples
 
 
@@ -111,21 +128,32 @@ def probe_loop(answer, seed):
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
         model, samples = draw_classifier(case, seed)
         again = Again(model, [layer.attention for layer in model.bert.encoder.layer])
-        optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=LEARNING_RATE)
+        optimizer = torch.optim.SGD(
+            [parameter for parameter in model.parameters() if parameter.requires_grad],
+            lr=LEARNING_RATE,
+        )
         recorder = Recorder(model, optimizer)
         with fresh_accelerate():
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
             answer(accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH))
-            prepared = [min(1, len(kind)) for kind in (accelerator._models, accelerator._optimizers, accelerator._dataloaders)]
+            prepared = [
+                min(1, len(kind))
+                for kind in (accelerator._models, accelerator._optimizers, accelerator._dataloaders)
+            ]
         shown |= looked_at(case, training(case, recorder), again)
-        shown[f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"] = sum(prepared)
+        shown[
+            f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"
+        ] = sum(prepared)
     return shown
 
 
 def looked_at(case, seen, again):
     """What a training shows, the number of its steps first, then what was run again."""
     steps = f"the number of optimizer steps ({case})"
-    order = {steps: seen[steps], f"the order in which layers are run again in a backward pass ({case})": str(again)}
+    order = {
+        steps: seen[steps],
+        f"the order in which layers are run again in a backward pass ({case})": str(again),
+    }
     return order | (only_counts(seen) if case is WITH_A_REST else seen)
 
 
@@ -136,21 +164,35 @@ def oracle_loop(seed):
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
         model, samples = draw_classifier(case, seed)
         model.train()
-        optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=LEARNING_RATE)
+        optimizer = torch.optim.SGD(
+            [parameter for parameter in model.parameters() if parameter.requires_grad],
+            lr=LEARNING_RATE,
+        )
         recorder = Recorder(model, optimizer)
-        for window in windows(list(DataLoader(samples, batch_size=MICRO_BATCH)), case.accumulation_steps):
+        for window in windows(
+            list(DataLoader(samples, batch_size=MICRO_BATCH)), case.accumulation_steps
+        ):
             for batch in window:
                 loss = cross_entropy(model(input_ids=batch["input_ids"]).logits, batch["labels"])
                 (loss / len(window)).backward()
             optimizer.step()
             optimizer.zero_grad()
-        shown |= looked_at(case, training(case, recorder), ", ".join(str(number) for number in range(LAYERS, 0, -1)))
-        shown[f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"] = 3
+        shown |= looked_at(
+            case,
+            training(case, recorder),
+            ", ".join(str(number) for number in range(LAYERS, 0, -1)),
+        )
+        shown[
+            f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"
+        ] = 3
     return shown
 
 
 def switch_on(model, *args, **settings):
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable = (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )
     enable(*args, **settings)
 
 
@@ -158,7 +200,18 @@ def loss_of(model, batch):
     return model(**batch).loss
 
 
-def loop(before=lambda model: None, *, after=lambda model: None, loss=loss_of, plain_backward=False, divide=lambda accelerator: 1, accumulate=True, mode=True, prepare=True, zero_first=False):
+def loop(
+    before=lambda model: None,
+    *,
+    after=lambda model: None,
+    loss=loss_of,
+    plain_backward=False,
+    divide=lambda accelerator: 1,
+    accumulate=True,
+    mode=True,
+    prepare=True,
+    zero_first=False,
+):
     """The loop; `before` and `after` are given the model before and after it is prepared; `mode` is set unless it is None."""
 
     def train(accelerator, model, optimizer, dataloader):
@@ -184,7 +237,12 @@ def loop(before=lambda model: None, *, after=lambda model: None, loss=loss_of, p
 def with_an_accelerator_of_its_own(accelerator, model, optimizer, dataloader):
     from accelerate import Accelerator
 
-    loop(switch_on)(Accelerator(cpu=True, gradient_accumulation_steps=accelerator.gradient_accumulation_steps), model, optimizer, dataloader)
+    loop(switch_on)(
+        Accelerator(cpu=True, gradient_accumulation_steps=accelerator.gradient_accumulation_steps),
+        model,
+        optimizer,
+        dataloader,
+    )
 
 
 def older_name(model):
@@ -306,7 +364,11 @@ train_checkpointed = Exercise(
         ),
         Mistake(
             "the random state not preserved",
-            loop(lambda model: switch_on(model, {"preserve_rng_state": False, "use_reentrant": False})),
+            loop(
+                lambda model: switch_on(
+                    model, {"preserve_rng_state": False, "use_reentrant": False}
+                )
+            ),
             loop(lambda model: switch_on(model, {"preserve_rng_state": False})),
             why="The recomputation draws other dropout masks than the forward pass did, so the gradients belong to a network that never was.",
             hint="Which masks does dropout draw the second time?",
@@ -341,7 +403,9 @@ train_checkpointed = Exercise(
         loop(older_name),
         loop(after=switch_on),
         loop(wraps_each_layer),
-        loop(lambda model: switch_on(model, {"use_reentrant": True})),  # transformers lets the embeddings require gradients
+        loop(
+            lambda model: switch_on(model, {"use_reentrant": True})
+        ),  # transformers lets the embeddings require gradients
     ),
 )
 
@@ -358,13 +422,22 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.queries_keys_values, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.queries_keys_values, self.project = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden, padding):
         batch, length, width = hidden.shape
-        parts = self.queries_keys_values(self.attention_norm(hidden)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        parts = (
+            self.queries_keys_values(self.attention_norm(hidden))
+            .view(batch, length, 3, self.heads, -1)
+            .permute(2, 0, 3, 1, 4)
+        )
         scores = parts[0] @ parts[1].transpose(-1, -2) / (width // self.heads) ** 0.5
         shares = scores.masked_fill(padding[:, None, None], float("-inf")).softmax(-1)
         hidden = hidden + self.dropout(self.project((shares @ parts[2]).transpose(1, 2).flatten(2)))
@@ -387,7 +460,11 @@ class Stack(nn.Module):
         return self.head(self.run(self.blocks, self.embed(tokens), padding).mean(dim=1))
 
 
-STACKS = {"": {}, " with frozen embeddings": {"frozen": True}, " with a shared block": {"tied": True}}
+STACKS = {
+    "": {},
+    " with frozen embeddings": {"frozen": True},
+    " with a shared block": {"tied": True},
+}
 
 
 def draw_stack(run, seed, **kind):
@@ -408,7 +485,11 @@ def plain_run(blocks, hidden, padding):
 
 def gradients_by_part(model, where) -> Observation:
     shown = {}
-    parts = {f"block {number}": block for number, block in enumerate(model.blocks, 1) if block is not model.blocks[number - 2] or number == 1}
+    parts = {
+        f"block {number}": block
+        for number, block in enumerate(model.blocks, 1)
+        if block is not model.blocks[number - 2] or number == 1
+    }
     for name, part in {**parts, "the embedding": model.embed}.items():
         if any(parameter.requires_grad for parameter in part.parameters()):
             shown[f"the gradient of {name} ({where})"] = flat(part, gradients=True)
@@ -426,7 +507,9 @@ def probe_blocks(answer, seed):
         output = model(tokens, padding)
         shown[f"the output ({where})"] = output
         cross_entropy(output, labels).backward()
-        shown[f"the order in which blocks are run again in the backward pass ({where})"] = str(again)
+        shown[f"the order in which blocks are run again in the backward pass ({where})"] = str(
+            again
+        )
         shown |= gradients_by_part(model, where)
         model.eval()
         shown[f"the output in eval mode ({where})"] = model(tokens, padding)
@@ -444,8 +527,12 @@ def oracle_blocks(seed):
         output = model(tokens, padding)
         shown[f"the output ({where})"] = output
         cross_entropy(output, labels).backward()
-        order = [2 if kind.get("tied") and number == 3 else number for number in range(BLOCKS, 0, -1)]
-        shown[f"the order in which blocks are run again in the backward pass ({where})"] = ", ".join(map(str, order))
+        order = [
+            2 if kind.get("tied") and number == 3 else number for number in range(BLOCKS, 0, -1)
+        ]
+        shown[f"the order in which blocks are run again in the backward pass ({where})"] = (
+            ", ".join(map(str, order))
+        )
         shown |= gradients_by_part(model, where)
         model.eval()
         shown[f"the output in eval mode ({where})"] = model(tokens, padding)
@@ -483,8 +570,12 @@ def sequential(segments):
     def run(blocks, hidden, padding):
         from torch.utils.checkpoint import checkpoint_sequential
 
-        functions = [functools.partial(lambda block, value: block(value, padding), block) for block in blocks]
-        return checkpoint_sequential(functions, segments or len(blocks), hidden, use_reentrant=False)
+        functions = [
+            functools.partial(lambda block, value: block(value, padding), block) for block in blocks
+        ]
+        return checkpoint_sequential(
+            functions, segments or len(blocks), hidden, use_reentrant=False
+        )
 
     return run
 
@@ -504,7 +595,11 @@ def late_index(blocks, hidden, padding):
 def all_but(part):
     def run(blocks, hidden, padding):
         for index, block in enumerate(blocks):
-            hidden = block(hidden, padding) if index == part % len(blocks) else checkpointed(block, hidden, padding)
+            hidden = (
+                block(hidden, padding)
+                if index == part % len(blocks)
+                else checkpointed(block, hidden, padding)
+            )
         return hidden
 
     return run
@@ -540,15 +635,31 @@ run_checkpointed = Exercise(
         ),
         Mistake(
             "the reentrant variant",
-            each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding, use_reentrant=True)),
-            each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding, use_reentrant=None)),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    block, hidden, padding, use_reentrant=True
+                )
+            ),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    block, hidden, padding, use_reentrant=None
+                )
+            ),
             why="With `use_reentrant=True` (which torch 2.13 also takes when nothing is said) a block whose inputs need no gradient gets none for its own weights: behind frozen embeddings blocks stay untrained, without an error.",
             hint="What does `hidden.requires_grad` say behind frozen embeddings, and which variant needs it to be true?",
         ),
         Mistake(
             "arguments by name to the reentrant variant",
-            each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding=padding, use_reentrant=True)),
-            each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding=padding, use_reentrant=None)),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    block, hidden, padding=padding, use_reentrant=True
+                )
+            ),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    block, hidden, padding=padding, use_reentrant=None
+                )
+            ),
             why="The reentrant variant looks only at positional arguments and takes no others; it is also the one that loses gradients behind frozen embeddings.",
             hint="Which variant hands arguments on in whatever way they came?",
         ),
@@ -587,21 +698,35 @@ run_checkpointed = Exercise(
         ),
         Mistake(
             "the random state not preserved",
-            each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding, preserve_rng_state=False)),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    block, hidden, padding, preserve_rng_state=False
+                )
+            ),
             why="The recomputation draws other dropout masks than the forward pass did, so the gradients belong to a network that never was.",
             hint="Which masks does dropout draw the second time?",
         ),
         Mistake(
             "no_grad, or what amounts to it",
             each_block(no_grad_block),
-            each_block(lambda block, hidden, padding: checkpointed(functools.partial(block, hidden=hidden, padding=padding), use_reentrant=True)),
-            each_block(lambda block, hidden, padding: checkpointed(lambda: block(hidden, padding), use_reentrant=True)),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    functools.partial(block, hidden=hidden, padding=padding), use_reentrant=True
+                )
+            ),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    lambda: block(hidden, padding), use_reentrant=True
+                )
+            ),
             why="The blocks run without a record, so no gradient gets through them: so does `torch.no_grad`, and so does the reentrant variant when the hidden state is no positional argument of `checkpoint`.",
             hint="What connects the loss to the first block's weights?",
         ),
         Mistake(
             "the input detached",
-            each_block(lambda block, hidden, padding: checkpointed(block, hidden.detach(), padding)),
+            each_block(
+                lambda block, hidden, padding: checkpointed(block, hidden.detach(), padding)
+            ),
             why="`detach` cuts the graph before each block, so only the last one gets a gradient.",
             hint="What connects the loss to the first block's weights?",
         ),
@@ -613,13 +738,19 @@ run_checkpointed = Exercise(
         ),
         Mistake(
             "the padding ignored",
-            each_block(lambda block, hidden, padding: checkpointed(block, hidden, torch.zeros_like(padding))),
+            each_block(
+                lambda block, hidden, padding: checkpointed(
+                    block, hidden, torch.zeros_like(padding)
+                )
+            ),
             why="The padding says which positions hold no token; without it the blocks attend to them too, and the output changes.",
             hint="Which positions may a token look at?",
         ),
         Mistake(
             "the block's result dropped",
-            each_block(lambda block, hidden, padding: (checkpointed(block, hidden, padding), hidden)[1]),
+            each_block(
+                lambda block, hidden, padding: (checkpointed(block, hidden, padding), hidden)[1]
+            ),
             why="Each block is given the same input, and what it returned is thrown away.",
             hint="What is the input of the second block?",
         ),
@@ -632,7 +763,9 @@ run_checkpointed = Exercise(
     also_right=(
         each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding=padding)),
         each_block(only_in_training),
-        each_block(lambda block, hidden, padding: checkpointed(block, hidden, padding, early_stop=False)),
+        each_block(
+            lambda block, hidden, padding: checkpointed(block, hidden, padding, early_stop=False)
+        ),
         bound_lambda,
     ),
 )
@@ -647,7 +780,11 @@ def draw_after_backward(seed: int, reentrant: bool, frozen: bool):
 
     def run(blocks, hidden, padding):
         for index, block in enumerate(blocks):
-            hidden = checkpoint(block, hidden, padding, use_reentrant=True) if reentrant and index == 0 else block(hidden, padding)
+            hidden = (
+                checkpoint(block, hidden, padding, use_reentrant=True)
+                if reentrant and index == 0
+                else block(hidden, padding)
+            )
         return hidden
 
     model, tokens, padding, labels = draw_stack(run, seed, tied=not reentrant)
@@ -656,16 +793,26 @@ def draw_after_backward(seed: int, reentrant: bool, frozen: bool):
     cross_entropy(model(tokens, padding), labels).backward()
     model.blocks[3].mlp_norm.weight.grad.zero_()  # a gradient of zeros is a gradient
     generator = torch.Generator().manual_seed(seed)
-    for parameter in (model.head.bias, model.blocks[1].mlp[int(torch.randint(2, (), generator=generator)) * 2].weight):
+    for parameter in (
+        model.head.bias,
+        model.blocks[1].mlp[int(torch.randint(2, (), generator=generator)) * 2].weight,
+    ):
         parameter.grad = None
     return model
 
 
 def expected_names(model):
-    return [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.grad is None
+    ]
 
 
-AFTERWARDS = {"a plain model": (False, False), "a reentrant checkpoint behind frozen embeddings": (True, True)}
+AFTERWARDS = {
+    "a plain model": (False, False),
+    "a reentrant checkpoint behind frozen embeddings": (True, True),
+}
 
 
 @one_thread()
@@ -693,7 +840,9 @@ def oracle_names(seed):
 
 
 def names_where(condition):
-    return lambda model: [name for name, parameter in model.named_parameters() if condition(parameter)]
+    return lambda model: [
+        name for name, parameter in model.named_parameters() if condition(parameter)
+    ]
 
 
 untrained_parameters = Exercise(
@@ -711,13 +860,21 @@ untrained_parameters = Exercise(
         ),
         Mistake(
             "zeros taken for no gradient",
-            names_where(lambda parameter: parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())),
+            names_where(
+                lambda parameter: (
+                    parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())
+                )
+            ),
             why="A gradient of zeros was computed and says that the loss does not depend on the weight here; a missing one was never computed.",
             hint="What is the difference between `None` and a tensor of zeros?",
         ),
         Mistake(
             "only whole modules looked at",
-            lambda model: [name for name, module in model.named_children() if all(p.grad is None for p in module.parameters())],
+            lambda model: [
+                name
+                for name, module in model.named_children()
+                if all(p.grad is None for p in module.parameters())
+            ],
             why="A module can have gradients for some of its parameters and not for others; look at the parameters one by one.",
             hint="Which method of a module gives every parameter with its full name?",
         ),
@@ -741,7 +898,11 @@ untrained_parameters = Exercise(
         "[name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]",
     ),
     also_right=(
-        lambda model: [name for name, parameter in reversed(list(model.named_parameters())) if parameter.requires_grad and parameter.grad is None],
+        lambda model: [
+            name
+            for name, parameter in reversed(list(model.named_parameters()))
+            if parameter.requires_grad and parameter.grad is None
+        ],
         lambda model: tuple(expected_names(model)),
     ),
 )
@@ -873,7 +1034,17 @@ def oracle_twice(seed):
     return {name: may for name, _, _, may in draw_twice(seed)}
 
 
-def alike(*, seeded=True, outputs=True, buffers=True, compare=torch.equal, mode=None, copies=True, before=False, only=""):
+def alike(
+    *,
+    seeded=True,
+    outputs=True,
+    buffers=True,
+    compare=torch.equal,
+    mode=None,
+    copies=True,
+    before=False,
+    only="",
+):
     """Whether two runs of a block give and leave the same; each part can be left out."""
 
     def answer(block, *inputs):
@@ -882,13 +1053,23 @@ def alike(*, seeded=True, outputs=True, buffers=True, compare=torch.equal, mode=
         state = torch.get_rng_state()
         earlier = [buffer.clone() for buffer in block.buffers()]
         first = block(*inputs)
-        between = earlier if before else [buffer.clone() if copies else buffer for name, buffer in block.named_buffers() if only in name]
+        between = (
+            earlier
+            if before
+            else [
+                buffer.clone() if copies else buffer
+                for name, buffer in block.named_buffers()
+                if only in name
+            ]
+        )
         if seeded:
             torch.set_rng_state(state)
         second = block(*inputs)
         same = not outputs or compare(first, second)
         after = [buffer for name, buffer in block.named_buffers() if only in name]
-        return same and (not buffers or all(torch.equal(one, other) for one, other in zip(between, after)))
+        return same and (
+            not buffers or all(torch.equal(one, other) for one, other in zip(between, after))
+        )
 
     return answer
 
@@ -983,7 +1164,12 @@ runs_twice_alike = Exercise(
         ),
         Mistake(
             "decided by the kind of layer",
-            lambda block, *inputs: not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in block.modules()),
+            lambda block, *inputs: (
+                not any(
+                    isinstance(module, nn.modules.batchnorm._BatchNorm)
+                    for module in block.modules()
+                )
+            ),
             lambda block, *inputs: not list(block.buffers()),
             why="A list of dangerous layers is never complete: what a block does between its layers is Python, and nobody's list knows it.",
             hint="Can you find out by running it?",

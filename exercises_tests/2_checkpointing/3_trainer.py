@@ -19,16 +19,32 @@ def probe_activations(answer, seed):
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"peak_activations returned {type(value).__name__}; expected a number of bytes.")
-        every = "checkpointing off" if every_n_layers is None else f"every_n_layers={every_n_layers}"
-        shown[f"the peak ({layers} layers, {every}, interior {interior:,}, boundary {boundary:,})"] = value
+            raise TypeError(
+                f"peak_activations returned {type(value).__name__}; expected a number of bytes."
+            )
+        every = (
+            "checkpointing off" if every_n_layers is None else f"every_n_layers={every_n_layers}"
+        )
+        shown[
+            f"the peak ({layers} layers, {every}, interior {interior:,}, boundary {boundary:,})"
+        ] = value
     return shown
 
 
 def drawn_depths(seed):
     """Depths and distances with fresh sizes; among them some in which the last layer is checkpointed, and some in which it is not."""
     draw = random.Random(seed)
-    for layers, every_n_layers in ((24, 2), (24, 1), (24, None), (13, 4), (12, 5), (5, 8), (1, 1), (7, 3), (6, 3)):
+    for layers, every_n_layers in (
+        (24, 2),
+        (24, 1),
+        (24, None),
+        (13, 4),
+        (12, 5),
+        (5, 8),
+        (1, 1),
+        (7, 3),
+        (6, 3),
+    ):
         boundary = draw.randrange(1_000, 9_000)
         yield layers, every_n_layers, boundary * draw.randrange(6, 40), boundary
 
@@ -37,7 +53,9 @@ def oracle_activations(seed):
     """Walks forward and backward through the layers and notes the most bytes that were alive."""
     shown = {}
     for layers, every_n_layers, interior, boundary in drawn_depths(seed):
-        checkpointed = [every_n_layers is not None and number % every_n_layers == 0 for number in range(layers)]
+        checkpointed = [
+            every_n_layers is not None and number % every_n_layers == 0 for number in range(layers)
+        ]
         alive = most = 0
         for kept_little in checkpointed:
             alive += boundary if kept_little else interior
@@ -46,12 +64,21 @@ def oracle_activations(seed):
             if kept_little:
                 most = max(most, alive + interior)  # computed again, next to its boundary
             alive -= boundary if kept_little else interior
-        every = "checkpointing off" if every_n_layers is None else f"every_n_layers={every_n_layers}"
-        shown[f"the peak ({layers} layers, {every}, interior {interior:,}, boundary {boundary:,})"] = most
+        every = (
+            "checkpointing off" if every_n_layers is None else f"every_n_layers={every_n_layers}"
+        )
+        shown[
+            f"the peak ({layers} layers, {every}, interior {interior:,}, boundary {boundary:,})"
+        ] = most
     return shown
 
 
-def formula(count=lambda layers, n: -(-layers // n), plain=None, again=lambda layers, n: (layers - 1) % n == 0, off=lambda layers, interior, boundary: layers * interior):
+def formula(
+    count=lambda layers, n: -(-layers // n),
+    plain=None,
+    again=lambda layers, n: (layers - 1) % n == 0,
+    off=lambda layers, interior, boundary: layers * interior,
+):
     """The peak with parts of the formula replaced; `again` says how many interiors are there on top of the plain layers'."""
 
     def answer(layers, every_n_layers, interior, boundary):
@@ -70,7 +97,9 @@ def walks(layers, every_n_layers, interior, boundary):
     checkpointed = [number for number in range(layers) if number % every_n_layers == 0]
     last_is_checkpointed = checkpointed[-1] == layers - 1
     plain = layers - len(checkpointed)
-    return plain * interior + len(checkpointed) * boundary + (interior if last_is_checkpointed else 0)
+    return (
+        plain * interior + len(checkpointed) * boundary + (interior if last_is_checkpointed else 0)
+    )
 
 
 def adds_floats(layers, every_n_layers, interior, boundary):
@@ -121,7 +150,9 @@ peak_activations = Exercise(
         Mistake(
             "interior and boundary swapped",
             lambda layers, n, interior, boundary: formula()(layers, n, boundary, interior),
-            lambda layers, n, interior, boundary: layers * interior if n is None else formula()(layers, n, boundary, interior),
+            lambda layers, n, interior, boundary: (
+                layers * interior if n is None else formula()(layers, n, boundary, interior)
+            ),
             why="A plain layer keeps its interior, a checkpointed one only its input, the boundary.",
             hint="Which of the two is larger, and which layers are meant to save memory?",
         ),
@@ -142,19 +173,31 @@ peak_activations = Exercise(
         ),
         Mistake(
             "the input of the layer that is run again counted once",
-            lambda layers, n, interior, boundary: formula()(layers, n, interior, boundary) - (boundary if n and (layers - 1) % n == 0 else 0),
+            lambda layers, n, interior, boundary: (
+                formula()(layers, n, interior, boundary)
+                - (boundary if n and (layers - 1) % n == 0 else 0)
+            ),
             why="That is more exact than the rule that was asked for: it adds the whole interior, in which the layer's input is counted a second time.",
             hint="What does the second point of the walk put on top?",
         ),
         Mistake(
             "the boundaries forgotten",
-            lambda layers, n, interior, boundary: layers * interior if n is None else (layers - -(-layers // n) + ((layers - 1) % n == 0)) * interior,
+            lambda layers, n, interior, boundary: (
+                layers * interior
+                if n is None
+                else (layers - -(-layers // n) + ((layers - 1) % n == 0)) * interior
+            ),
             why="A checkpointed layer keeps what went into it, its boundary, from the forward pass to its turn in the backward pass.",
             hint="From what is a layer computed again?",
         ),
         Mistake(
             "a boundary for every layer",
-            lambda layers, n, interior, boundary: layers * interior if n is None else (layers - -(-layers // n) + ((layers - 1) % n == 0)) * interior + layers * boundary,
+            lambda layers, n, interior, boundary: (
+                layers * interior
+                if n is None
+                else (layers - -(-layers // n) + ((layers - 1) % n == 0)) * interior
+                + layers * boundary
+            ),
             why="A plain layer's input is part of its interior, so only checkpointed layers add a boundary.",
             hint="Which layers need their input to be kept apart?",
         ),
@@ -213,11 +256,17 @@ def drawn_budgets(seed):
 def drawn_peak(seed):
     """A function that gives the peak of a setting, with fresh sizes."""
     draw = random.Random(seed)
-    state, interior, boundary = draw.randrange(50_000, 60_000), draw.randrange(7_000, 9_000), draw.randrange(300, 500)
+    state, interior, boundary = (
+        draw.randrange(50_000, 60_000),
+        draw.randrange(7_000, 9_000),
+        draw.randrange(300, 500),
+    )
 
     def peak(micro_batch, every_n_layers):
         if micro_batch < 1 or every_n_layers is not None and every_n_layers < 1:
-            raise ValueError("peak is asked for a micro-batch of 1 or more, and every_n_layers of 1 or more, or None for checkpointing off.")
+            raise ValueError(
+                "peak is asked for a micro-batch of 1 or more, and every_n_layers of 1 or more, or None for checkpointing off."
+            )
         return state + micro_batch * walks(LAYERS, every_n_layers, interior, boundary)
 
     return peak
@@ -227,23 +276,42 @@ def drawn_peak(seed):
 def tiny_bert():
     from transformers import BertConfig, BertForSequenceClassification
 
-    small = {"vocab_size": 8, "hidden_size": 4, "num_attention_heads": 2, "intermediate_size": 4, "max_position_embeddings": 4}
-    return BertForSequenceClassification(BertConfig(**small, num_hidden_layers=LAYERS, use_cache=False))
+    small = {
+        "vocab_size": 8,
+        "hidden_size": 4,
+        "num_attention_heads": 2,
+        "intermediate_size": 4,
+        "max_position_embeddings": 4,
+    }
+    return BertForSequenceClassification(
+        BertConfig(**small, num_hidden_layers=LAYERS, use_cache=False)
+    )
 
 
 def checkpointed_layers(args) -> str:
     """The layers of a BERT that a Trainer with these arguments would checkpoint, numbered from 1."""
     if not getattr(args, "activation_checkpointing", None) and not args.gradient_checkpointing:
         return "none"
-    settings = dict(getattr(args, "activation_checkpointing_kwargs", None) or args.gradient_checkpointing_kwargs or {})
+    settings = dict(
+        getattr(args, "activation_checkpointing_kwargs", None)
+        or args.gradient_checkpointing_kwargs
+        or {}
+    )
     ours = {name: settings.pop(name) for name in ("every_n_layers", "offload") if name in settings}
     model = tiny_bert()
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable = (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )
     try:
         enable(settings or None, **ours)
     except TypeError as error:
         return f"none, since transformers raises {type(error).__name__}"
-    return ", ".join(str(number) for number, layer in enumerate(model.bert.encoder.layer, 1) if layer.gradient_checkpointing)
+    return ", ".join(
+        str(number)
+        for number, layer in enumerate(model.bert.encoder.layer, 1)
+        if layer.gradient_checkpointing
+    )
 
 
 def probe_budget(answer, seed):
@@ -259,7 +327,9 @@ def probe_budget(answer, seed):
                 shown[f"the answer ({question})"] = "None"
                 continue
             if not isinstance(args, TrainingArguments):
-                raise TypeError(f"arguments_for_budget returned {type(args).__name__}; expected TrainingArguments.")
+                raise TypeError(
+                    f"arguments_for_budget returned {type(args).__name__}; expected TrainingArguments."
+                )
             micro_batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
             shown[f"the answer ({question})"] = "TrainingArguments"
             shown[f"the micro-batch ({question})"] = micro_batch
@@ -275,14 +345,27 @@ def oracle_budget(seed):
     peak = drawn_peak(seed)
     for question in drawn_budgets(seed):
         budget = peak(question.micro_batch, question.every_n_layers) + question.spare
-        divisors = [size for size in range(1, question.effective_batch + 1) if question.effective_batch % size == 0]
-        settings = [(size, every) for size in divisors for every in (None, *CHOICES) if peak(size, every) <= budget]
+        divisors = [
+            size
+            for size in range(1, question.effective_batch + 1)
+            if question.effective_batch % size == 0
+        ]
+        settings = [
+            (size, every)
+            for size in divisors
+            for every in (None, *CHOICES)
+            if peak(size, every) <= budget
+        ]
         layers = lambda every: [] if every is None else list(range(1, LAYERS + 1, every))
-        micro_batch, every = min(settings, key=lambda setting: (len(layers(setting[1])), -setting[0]))
+        micro_batch, every = min(
+            settings, key=lambda setting: (len(layers(setting[1])), -setting[0])
+        )
         shown[f"the answer ({question})"] = "TrainingArguments"
         shown[f"the micro-batch ({question})"] = micro_batch
         shown[f"the effective batch ({question})"] = question.effective_batch
-        shown[f"the list of checkpointed layers ({question})"] = ", ".join(map(str, layers(every))) or "none"
+        shown[f"the list of checkpointed layers ({question})"] = (
+            ", ".join(map(str, layers(every))) or "none"
+        )
         shown[f"use_cpu ({question})"] = True
     return shown
 
@@ -292,23 +375,44 @@ def arguments(folder, micro_batch, steps, every_n_layers, **more):
     from transformers import TrainingArguments
 
     known = inspect.signature(TrainingArguments).parameters
-    name = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+    name = (
+        "activation_checkpointing"
+        if "activation_checkpointing" in known
+        else "gradient_checkpointing"
+    )
     if every_n_layers is not None:
-        more = {name: True, f"{name}_kwargs": {"every_n_layers": every_n_layers, "use_reentrant": False}} | more
+        more = {
+            name: True,
+            f"{name}_kwargs": {"every_n_layers": every_n_layers, "use_reentrant": False},
+        } | more
     settings = {"use_cpu": True, "report_to": "none"} | more
-    return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, **settings)
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=steps,
+        **settings,
+    )
 
 
 def divisors(number):
     return [size for size in range(number, 0, -1) if number % size == 0]
 
 
-def search(settings, *, fits=lambda peak, budget: peak <= budget, make=arguments, steps=lambda effective, micro_batch: effective // micro_batch, otherwise=True):
+def search(
+    settings,
+    *,
+    fits=lambda peak, budget: peak <= budget,
+    make=arguments,
+    steps=lambda effective, micro_batch: effective // micro_batch,
+    otherwise=True,
+):
     """The first of `settings(effective_batch)` that fits, as arguments; where none does, the last one, or None without `otherwise`."""
 
     def answer(folder, effective_batch, budget, peak):
         offered = settings(effective_batch)
-        found = next((one for one in offered if fits(peak(*one), budget)), offered[-1] if otherwise else None)
+        found = next(
+            (one for one in offered if fits(peak(*one), budget)), offered[-1] if otherwise else None
+        )
         if found is None:
             return None
         micro_batch, every = found
@@ -338,25 +442,53 @@ def nested_loops(folder, effective_batch, budget, peak):
 def older_name(folder, micro_batch, steps, every):
     from transformers import TrainingArguments
 
-    more = {} if every is None else {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"every_n_layers": every}}
-    return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, use_cpu=True, **more)
+    more = (
+        {}
+        if every is None
+        else {
+            "gradient_checkpointing": True,
+            "gradient_checkpointing_kwargs": {"every_n_layers": every},
+        }
+    )
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=steps,
+        use_cpu=True,
+        **more,
+    )
 
 
 def kwargs_only(folder, micro_batch, steps, every):
     from transformers import TrainingArguments
 
     more = {} if every is None else {"activation_checkpointing_kwargs": {"every_n_layers": every}}
-    return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, use_cpu=True, **more)
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=steps,
+        use_cpu=True,
+        **more,
+    )
 
 
 def switch_only(folder, micro_batch, steps, every):
     from transformers import TrainingArguments
 
-    return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, use_cpu=True, activation_checkpointing=every is not None)
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=steps,
+        use_cpu=True,
+        activation_checkpointing=every is not None,
+    )
 
 
 def switch_always(folder, micro_batch, steps, every):
-    details = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"every_n_layers": every}}
+    details = {
+        "activation_checkpointing": True,
+        "activation_checkpointing_kwargs": {"every_n_layers": every},
+    }
     return arguments(folder, micro_batch, steps, None, **details)
 
 
@@ -369,7 +501,13 @@ def as_argument(name):
         from transformers import TrainingArguments
 
         more = {} if every is None else {"activation_checkpointing": True, name: every}
-        return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=steps, use_cpu=True, **more)
+        return TrainingArguments(
+            folder,
+            per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=steps,
+            use_cpu=True,
+            **more,
+        )
 
     return make
 
@@ -383,22 +521,44 @@ arguments_for_budget = Exercise(
     mistakes=(
         Mistake(
             "checkpointed before accumulated",
-            search(lambda effective: [(size, every) for size in divisors(effective) for every in (None, *CHOICES)]),
-            search(lambda effective: [(size, every) for size in divisors(effective) for every in (None, 1)]),
+            search(
+                lambda effective: [
+                    (size, every) for size in divisors(effective) for every in (None, *CHOICES)
+                ]
+            ),
+            search(
+                lambda effective: [
+                    (size, every) for size in divisors(effective) for every in (None, 1)
+                ]
+            ),
             why="A smaller micro-batch saves memory without computing anything twice; checkpointing is for what accumulation alone cannot fit.",
             hint="Which of the two techniques costs no FLOPs?",
         ),
         Mistake(
             "checkpointing always on",
-            search(lambda effective: [(size, every) for every in CHOICES for size in divisors(effective)]),
+            search(
+                lambda effective: [
+                    (size, every) for every in CHOICES for size in divisors(effective)
+                ]
+            ),
             search(lambda effective: [(size, 1) for size in divisors(effective)]),
             why="Where a plain run fits, every layer that is run again is time for nothing.",
             hint="What does your search try first?",
         ),
         Mistake(
             "every layer or none",
-            search(lambda effective: [(size, every) for every in (None, 1) for size in divisors(effective)]),
-            search(lambda effective: [(size, every) for every in (None, *reversed(CHOICES)) for size in divisors(effective)]),
+            search(
+                lambda effective: [
+                    (size, every) for every in (None, 1) for size in divisors(effective)
+                ]
+            ),
+            search(
+                lambda effective: [
+                    (size, every)
+                    for every in (None, *reversed(CHOICES))
+                    for size in divisors(effective)
+                ]
+            ),
             why="The budget had room for some plain layers, and each of them need not be computed twice.",
             hint="Between `every_n_layers=1` and checkpointing off, what else is there?",
         ),
@@ -410,15 +570,26 @@ arguments_for_budget = Exercise(
         ),
         Mistake(
             "never checkpointed",
-            search(lambda effective: [(size, None) for size in divisors(effective)], otherwise=False),
+            search(
+                lambda effective: [(size, None) for size in divisors(effective)], otherwise=False
+            ),
             search(lambda effective: [(size, None) for size in divisors(effective)]),
             why="One sample at a time is as far as accumulation goes; where even that does not fit, checkpointing must help.",
             hint="What is left to try when a micro-batch of 1 is over the budget?",
         ),
         Mistake(
             "only powers of two",
-            search(lambda effective: [(size, every) for every in (None, *CHOICES) for size in powers_of_two(effective)]),
-            search(lambda effective: [(size, every) for every in (None, *CHOICES) for size in powers_of_two(effective)], otherwise=False),
+            search(
+                lambda effective: [
+                    (size, every) for every in (None, *CHOICES) for size in powers_of_two(effective)
+                ]
+            ),
+            search(
+                lambda effective: [
+                    (size, every) for every in (None, *CHOICES) for size in powers_of_two(effective)
+                ],
+                otherwise=False,
+            ),
             why="Any micro-batch that divides the effective batch will do, and of those that fit the largest was asked for: 3 of 6, for example.",
             hint="Which numbers divide 12?",
         ),
@@ -467,7 +638,11 @@ arguments_for_budget = Exercise(
         ),
         Mistake(
             "micro-batches that do not divide the effective batch",
-            search(lambda effective: [(size, every) for every in (None, *CHOICES) for size in range(effective, 0, -1)]),
+            search(
+                lambda effective: [
+                    (size, every) for every in (None, *CHOICES) for size in range(effective, 0, -1)
+                ]
+            ),
             why="The effective batch must be a whole number of micro-batches, or it changes.",
             hint="What is the remainder of the effective batch divided by your micro-batch?",
         ),

@@ -46,14 +46,20 @@ class LocalCase:
     @property
     def averages(self) -> list[int]:
         """The optimizer steps after which the replicas are averaged."""
-        return [step for step in range(1, self.steps + 1) if step % self.averaging_period == 0 or step == self.steps]
+        return [
+            step
+            for step in range(1, self.steps + 1)
+            if step % self.averaging_period == 0 or step == self.steps
+        ]
 
     def shares(self, micro_batches):
         return [micro_batches[rank :: self.ranks] for rank in range(self.ranks)]
 
     def draw(self, seed: int, *, apart: bool):
         """The models of all ranks, which begin `apart` or equal, and the micro-batches of all ranks."""
-        model, micro_batches = draw(Case(self.micro_batches, self.accumulation_steps, self.tied, self.frozen), seed)
+        model, micro_batches = draw(
+            Case(self.micro_batches, self.accumulation_steps, self.tied, self.frozen), seed
+        )
         generator = torch.Generator().manual_seed(seed + 1)
         models = [model, *(copy.deepcopy(model) for _ in range(self.ranks - 1))]
         for other in models[1:] if apart else []:
@@ -78,7 +84,13 @@ class Diary(Recorder):
 
     def pages(self) -> dict:
         """What is compared."""
-        averages = sorted({sent.at for sent in self.rank.sent if sent.at > 0 and (sent.bytes > LARGER_THAN_A_SIGNAL or sent.kind == "broadcast")})
+        averages = sorted(
+            {
+                sent.at
+                for sent in self.rank.sent
+                if sent.at > 0 and (sent.bytes > LARGER_THAN_A_SIGNAL or sent.kind == "broadcast")
+            }
+        )
         return {
             "forwards": self.forwards,
             "at_first": self.at_first,
@@ -91,25 +103,46 @@ class Diary(Recorder):
 
 def in_words(moments: list[float]) -> str:
     """Moments of a training, in optimizer steps, as a list to be read."""
-    return ", ".join(str(int(moment)) if moment == int(moment) else f"within step {int(moment) + 1}" for moment in moments) or "empty"
+    return (
+        ", ".join(
+            str(int(moment)) if moment == int(moment) else f"within step {int(moment) + 1}"
+            for moment in moments
+        )
+        or "empty"
+    )
 
 
 def local_training(case: LocalCase, ranks: list[dict]) -> Observation:
     """What a training on several ranks shows, rank by rank and step by step."""
-    shown = {f"the number of optimizer steps on rank {number} ({case})": len(pages["weights"]) for number, pages in enumerate(ranks)}
+    shown = {
+        f"the number of optimizer steps on rank {number} ({case})": len(pages["weights"])
+        for number, pages in enumerate(ranks)
+    }
     for number, pages in enumerate(ranks):
         if pages["at_first"] is not None:
-            shown[f"rank {number}'s weight at its first optimizer step ({case})"] = pages["at_first"]
+            shown[f"rank {number}'s weight at its first optimizer step ({case})"] = pages[
+                "at_first"
+            ]
     # The last rank never has more micro-batches than the others, so nothing is left over there.
-    shown[f"the list of optimizer steps after which the ranks communicated ({case})"] = in_words(ranks[-1]["averages"])
+    shown[f"the list of optimizer steps after which the ranks communicated ({case})"] = in_words(
+        ranks[-1]["averages"]
+    )
     for step in range(max(len(pages["weights"]) for pages in ranks)):
         for number, pages in enumerate(ranks):
             if step < len(pages["weights"]):
-                shown[f"the number of micro-batches behind rank {number}'s step {step + 1} ({case})"] = pages["forwards"][step]
-                shown[f"rank {number}'s gradient at step {step + 1} ({case})"] = pages["gradients"][step]
-                shown[f"rank {number}'s weight right after step {step + 1} ({case})"] = pages["weights"][step]
+                shown[
+                    f"the number of micro-batches behind rank {number}'s step {step + 1} ({case})"
+                ] = pages["forwards"][step]
+                shown[f"rank {number}'s gradient at step {step + 1} ({case})"] = pages["gradients"][
+                    step
+                ]
+                shown[f"rank {number}'s weight right after step {step + 1} ({case})"] = pages[
+                    "weights"
+                ][step]
     gap = max(float(abs(ranks[0]["at_end"] - pages["at_end"]).max()) for pages in ranks)
-    shown[f"the largest difference between the ranks' weights at the end ({case})"] = gap if gap > 1e-6 else 0.0
+    shown[f"the largest difference between the ranks' weights at the end ({case})"] = (
+        gap if gap > 1e-6 else 0.0
+    )
     for number, pages in enumerate(ranks):
         shown[f"rank {number}'s weight at the end ({case})"] = pages["at_end"]
     return shown
@@ -128,7 +161,16 @@ def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observati
     """The truth: the replicas trained one after the other in one process, averaged where the case says."""
     models, micro_batches = case.draw(seed, apart=apart)
     models = [copy.deepcopy(models[0]) for _ in models]
-    ranks = [{"forwards": [], "at_first": flat(model), "gradients": [], "weights": [], "averages": [float(step) for step in case.averages]} for model in models]
+    ranks = [
+        {
+            "forwards": [],
+            "at_first": flat(model),
+            "gradients": [],
+            "weights": [],
+            "averages": [float(step) for step in case.averages],
+        }
+        for model in models
+    ]
     for step in range(1, case.steps + 1):
         for model, pages, share in zip(models, ranks, case.shares(micro_batches), strict=True):
             window = share[(step - 1) * case.accumulation_steps : step * case.accumulation_steps]
@@ -213,7 +255,9 @@ LOCAL_CASES = (
     LocalCase(micro_batches=16, accumulation_steps=2, averaging_period=3),
     LocalCase(micro_batches=8, accumulation_steps=1, averaging_period=2, tied=True),
     LocalCase(micro_batches=18, accumulation_steps=2, averaging_period=2, ranks=3),
-    LocalCase(micro_batches=9, accumulation_steps=2, averaging_period=2, frozen=True),  # one left over
+    LocalCase(
+        micro_batches=9, accumulation_steps=2, averaging_period=2, frozen=True
+    ),  # one left over
     LocalCase(micro_batches=7, accumulation_steps=1, averaging_period=1),  # one left over
 )
 
@@ -227,7 +271,14 @@ def probe_local(answer, seed):
             model = models[rank.number]
             optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
             diary = Diary(model, optimizer, rank, case.accumulation_steps)
-            answer(model, optimizer, squared_error, list(micro_batches), case.accumulation_steps, case.averaging_period)
+            answer(
+                model,
+                optimizer,
+                squared_error,
+                list(micro_batches),
+                case.accumulation_steps,
+                case.averaging_period,
+            )
             return diary.pages()
 
         shown |= local_training(case, as_ranks(train, case.ranks))
@@ -274,7 +325,9 @@ def local_loop(
                 average(model)
             if number % k == 0 or (short_window and number == len(mine)):
                 step += 1
-                before_step(model) if before_step is not mean_gradients_when_due else before_step(model, due(step, averaging_period, steps))
+                before_step(model) if before_step is not mean_gradients_when_due else before_step(
+                    model, due(step, averaging_period, steps)
+                )
                 optimizer.step()
                 if zero:
                     optimizer.zero_grad()
@@ -284,7 +337,9 @@ def local_loop(
     return train
 
 
-def counts_micro_batches(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period, *, last=True):
+def counts_micro_batches(
+    model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period, *, last=True
+):
     """Averages at the end of a round: the counter of the loop is compared with H, in and out of windows."""
     k = accumulation_steps
     parameters_of_rank_0(model)
@@ -330,7 +385,9 @@ def counts_from_0(step, period, steps):
     return (step - 1) % period == 0
 
 
-def gives_back_windows(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def gives_back_windows(
+    model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period
+):
     rank, ranks, k = dist.get_rank(), dist.get_world_size(), accumulation_steps
     with torch.no_grad():
         for parameter in model.parameters():
@@ -349,7 +406,9 @@ def gives_back_windows(model, optimizer, loss_of, micro_batches, accumulation_st
     mean_flat(model)
 
 
-def goes_on_without_a_step(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def goes_on_without_a_step(
+    model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period
+):
     for tensor in model.state_dict().values():
         dist.broadcast(tensor, src=0)
     mine = micro_batches[dist.get_rank() :: dist.get_world_size()]
@@ -366,20 +425,30 @@ def goes_on_without_a_step(model, optimizer, loss_of, micro_batches, accumulatio
     mean_parameters(model)
 
 
-def averages_with_the_operation(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def averages_with_the_operation(
+    model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period
+):
     def average(model):
         for parameter in model.parameters():
             dist.all_reduce(parameter.data, op=dist.ReduceOp.AVG)
 
-    local_loop(average=average)(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period)
+    local_loop(average=average)(
+        model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period
+    )
 
 
-def with_ddp_at_every_step(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def with_ddp_at_every_step(
+    model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period
+):
     replica = nn.parallel.DistributedDataParallel(model)  # which also sends rank 0's weights
-    local_loop(start=nothing)(replica, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period)
+    local_loop(start=nothing)(
+        replica, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period
+    )
 
 
-def with_ddp_kept_silent(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def with_ddp_kept_silent(
+    model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period
+):
     ranks = dist.get_world_size()
     replica = nn.parallel.DistributedDataParallel(model)
     mine = micro_batches[dist.get_rank() :: ranks]
@@ -424,7 +493,9 @@ train_local_sgd = Exercise(
         Mistake(
             "first average after the first step",
             local_loop(due=counts_from_0),
-            local_loop(due=lambda step, period, steps: counts_from_0(step, period, steps) or step == steps),
+            local_loop(
+                due=lambda step, period, steps: counts_from_0(step, period, steps) or step == steps
+            ),
             why="Counted from 0, the very first step is a multiple of H; the replicas are averaged after steps 1, H + 1, 2 H + 1.",
             hint="Which number does your counter have right after the first optimizer step?",
         ),
@@ -444,9 +515,15 @@ train_local_sgd = Exercise(
         ),
         Mistake(
             "H counts micro-batches",
-            local_loop(in_window=lambda number, k, period: number % period == 0, due=lambda step, period, steps: step == steps),
+            local_loop(
+                in_window=lambda number, k, period: number % period == 0,
+                due=lambda step, period, steps: step == steps,
+            ),
             local_loop(in_window=lambda number, k, period: number % period == 0, due=never),
-            local_loop(due=lambda step, period, steps: False, in_window=lambda number, k, period: number % period == 0 and number % k),
+            local_loop(
+                due=lambda step, period, steps: False,
+                in_window=lambda number, k, period: number % period == 0 and number % k,
+            ),
             counts_micro_batches,
             partial(counts_micro_batches, last=False),
             why="H is a number of optimizer steps; counted in micro-batches the averages come more often, and in the middle of a window.",
@@ -454,8 +531,14 @@ train_local_sgd = Exercise(
         ),
         Mistake(
             "averaged inside the window",
-            local_loop(in_window=lambda number, k, period: (number - 1) // k % period == period - 1, due=never),
-            local_loop(in_window=lambda number, k, period: (number - 1) // k % period == period - 1, due=lambda step, period, steps: step == steps),
+            local_loop(
+                in_window=lambda number, k, period: (number - 1) // k % period == period - 1,
+                due=never,
+            ),
+            local_loop(
+                in_window=lambda number, k, period: (number - 1) // k % period == period - 1,
+                due=lambda step, period, steps: step == steps,
+            ),
             why="The average comes before the optimizer's step, so the last step before it is not in it and the replicas part again at once.",
             hint="In which order do the last backward pass of a window, the optimizer's step and the average come?",
         ),
@@ -528,7 +611,12 @@ train_local_sgd = Exercise(
         "Before the loop: broadcast every parameter from rank 0. steps = len(micro_batches) // (world_size * k). After optimizer step number `step` (from 1), average if step % H == 0 or step == steps.",
         "mine = micro_batches[rank::world_size]; for step in range(1, steps + 1): backward of loss / k for mine[(step - 1) * k : step * k]; step, zero_grad; where an average is due, all_reduce each parameter.data and divide it by world_size.",
     ),
-    also_right=(gives_back_windows, goes_on_without_a_step, averages_with_the_operation, with_ddp_kept_silent),
+    also_right=(
+        gives_back_windows,
+        goes_on_without_a_step,
+        averages_with_the_operation,
+        with_ddp_kept_silent,
+    ),
 )
 
 # ---------------------------------------------------------------- train_with_averager
@@ -571,7 +659,9 @@ def averager_loop(warmup=lambda period: 0, *, last=nothing, zero_late=False):
     def train(model, optimizer, loss_of, micro_batches, averaging_period):
         from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-        averager = PeriodicModelAverager(period=averaging_period, warmup_steps=warmup(averaging_period))
+        averager = PeriodicModelAverager(
+            period=averaging_period, warmup_steps=warmup(averaging_period)
+        )
         for batch in micro_batches:
             if not zero_late:
                 optimizer.zero_grad()
@@ -589,7 +679,9 @@ def last_asked_of_the_averager(warmup):
     def train(model, optimizer, loss_of, micro_batches, averaging_period):
         from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-        averager = PeriodicModelAverager(period=averaging_period, warmup_steps=warmup(averaging_period))
+        averager = PeriodicModelAverager(
+            period=averaging_period, warmup_steps=warmup(averaging_period)
+        )
         for batch in micro_batches:
             optimizer.zero_grad()
             loss_of(model, batch).backward()
@@ -767,7 +859,10 @@ def count_case(name, micro_batches, devices, k, period):
 
 def counted(case, answer: tuple) -> Observation:
     all_reduces, payload = answer
-    return {f"the number of all-reduces ({count_case(*case)})": all_reduces, f"the number of bytes ({count_case(*case)})": payload}
+    return {
+        f"the number of all-reduces ({count_case(*case)})": all_reduces,
+        f"the number of bytes ({count_case(*case)})": payload,
+    }
 
 
 def probe_communication(answer, seed):
@@ -776,9 +871,13 @@ def probe_communication(answer, seed):
         name, micro_batches, devices, k, period = case
         returned = answer(models[name], micro_batches, devices, k, period)
         try:
-            all_reduces, payload = (int(count) if float(count).is_integer() else float(count) for count in returned)
+            all_reduces, payload = (
+                int(count) if float(count).is_integer() else float(count) for count in returned
+            )
         except (TypeError, ValueError):
-            raise TypeError(f"communication returned {returned!r}; expected two whole numbers: all-reduces and bytes") from None
+            raise TypeError(
+                f"communication returned {returned!r}; expected two whole numbers: all-reduces and bytes"
+            ) from None
         shown |= counted(case, (all_reduces, payload))
     return shown
 
@@ -787,7 +886,11 @@ def oracle_communication(seed):
     shown, models = {}, models_to_count(seed)
     for case in COUNT_CASES:
         name, micro_batches, devices, k, period = case
-        stored = {parameter.untyped_storage().data_ptr(): parameter.nbytes for parameter in models[name].parameters() if parameter.requires_grad}
+        stored = {
+            parameter.untyped_storage().data_ptr(): parameter.nbytes
+            for parameter in models[name].parameters()
+            if parameter.requires_grad
+        }
         sent, step, given_out = [], 0, 0
         while given_out < micro_batches:  # one optimizer step of all devices
             given_out += devices * k
@@ -800,7 +903,9 @@ def oracle_communication(seed):
 
 def counting(
     *,
-    parameters=lambda model: [parameter for parameter in model.parameters() if parameter.requires_grad],
+    parameters=lambda model: [
+        parameter for parameter in model.parameters() if parameter.requires_grad
+    ],
     steps=lambda micro_batches, devices, k: micro_batches // (devices * k),
     averages=lambda steps, period: -(-steps // period),
     size=lambda parameter: parameter.nbytes,
@@ -813,17 +918,26 @@ def counting(
         taken = steps(micro_batches, devices, accumulation_steps)
         times = taken if averaging_period is None else averages(taken, averaging_period)
         sent = parameters(model)
-        return times * messages(sent), times * sum(size(parameter) for parameter in sent) * factor(devices)
+        return times * messages(sent), times * sum(size(parameter) for parameter in sent) * factor(
+            devices
+        )
 
     return communication
 
 
 def tied_twice(model):
-    return [parameter for module in model.modules() for parameter in module.parameters(recurse=False) if parameter.requires_grad]
+    return [
+        parameter
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
+        if parameter.requires_grad
+    ]
 
 
 def with_state(model):
-    return [parameter for parameter in model.parameters() if parameter.requires_grad] + list(model.buffers())
+    return [parameter for parameter in model.parameters() if parameter.requires_grad] + list(
+        model.buffers()
+    )
 
 
 def with_everything(model):
@@ -835,7 +949,10 @@ def by_division(model, micro_batches, devices, accumulation_steps, averaging_per
 
     steps = micro_batches / devices / accumulation_steps
     times = math.ceil(steps / (averaging_period or 1))
-    payload = sum(parameter.numel() * parameter.element_size() * parameter.requires_grad for parameter in model.parameters())
+    payload = sum(
+        parameter.numel() * parameter.element_size() * parameter.requires_grad
+        for parameter in model.parameters()
+    )
     return [times, times * payload]
 
 
@@ -945,10 +1062,22 @@ communication = Exercise(
 class Normed(nn.Module):
     """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight."""
 
-    def __init__(self, width: int = 4, *, tied: bool = False, frozen: bool = False, apart: bool = False, double: bool = False):
+    def __init__(
+        self,
+        width: int = 4,
+        *,
+        tied: bool = False,
+        frozen: bool = False,
+        apart: bool = False,
+        double: bool = False,
+    ):
         super().__init__()
         self.apart = apart  # whether the replicas begin with different weights
-        self.first, self.norm, self.last = nn.Linear(width, width), nn.BatchNorm1d(width), nn.Linear(width, width)
+        self.first, self.norm, self.last = (
+            nn.Linear(width, width),
+            nn.BatchNorm1d(width),
+            nn.Linear(width, width),
+        )
         if tied:
             self.last.weight = self.first.weight
         self.first.requires_grad_(not frozen)
@@ -981,7 +1110,10 @@ def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.
         optimizer = torch.optim.SGD(one.parameters(), lr=0.3)
         for _ in range(2 + number):
             optimizer.zero_grad()
-            inputs, targets = torch.randn(6, 4, generator=generator) + number, torch.randn(6, 4, generator=generator)
+            inputs, targets = (
+                torch.randn(6, 4, generator=generator) + number,
+                torch.randn(6, 4, generator=generator),
+            )
             kind = one.first.weight.dtype
             mse_loss(one(inputs.to(kind)), targets.to(kind)).backward()
             optimizer.step()
@@ -991,8 +1123,12 @@ def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.
 
 
 def floats_and_counts(model) -> tuple[np.ndarray, np.ndarray, int]:
-    parameters = torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()]).numpy()
-    buffers = torch.cat([buffer.double().flatten() for buffer in model.buffers() if buffer.is_floating_point()]).numpy()
+    parameters = torch.cat(
+        [parameter.detach().double().flatten() for parameter in model.parameters()]
+    ).numpy()
+    buffers = torch.cat(
+        [buffer.double().flatten() for buffer in model.buffers() if buffer.is_floating_point()]
+    ).numpy()
     return parameters, buffers, int(model.norm.num_batches_tracked)
 
 
@@ -1023,15 +1159,22 @@ def oracle_replicas(seed):
     for case, drawn in REPLICA_CASES.items():
         models = draw_replicas(seed, *drawn)
         parameters, buffers, counts = zip(*map(floats_and_counts, models), strict=True)
-        shown |= replicas_seen(case, [(np.mean(parameters, 0), np.mean(buffers, 0), count) for count in counts])
+        shown |= replicas_seen(
+            case, [(np.mean(parameters, 0), np.mean(buffers, 0), count) for count in counts]
+        )
     return shown
 
 
 def floats_of(model):
-    return [*(parameter.data for parameter in model.parameters()), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]
+    return [
+        *(parameter.data for parameter in model.parameters()),
+        *(buffer for buffer in model.buffers() if buffer.is_floating_point()),
+    ]
 
 
-def averaging(tensors=floats_of, *, divisor=lambda: dist.get_world_size(), collective=dist.all_reduce):
+def averaging(
+    tensors=floats_of, *, divisor=lambda: dist.get_world_size(), collective=dist.all_reduce
+):
     def average_replicas(model):
         for tensor in tensors(model):
             collective(tensor)
@@ -1083,18 +1226,26 @@ def with_a_gradient(model):
 
 
 def floats_with_a_gradient(model):
-    return with_a_gradient(model) + [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+    return with_a_gradient(model) + [
+        buffer for buffer in model.buffers() if buffer.is_floating_point()
+    ]
 
 
 def with_torchs_function(model):
-    from torch.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
+    from torch.distributed.algorithms.model_averaging.utils import (
+        average_parameters_or_parameter_groups,
+    )
 
     average_parameters_or_parameter_groups(model.parameters(), None)
-    averaging(lambda model: [buffer for buffer in model.buffers() if buffer.is_floating_point()])(model)
+    averaging(lambda model: [buffer for buffer in model.buffers() if buffer.is_floating_point()])(
+        model
+    )
 
 
 def parameters_with_torchs_function(model):
-    from torch.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
+    from torch.distributed.algorithms.model_averaging.utils import (
+        average_parameters_or_parameter_groups,
+    )
 
     average_parameters_or_parameter_groups(model.parameters(), None)
 
@@ -1122,14 +1273,20 @@ def gradients_of(model):
 
 
 def gradients_and_buffers(model):
-    return gradients_of(model) + [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+    return gradients_of(model) + [
+        buffer for buffer in model.buffers() if buffer.is_floating_point()
+    ]
 
 
 def in_one_piece(model):
     tensors = floats_of(model)
     buffer = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(buffer)
-    for tensor, mean in zip(tensors, (buffer / dist.get_world_size()).split([tensor.numel() for tensor in tensors]), strict=True):
+    for tensor, mean in zip(
+        tensors,
+        (buffer / dist.get_world_size()).split([tensor.numel() for tensor in tensors]),
+        strict=True,
+    ):
         tensor.copy_(mean.view_as(tensor))
 
 
@@ -1173,8 +1330,17 @@ average_replicas = Exercise(
         ),
         Mistake(
             "frozen parameters left out",
-            averaging(lambda model: [parameter.data for parameter in model.parameters() if parameter.requires_grad] + float_buffers_of(model)),
-            averaging(lambda model: [parameter.data for parameter in model.parameters() if parameter.requires_grad]),
+            averaging(
+                lambda model: (
+                    [parameter.data for parameter in model.parameters() if parameter.requires_grad]
+                    + float_buffers_of(model)
+                )
+            ),
+            averaging(
+                lambda model: [
+                    parameter.data for parameter in model.parameters() if parameter.requires_grad
+                ]
+            ),
             why="Frozen weights do not change in training, but nobody has said that they were equal before it.",
             hint="What if the ranks were built with different seeds?",
         ),
@@ -1218,7 +1384,11 @@ average_replicas = Exercise(
         ),
         Mistake(
             "only 32-bit numbers",
-            averaging(lambda model: [tensor for tensor in floats_of(model) if tensor.dtype == torch.float32]),
+            averaging(
+                lambda model: [
+                    tensor for tensor in floats_of(model) if tensor.dtype == torch.float32
+                ]
+            ),
             why="Weights and buffers of 64 or 16 bits are floating-point numbers, too.",
             hint="Which method of a tensor tells that it holds floating-point numbers of any size?",
         ),

@@ -45,8 +45,21 @@ CASES = (Case(9, 3, 2, tied=True), Case(3, 1, 2, frozen=True), Case(3, 2, 1))
 def classifier(seed: int, tied: bool, frozen: bool):
     from transformers import BertConfig, BertForSequenceClassification
 
-    small = {"vocab_size": 20, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 8}
-    config = BertConfig(**small, num_hidden_layers=LAYERS, initializer_range=0.5, use_cache=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    small = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "max_position_embeddings": 8,
+    }
+    config = BertConfig(
+        **small,
+        num_hidden_layers=LAYERS,
+        initializer_range=0.5,
+        use_cache=False,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = BertForSequenceClassification(config)
@@ -64,12 +77,19 @@ def draw(case: Case, seed: int):
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for _ in range(RANKS * case.micro_batches * MICRO_BATCH):
-        samples.append({"input_ids": torch.randint(20, (6,), generator=generator), "labels": torch.randint(2, (), generator=generator)})
+        samples.append(
+            {
+                "input_ids": torch.randint(20, (6,), generator=generator),
+                "labels": torch.randint(2, (), generator=generator),
+            }
+        )
     return copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(), samples
 
 
 def optimizer_of(model):
-    return torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=LEARNING_RATE)
+    return torch.optim.SGD(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=LEARNING_RATE
+    )
 
 
 class RunAgain:
@@ -92,12 +112,18 @@ def moment(steps: int, micro_batches: int) -> str:
 def shown_of(case: Case, steps: list, moments: list, moved: list, gap: float, again: float) -> dict:
     shown = {
         f"the number of optimizer steps of each rank ({case})": steps,
-        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments)) or "none",
+        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
+        or "none",
     }
     if not case.has_a_rest:
-        shown |= {f"how far rank 0's weights have moved after its optimizer step {number} ({case})": vector for number, vector in enumerate(moved[:-1], 1)}
+        shown |= {
+            f"how far rank 0's weights have moved after its optimizer step {number} ({case})": vector
+            for number, vector in enumerate(moved[:-1], 1)
+        }
         shown[f"how far rank 0's weights have moved at the end ({case})"] = moved[-1]
-    shown[f"the largest difference between the ranks' weights at the end ({case})"] = gap if gap > 1e-6 else 0.0
+    shown[f"the largest difference between the ranks' weights at the end ({case})"] = (
+        gap if gap > 1e-6 else 0.0
+    )
     return shown | {f"how often a layer is run again for each micro-batch ({case})": again}
 
 
@@ -109,7 +135,12 @@ def probe_loop(answer, seed):
         for case in CASES:
             model, samples = draw(case, seed)
             models = [model, copy.deepcopy(model)]
-            of_ranks = as_ranks(lambda rank, case=case, models=models, samples=samples: train_watched(answer, case, rank, models[rank.number], samples), RANKS)
+            of_ranks = as_ranks(
+                lambda rank, case=case, models=models, samples=samples: train_watched(
+                    answer, case, rank, models[rank.number], samples
+                ),
+                RANKS,
+            )
             steps, moments, moved, again = zip(*of_ranks, strict=True)
             gap = float(abs(moved[0][-1] - moved[1][-1]).max())
             shown |= shown_of(case, list(steps), moments[0], moved[0], gap, again[0])
@@ -126,7 +157,9 @@ def train_watched(answer, case: Case, rank, model, samples):
     rank.steps = lambda: len(recorder.weights)
     rank.where = lambda: moment(len(recorder.weights), recorder.since_step)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
-    answer(accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH), case.local_steps)
+    answer(
+        accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH), case.local_steps
+    )
     moments = [sent.at for sent in rank.sent if sent.kind == "all_reduce"]
     moved = [weights - start for weights in (*recorder.weights, flat(model))]
     return len(recorder.weights), moments, moved, again.count / max(1, LAYERS * len(forwards))
@@ -140,7 +173,9 @@ def oracle_loop(seed):
         models = [model, copy.deepcopy(model)]
         optimizers = [optimizer_of(model) for model in models]
         micro_batches = list(DataLoader(samples, batch_size=MICRO_BATCH))
-        shares = [windows(micro_batches[rank::RANKS], case.accumulation_steps) for rank in range(RANKS)]
+        shares = [
+            windows(micro_batches[rank::RANKS], case.accumulation_steps) for rank in range(RANKS)
+        ]
         moved, moments, start = [], [], flat(model)
         for step, of_ranks in enumerate(zip(*shares, strict=True), 1):
             for model, optimizer, window in zip(models, optimizers, of_ranks, strict=True):
@@ -152,7 +187,9 @@ def oracle_loop(seed):
             if step % case.local_steps == 0 or step == len(shares[0]):
                 moments.append(moment(step, 0))
                 average_by_hand(models)
-        shown |= shown_of(case, [len(moved)] * RANKS, moments, [*moved, flat(models[0]) - start], 0.0, 1.0)
+        shown |= shown_of(
+            case, [len(moved)] * RANKS, moments, [*moved, flat(models[0]) - start], 0.0, 1.0
+        )
     return shown
 
 
@@ -165,7 +202,10 @@ def average_by_hand(models):
 
 
 def switch_on(model):
-    (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
 
 
 def wrapped(
@@ -181,16 +221,28 @@ def wrapped(
             switch_on(model)
         plain = model
         things = {"model": model, "optimizer": optimizer, "loader": dataloader}
-        model, optimizer, dataloader = (accelerator.prepare(thing) if name in prepare else thing for name, thing in things.items())
+        model, optimizer, dataloader = (
+            accelerator.prepare(thing) if name in prepare else thing
+            for name, thing in things.items()
+        )
         if switch == "after":
             switch_on(model)
         H = steps(local_steps, accelerator.gradient_accumulation_steps)
 
         def local_sgd_of():
-            return LocalSGD(accelerator=accelerator, model=model if target == "prepared" else plain, local_sgd_steps=H, enabled=enabled)
+            return LocalSGD(
+                accelerator=accelerator,
+                model=model if target == "prepared" else plain,
+                local_sgd_steps=H,
+                enabled=enabled,
+            )
 
         def average(local_sgd):
-            if call and (not guard or accelerator.sync_gradients) and (not main_only or accelerator.is_main_process):
+            if (
+                call
+                and (not guard or accelerator.sync_gradients)
+                and (not main_only or accelerator.is_main_process)
+            ):
                 local_sgd.step()
 
         with contextlib.ExitStack() as stack:
@@ -198,9 +250,15 @@ def wrapped(
             if context == "loop":
                 stack.enter_context(local_sgd)
             for batch in dataloader:
-                with local_sgd_of() if context == "block" else contextlib.nullcontext(local_sgd) as local_sgd:
+                with (
+                    local_sgd_of()
+                    if context == "block"
+                    else contextlib.nullcontext(local_sgd) as local_sgd
+                ):
                     with accelerator.accumulate(model) if accumulate else contextlib.nullcontext():
-                        loss = model(**batch).loss / (accelerator.gradient_accumulation_steps if divided else 1)
+                        loss = model(**batch).loss / (
+                            accelerator.gradient_accumulation_steps if divided else 1
+                        )
                         loss.backward() if plain_backward else accelerator.backward(loss)
                         if early:
                             average(local_sgd)
@@ -212,7 +270,9 @@ def wrapped(
     return train
 
 
-def by_hand(*, due=lambda steps, H: steps % H == 0, at_the_end=True, reduction="mean", when="after"):
+def by_hand(
+    *, due=lambda steps, H: steps % H == 0, at_the_end=True, reduction="mean", when="after"
+):
     """The loop with no_sync and averages of one's own; `due(steps, H)` says when to average."""
 
     def train(accelerator, model, optimizer, dataloader, local_steps):
@@ -241,7 +301,9 @@ def by_hand(*, due=lambda steps, H: steps % H == 0, at_the_end=True, reduction="
 
 
 def unguarded_with_steps_times_k(accelerator, model, optimizer, dataloader, local_steps):
-    wrapped(guard=False, steps=lambda H, k: H * k)(accelerator, model, optimizer, dataloader, local_steps)
+    wrapped(guard=False, steps=lambda H, k: H * k)(
+        accelerator, model, optimizer, dataloader, local_steps
+    )
 
 
 train_locally = Exercise(
@@ -382,9 +444,23 @@ train_locally = Exercise(
 def questions(seed: int):
     """Micro-batches, k, H, parameters, bytes, guarded; among them short windows, k=1, and H beyond the training."""
     draw = random.Random(seed)
-    for micro_batches, k, H in ((16, 4, 2), (18, 4, 2), (5, 1, 2), (17, 4, 5), (6, 3, 10), (draw.randint(40, 90), draw.randint(3, 7), draw.randint(2, 4))):
+    for micro_batches, k, H in (
+        (16, 4, 2),
+        (18, 4, 2),
+        (5, 1, 2),
+        (17, 4, 5),
+        (6, 3, 10),
+        (draw.randint(40, 90), draw.randint(3, 7), draw.randint(2, 4)),
+    ):
         for guarded in (True, False):
-            yield micro_batches, k, H, (parameters := draw.randint(3, 40)), 4 * parameters * draw.randint(5, 500), guarded
+            yield (
+                micro_batches,
+                k,
+                H,
+                (parameters := draw.randint(3, 40)),
+                4 * parameters * draw.randint(5, 500),
+                guarded,
+            )
 
 
 def as_question(micro_batches, k, H, parameters, model_bytes, guarded):
@@ -401,10 +477,17 @@ def probe_traffic(answer, seed):
         try:
             counts = [int(count) if float(count).is_integer() else float(count) for count in given]
         except (TypeError, ValueError):
-            raise TypeError(f"local_sgd_traffic returned {given!r}; expected three whole numbers: averages, all-reduces, bytes.") from None
+            raise TypeError(
+                f"local_sgd_traffic returned {given!r}; expected three whole numbers: averages, all-reduces, bytes."
+            ) from None
         if len(counts) != len(NAMES):
-            raise TypeError(f"local_sgd_traffic returned {len(counts)} values; expected three: averages, all-reduces, bytes.")
-        shown |= {f"{name} ({as_question(*question)})": count for name, count in zip(NAMES, counts, strict=True)}
+            raise TypeError(
+                f"local_sgd_traffic returned {len(counts)} values; expected three: averages, all-reduces, bytes."
+            )
+        shown |= {
+            f"{name} ({as_question(*question)})": count
+            for name, count in zip(NAMES, counts, strict=True)
+        }
     return shown
 
 
@@ -422,7 +505,10 @@ def oracle_traffic(seed):
         for _ in range(averages + 1):
             messages += parameters
             sent += model_bytes
-        shown |= {f"{name} ({as_question(*question)})": count for name, count in zip(NAMES, (averages + 1, messages, sent), strict=True)}
+        shown |= {
+            f"{name} ({as_question(*question)})": count
+            for name, count in zip(NAMES, (averages + 1, messages, sent), strict=True)
+        }
     return shown
 
 
@@ -430,7 +516,12 @@ def rounded_up(value, by):
     return -(-value // by)
 
 
-def counts_with(averages, *, messages=lambda averages, parameters: averages * parameters, sent=lambda averages, parameters, size: averages * size):
+def counts_with(
+    averages,
+    *,
+    messages=lambda averages, parameters: averages * parameters,
+    sent=lambda averages, parameters, size: averages * size,
+):
     """An answer from a formula for the averages (micro-batches, k, H, guarded), and for what they send."""
 
     def answer(micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded):
@@ -448,7 +539,9 @@ def right_averages(micro_batches, k, H, guarded):
     return calls_of(micro_batches, k, guarded) // H + 1
 
 
-def counted_in_a_loop(micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded):
+def counted_in_a_loop(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
     averages = calls = 0
     for index in range(micro_batches):
         if not guarded or (index + 1) % accumulation_steps == 0 or index + 1 == micro_batches:
@@ -510,7 +603,9 @@ local_sgd_traffic = Exercise(
         ),
         Mistake(
             "bytes taken for those of one parameter",
-            counts_with(right_averages, sent=lambda averages, parameters, size: averages * parameters * size),
+            counts_with(
+                right_averages, sent=lambda averages, parameters, size: averages * parameters * size
+            ),
             why="`model_bytes` are the bytes of all parameters together; multiplied by their number they are counted many times.",
             hint="How many bytes does one average send, if every parameter is sent once?",
         ),

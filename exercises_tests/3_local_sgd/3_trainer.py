@@ -35,7 +35,9 @@ class Case:
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
         between = {"no": "", "steps": " every 2 steps", "epoch": " after each epoch"}
-        extras = f", saves{between[self.saves]}" * (self.saves != "no") + f", evaluates{between[self.evaluates]}" * (self.evaluates != "no")
+        extras = f", saves{between[self.saves]}" * (
+            self.saves != "no"
+        ) + f", evaluates{between[self.evaluates]}" * (self.evaluates != "no")
         return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.steps * self.epochs} optimizer steps{extras}{kind}"
 
     def stops(self, strategy: str) -> list[int]:
@@ -43,13 +45,34 @@ class Case:
         total = self.steps * self.epochs
         if strategy == "steps":
             return [step for step in range(1, total + 1) if step % 2 == 0 or step == total]
-        return [self.steps * (epoch + 1) for epoch in range(self.epochs)] if strategy == "epoch" else []
+        return (
+            [self.steps * (epoch + 1) for epoch in range(self.epochs)]
+            if strategy == "epoch"
+            else []
+        )
 
 
 CASES = (
     Case(ranks=3, accumulation_steps=2, local_steps=2, steps=3, tied=True),
-    Case(ranks=2, accumulation_steps=2, local_steps=5, steps=3, epochs=2, saves="steps", evaluates="epoch"),
-    Case(ranks=2, accumulation_steps=1, local_steps=4, steps=3, epochs=2, saves="epoch", evaluates="steps", frozen=True),
+    Case(
+        ranks=2,
+        accumulation_steps=2,
+        local_steps=5,
+        steps=3,
+        epochs=2,
+        saves="steps",
+        evaluates="epoch",
+    ),
+    Case(
+        ranks=2,
+        accumulation_steps=1,
+        local_steps=4,
+        steps=3,
+        epochs=2,
+        saves="epoch",
+        evaluates="steps",
+        frozen=True,
+    ),
 )
 
 
@@ -67,7 +90,10 @@ def draw(case: Case, seed: int):
         torch.manual_seed(seed)
         model = ToyWithLoss(4, tied=case.tied, frozen=case.frozen)
     count = case.ranks * case.steps * case.accumulation_steps * MICRO_BATCH
-    return model, [{name: torch.randn(4, generator=generator) for name in ("inputs", "labels")} for _ in range(count)]
+    return model, [
+        {name: torch.randn(4, generator=generator) for name in ("inputs", "labels")}
+        for _ in range(count)
+    ]
 
 
 def collate(examples: list[dict]) -> dict:
@@ -107,7 +133,13 @@ def trainer_of(case: Case, model, samples, folder: str):
         use_cpu=True,
         ddp_find_unused_parameters=False,
     )
-    trainer = Watched(model=model, args=args, train_dataset=samples, eval_dataset=samples[:MICRO_BATCH], data_collator=collate)
+    trainer = Watched(
+        model=model,
+        args=args,
+        train_dataset=samples,
+        eval_dataset=samples[:MICRO_BATCH],
+        data_collator=collate,
+    )
     trainer.seen = []
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -128,13 +160,16 @@ def shown_of(case: Case, steps: list, moments: list, seen: list, ends: list, sta
     """`seen` holds what happened ("saves" or "evaluates"), after which step, and the weights of all ranks then."""
     shown = {
         f"the number of optimizer steps of each rank ({case})": steps,
-        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments)) or "none",
+        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
+        or "none",
     }
     for what, step, weights in seen:
         when = f"when the Trainer {what} after step {step} ({case})"
         shown[f"the largest difference between the ranks' weights {when}"] = largest_gap(weights)
         shown[f"how far rank 0's weights have moved {when}"] = weights[0] - start
-    shown[f"the largest difference between the ranks' weights at the end ({case})"] = largest_gap(ends)
+    shown[f"the largest difference between the ranks' weights at the end ({case})"] = largest_gap(
+        ends
+    )
     shown[f"how far rank 0's weights have moved at the end ({case})"] = ends[0] - start
     return shown
 
@@ -147,11 +182,21 @@ def probe_callback(answer, seed):
         model, samples = draw(case, seed)
         models, start = [copy.deepcopy(model) for _ in range(case.ranks)], flat(model)
         with accelerate_on_ranks(case.ranks):
-            by_rank = as_ranks(lambda rank, case=case, models=models, samples=samples: train_watched(answer, case, rank, models[rank.number], samples), case.ranks)
+            by_rank = as_ranks(
+                lambda rank, case=case, models=models, samples=samples: train_watched(
+                    answer, case, rank, models[rank.number], samples
+                ),
+                case.ranks,
+            )
         steps, moments, seen, ends, open_again = zip(*by_rank, strict=True)
-        together = [(what, step, [of_rank[index][2] for of_rank in seen]) for index, (what, step, _) in enumerate(seen[0])]
+        together = [
+            (what, step, [of_rank[index][2] for of_rank in seen])
+            for index, (what, step, _) in enumerate(seen[0])
+        ]
         shown |= shown_of(case, list(steps), moments[0], together, ends, start)
-        shown[f"whether backward passes synchronise again after the training ({case})"] = all(open_again)
+        shown[f"whether backward passes synchronise again after the training ({case})"] = all(
+            open_again
+        )
     return shown | refusals(answer)
 
 
@@ -167,7 +212,13 @@ def train_watched(answer, case: Case, rank, model, samples):
         trainer.add_callback(wrapped.of(trainer))
         trainer.train()
     moments = [sent.at for sent in rank.sent if sent.kind == "all_reduce"]
-    return len(recorder.weights), moments, trainer.seen, flat(model), wrapped.model.require_backward_grad_sync
+    return (
+        len(recorder.weights),
+        moments,
+        trainer.seen,
+        flat(model),
+        wrapped.model.require_backward_grad_sync,
+    )
 
 
 class WrappedModel:
@@ -185,7 +236,10 @@ class WrappedModel:
         return Keep()
 
 
-WRAPPERS = {"FullyShardedDataParallel": ("is_fsdp_enabled", "FSDP"), "DeepSpeedEngine": ("is_deepspeed_enabled", "DEEPSPEED")}
+WRAPPERS = {
+    "FullyShardedDataParallel": ("is_fsdp_enabled", "FSDP"),
+    "DeepSpeedEngine": ("is_deepspeed_enabled", "DEEPSPEED"),
+}
 
 
 def refusals(answer) -> dict:
@@ -230,9 +284,13 @@ REFUSED = "to raise a ValueError with a sentence"
 
 def refusal(answer, trainer) -> str:
     try:
-        answer(trainer, 2).on_train_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
+        answer(trainer, 2).on_train_begin(
+            trainer.args, trainer.state, trainer.control, model=trainer.model
+        )
     except ValueError as error:
-        return REFUSED if len(str(error).split()) > 1 else "to raise a ValueError without a sentence"
+        return (
+            REFUSED if len(str(error).split()) > 1 else "to raise a ValueError without a sentence"
+        )
     except NotImplementedError as error:
         if not str(error):
             raise  # the stub
@@ -248,9 +306,15 @@ def oracle_callback(seed):
     for case in CASES:
         model, samples = draw(case, seed)
         start, models = flat(model), [copy.deepcopy(model) for _ in range(case.ranks)]
-        optimizers = [torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE) for model in models]
+        optimizers = [
+            torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE)
+            for model in models
+        ]
         micro_batches = windows(samples, MICRO_BATCH)
-        shares = [windows(micro_batches[rank :: case.ranks], case.accumulation_steps) for rank in range(case.ranks)]
+        shares = [
+            windows(micro_batches[rank :: case.ranks], case.accumulation_steps)
+            for rank in range(case.ranks)
+        ]
         total, step, moments, seen = case.steps * case.epochs, 0, [], []
         for _ in range(case.epochs):
             for of_ranks in zip(*shares, strict=True):
@@ -260,12 +324,18 @@ def oracle_callback(seed):
                         (model(**collate(micro_batch))["loss"] / len(window)).backward()
                     optimizer.step()
                     optimizer.zero_grad()
-                stops = [(what, step) for what in ("evaluates", "saves") if step in case.stops(getattr(case, what))]
+                stops = [
+                    (what, step)
+                    for what in ("evaluates", "saves")
+                    if step in case.stops(getattr(case, what))
+                ]
                 if step % case.local_steps == 0 or stops or step == total:
                     average_by_hand(models)
                     moments.append(moment(step, 0))
                 seen += [(*stop, [flat(model) for model in models]) for stop in stops]
-        shown |= shown_of(case, [total] * case.ranks, moments, seen, [flat(model) for model in models], start)
+        shown |= shown_of(
+            case, [total] * case.ranks, moments, seen, [flat(model) for model in models], start
+        )
         shown[f"whether backward passes synchronise again after the training ({case})"] = True
     return shown | {f"what on_train_begin does with a {wrapper}": REFUSED for wrapper in WRAPPERS}
 
@@ -331,7 +401,9 @@ def in_one_piece(callback):
     parameters = list(callback.trainer.model.parameters())
     flat_buffer = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
     torch.distributed.all_reduce(flat_buffer)
-    torch.nn.utils.vector_to_parameters(flat_buffer / torch.distributed.get_world_size(), parameters)
+    torch.nn.utils.vector_to_parameters(
+        flat_buffer / torch.distributed.get_world_size(), parameters
+    )
 
 
 def due_by_own_count(callback, state):
@@ -372,13 +444,19 @@ def callback_with(
             def on_train_begin(self, args, state, control, **kwargs):
                 model = trainer.model_wrapped
                 if refuse == "not DDP" and not isinstance(model, DistributedDataParallel):
-                    raise ValueError(f"Local SGD needs DistributedDataParallel, not {type(model).__name__}.")
+                    raise ValueError(
+                        f"Local SGD needs DistributedDataParallel, not {type(model).__name__}."
+                    )
                 if refuse == "no no_sync" and not hasattr(model, "no_sync"):
-                    raise ValueError(f"Local SGD needs a model with no_sync, not {type(model).__name__}.")
+                    raise ValueError(
+                        f"Local SGD needs a model with no_sync, not {type(model).__name__}."
+                    )
                 if refuse == "flags" and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
                     raise ValueError("Local SGD does not work together with FSDP or DeepSpeed.")
                 if isinstance(refuse, type) and not isinstance(model, DistributedDataParallel):
-                    raise refuse(f"Local SGD needs DistributedDataParallel, not {type(model).__name__}.")
+                    raise refuse(
+                        f"Local SGD needs DistributedDataParallel, not {type(model).__name__}."
+                    )
                 if refuse == "no sentence" and not isinstance(model, DistributedDataParallel):
                     raise ValueError
                 if alone == "entered":
@@ -431,7 +509,11 @@ def averages_at_every_end(trainer, local_steps):
             trainer.model_wrapped.require_backward_grad_sync = False  # what no_sync does
 
         def on_step_end(self, args, state, control, **kwargs):
-            if state.global_step % local_steps == 0 or control.should_save or control.should_evaluate:
+            if (
+                state.global_step % local_steps == 0
+                or control.should_save
+                or control.should_evaluate
+            ):
                 self.average(state)
 
         def on_epoch_end(self, args, state, control, **kwargs):
@@ -575,7 +657,12 @@ LocalSGDCallback = Exercise(
         Mistake(
             "torch's averager where the gradients are gone",
             callback_with(average=torchs_average),
-            callback_with(average=torchs_average, due=lambda callback, state: state.global_step % callback.local_steps == 0, moment="on_step_end", at=("on_epoch_end",)),
+            callback_with(
+                average=torchs_average,
+                due=lambda callback, state: state.global_step % callback.local_steps == 0,
+                moment="on_step_end",
+                at=("on_epoch_end",),
+            ),
             why="torch's averager only takes parameters that have a gradient; in on_step_end, on_epoch_end and on_train_end the Trainer has set them to None.",
             hint="Which parameters does `PeriodicModelAverager` leave out?",
         ),
@@ -588,7 +675,10 @@ LocalSGDCallback = Exercise(
         ),
         Mistake(
             "another error than the one asked for",
-            *(callback_with(refuse=kind) for kind in (RuntimeError, TypeError, AssertionError, "no sentence")),
+            *(
+                callback_with(refuse=kind)
+                for kind in (RuntimeError, TypeError, AssertionError, "no sentence")
+            ),
             why="The training is stopped, but whoever catches errors expects the kind that was agreed on, and whoever reads them a reason.",
             hint="Which kind of error was asked for, and what should it say?",
         ),
@@ -621,10 +711,29 @@ CLIPPED_AT = 0.05  # far below every gradient of these toys
 def questions(seed: int):
     """Optimizer, momentum, weight decay, clipping and H, with fresh values; with each thing that may matter alone and off."""
     draw = random.Random(seed)
-    momentum, decay, H = round(draw.uniform(0.5, 0.95), 3), round(draw.uniform(0.05, 0.3), 3), draw.randint(2, 5)
-    yield from (("sgd", 0.0, 0.0, 0.0, 1), ("sgd", momentum, 0.0, 0.0, 1), ("sgd", 0.0, decay, 0.0, 1), ("sgd", momentum, decay, 0.0, 1))
-    yield from (("sgd", 0.0, 0.0, CLIPPED_AT, 1), ("sgd", momentum, decay, CLIPPED_AT, 1), ("sgd", 0.0, 0.0, 0.0, H), ("sgd", momentum, 0.0, 0.0, H))
-    yield from (("adamw", 0.0, 0.0, 0.0, 1), ("adamw", 0.0, decay, 0.0, 1), ("adamw", 0.0, 0.0, CLIPPED_AT, 1), ("adamw", 0.0, 0.0, 0.0, H))
+    momentum, decay, H = (
+        round(draw.uniform(0.5, 0.95), 3),
+        round(draw.uniform(0.05, 0.3), 3),
+        draw.randint(2, 5),
+    )
+    yield from (
+        ("sgd", 0.0, 0.0, 0.0, 1),
+        ("sgd", momentum, 0.0, 0.0, 1),
+        ("sgd", 0.0, decay, 0.0, 1),
+        ("sgd", momentum, decay, 0.0, 1),
+    )
+    yield from (
+        ("sgd", 0.0, 0.0, CLIPPED_AT, 1),
+        ("sgd", momentum, decay, CLIPPED_AT, 1),
+        ("sgd", 0.0, 0.0, 0.0, H),
+        ("sgd", momentum, 0.0, 0.0, H),
+    )
+    yield from (
+        ("adamw", 0.0, 0.0, 0.0, 1),
+        ("adamw", 0.0, decay, 0.0, 1),
+        ("adamw", 0.0, 0.0, CLIPPED_AT, 1),
+        ("adamw", 0.0, 0.0, 0.0, H),
+    )
 
 
 def as_question(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
@@ -632,7 +741,12 @@ def as_question(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
 
 
 def probe_same(answer, seed):
-    return {f"whether it ends where DDP ends ({as_question(*question)})": true_or_false(answer(*question)) for question in questions(seed)}
+    return {
+        f"whether it ends where DDP ends ({as_question(*question)})": true_or_false(
+            answer(*question)
+        )
+        for question in questions(seed)
+    }
 
 
 def true_or_false(given) -> bool:
@@ -643,20 +757,33 @@ def true_or_false(given) -> bool:
 
 def oracle_same(seed):
     """Trains both ways, with two models in one process, and compares."""
-    return {f"whether it ends where DDP ends ({as_question(*question)})": ends_together(question, seed) for question in questions(seed)}
+    return {
+        f"whether it ends where DDP ends ({as_question(*question)})": ends_together(question, seed)
+        for question in questions(seed)
+    }
 
 
 def ends_together(question, seed: int) -> bool:
     optimizer, momentum, weight_decay, max_grad_norm, local_steps = question
     generator = torch.Generator().manual_seed(seed)
-    batches = [[3 * torch.randn(3, 4, generator=generator, dtype=torch.float64) for _ in range(2)] for _ in range(6)]
+    batches = [
+        [3 * torch.randn(3, 4, generator=generator, dtype=torch.float64) for _ in range(2)]
+        for _ in range(6)
+    ]
     ends = []
     for local in (True, False):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             models = [torch.nn.Linear(4, 4).double()]
         models.append(copy.deepcopy(models[0]))
-        make = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=momentum, weight_decay=weight_decay), "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=weight_decay)}[optimizer]
+        make = {
+            "sgd": lambda parameters: torch.optim.SGD(
+                parameters, lr=0.1, momentum=momentum, weight_decay=weight_decay
+            ),
+            "adamw": lambda parameters: torch.optim.AdamW(
+                parameters, lr=0.1, weight_decay=weight_decay
+            ),
+        }[optimizer]
         optimizers = [make(model.parameters()) for model in models]
         for step, of_ranks in enumerate(batches, 1):
             for model, batch in zip(models, of_ranks, strict=True):
@@ -688,7 +815,9 @@ same_as_ddp = Exercise(
     mistakes=(
         Mistake(
             "H=1 taken for DDP whatever the optimizer",
-            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: local_steps == 1 and not max_grad_norm,
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+                local_steps == 1 and not max_grad_norm
+            ),
             why="AdamW divides by the size of the gradients that it has seen, which differs from rank to rank; the mean of quotients is not the quotient of means.",
             hint="Is AdamW's step twice as long if the gradient is twice as long?",
         ),
@@ -700,37 +829,53 @@ same_as_ddp = Exercise(
         ),
         Mistake(
             "clipping overlooked",
-            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: local_steps == 1 and optimizer == "sgd",
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+                local_steps == 1 and optimizer == "sgd"
+            ),
             why="Each rank clips its own gradient before anything is averaged; DDP clips the mean.",
             hint="What does a rank clip under Local SGD, and what under DDP?",
         ),
         Mistake(
             "momentum taken for a difference",
-            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: local_steps == 1 and optimizer == "sgd" and not max_grad_norm and not momentum,
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+                local_steps == 1 and optimizer == "sgd" and not max_grad_norm and not momentum
+            ),
             why="Momentum adds gradients up with fixed factors, which is linear: the mean of the ranks' momenta is the momentum of the mean.",
             hint="Is a sum of gradients with fixed factors linear in each of them?",
         ),
         Mistake(
             "weight decay taken for a difference",
-            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: local_steps == 1 and optimizer == "sgd" and not max_grad_norm and not weight_decay,
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+                local_steps == 1 and optimizer == "sgd" and not max_grad_norm and not weight_decay
+            ),
             why="Weight decay takes a fixed share of the weights away, and with H=1 the weights are equal before every step.",
             hint="Are the weights from which weight decay takes its share the same on both ranks?",
         ),
         Mistake(
             "only plain SGD taken for equal",
-            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: local_steps == 1 and optimizer == "sgd" and not max_grad_norm and not weight_decay and not momentum,
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+                local_steps == 1
+                and optimizer == "sgd"
+                and not max_grad_norm
+                and not weight_decay
+                and not momentum
+            ),
             why="Momentum and weight decay are linear, too, so they do not part Local SGD from DDP when H is 1.",
             hint="Which of the settings make a step that is not linear in the gradient?",
         ),
         Mistake(
             "H overlooked",
-            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: optimizer == "sgd" and not max_grad_norm,
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+                optimizer == "sgd" and not max_grad_norm
+            ),
             why="With H above 1 the ranks take gradients at different weights; that is another training whatever the optimizer.",
             hint="At which weights does each rank compute its second gradient when H is 2?",
         ),
         Mistake(
             "only the optimizer looked at",
-            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: optimizer == "sgd",
+            lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+                optimizer == "sgd"
+            ),
             why="Clipping is not linear in the gradient, and with H above 1 the ranks take gradients at different weights: either parts Local SGD from DDP under SGD, too.",
             hint="Which of the five arguments do you not use?",
         ),
@@ -752,7 +897,11 @@ same_as_ddp = Exercise(
         "H must be 1, the optimizer SGD, and nothing may be clipped; momentum and weight decay do not matter.",
         'return local_steps == 1 and optimizer == "sgd" and max_grad_norm == 0',
     ),
-    also_right=(lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: not (optimizer != "sgd" or max_grad_norm > 0 or local_steps > 1),),
+    also_right=(
+        lambda optimizer, momentum, weight_decay, max_grad_norm, local_steps: (
+            not (optimizer != "sgd" or max_grad_norm > 0 or local_steps > 1)
+        ),
+    ),
 )
 
 EXERCISES = (LocalSGDCallback, same_as_ddp)

@@ -68,7 +68,9 @@ class CachingAllocator:
 
     def _keep(self, piece):
         piece.free = True
-        insort(self._free[piece.small], (piece.size, piece.address, piece), key=lambda entry: entry[:2])
+        insort(
+            self._free[piece.small], (piece.size, piece.address, piece), key=lambda entry: entry[:2]
+        )
 
     def _segment(self, size, small):
         size = 2 * MiB if small else 20 * MiB if size < 10 * MiB else _up(size, 2 * MiB)

@@ -26,7 +26,17 @@ from torch._inductor.virtualized import V
 from trainlean.costs.runs import CATEGORIES
 
 _, GRADIENTS, _, ACTIVATIONS, TEMPORARY = CATEGORIES
-LIBRARY_KERNELS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "embedding", "index_put", "scatter", "sort"}
+LIBRARY_KERNELS = {
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "convolution",
+    "embedding",
+    "index_put",
+    "scatter",
+    "sort",
+}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "prod", "any", "all"}
 
 
@@ -38,7 +48,9 @@ def compiled_peaks(model, batch: dict) -> list[dict[str, int]]:
     """
     forward, backward = _cut(model, batch)
     kept = dict(zip(forward.outputs[-len(backward.kept) :], backward.kept, strict=True))
-    ends = defaultdict(int)  # by kept value the place in the backward pass where it was last read, through whichever view
+    ends = defaultdict(
+        int
+    )  # by kept value the place in the backward pass where it was last read, through whichever view
     for output, entry in kept.items():
         if _storage(output).op != "placeholder":  # a weight is there anyway
             ends[_storage(output)] = max(ends[_storage(output)], backward.last_read.get(entry, 0))
@@ -54,11 +66,20 @@ def _cut(model, batch):
     def partition(graph, inputs, **options):
         with V.set_fake_mode(detect_fake_mode(inputs)):
             joint_graph_passes(graph)
-        graphs[:] = min_cut_rematerialization_partition(graph, inputs, **options | {"compiler": "inductor"})
+        graphs[:] = min_cut_rematerialization_partition(
+            graph, inputs, **options | {"compiler": "inductor"}
+        )
         return tuple(graphs)
 
     def backend(graph, inputs):
-        return aot_module_simplified(graph, inputs, fw_compiler=nop, bw_compiler=nop, decompositions=select_decomp_table(), partition_fn=partition)
+        return aot_module_simplified(
+            graph,
+            inputs,
+            fw_compiler=nop,
+            bw_compiler=nop,
+            decompositions=select_decomp_table(),
+            partition_fn=partition,
+        )
 
     torch._dynamo.reset()
     torch.compile(model, backend=backend, fullgraph=True)(**batch)
@@ -72,7 +93,11 @@ class _Pass:
     def __init__(self, graph: fx.Graph):
         self.nodes = list(graph.nodes)
         self.outputs = list(self.nodes[-1].args[0])  # None where nothing is returned
-        self.kept = [node for node in self.nodes if node.op == "placeholder" and not node.name.startswith("tangents")]
+        self.kept = [
+            node
+            for node in self.nodes
+            if node.op == "placeholder" and not node.name.startswith("tangents")
+        ]
 
     @cached_property
     def written(self) -> dict:
@@ -85,10 +110,13 @@ class _Pass:
 
         def is_written(node):
             return _is_one_of(node, LIBRARY_KERNELS | REDUCTIONS) or any(
-                reader.op == "output" or _is_one_of(reader, LIBRARY_KERNELS) for reader in readers[node]
+                reader.op == "output" or _is_one_of(reader, LIBRARY_KERNELS)
+                for reader in readers[node]
             )
 
-        calls = ((place, node) for place, node in enumerate(self.nodes) if node.op == "call_function")
+        calls = (
+            (place, node) for place, node in enumerate(self.nodes) if node.op == "call_function"
+        )
         return {node: place for place, node in calls if not _is_view(node) and is_written(node)}
 
     @cached_property
@@ -137,13 +165,22 @@ def _storage(node):
 def _is_view(node):
     if node.op != "call_function":
         return False
-    return node.target is operator.getitem or (isinstance(node.target, torch._ops.OpOverload) and node.target.is_view)
+    return node.target is operator.getitem or (
+        isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    )
 
 
 def _is_one_of(node, names):
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name.split("::")[1].lstrip("_") in names
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.name.split("::")[1].lstrip("_") in names
+    )
 
 
 def bytes_of(node) -> int:
     """The bytes of a node's value."""
-    return sum(tensor.nbytes for tensor in torch.utils._pytree.tree_leaves(node.meta.get("val")) if isinstance(tensor, torch.Tensor))
+    return sum(
+        tensor.nbytes
+        for tensor in torch.utils._pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(tensor, torch.Tensor)
+    )

@@ -12,8 +12,13 @@ from math import ceil, log2
 
 from trainlean.costs.runs import COLLECTIVE_COUNTS, MiB
 
-FIRST_BUCKET, BUCKET = 1 * MiB, 25 * MiB  # torch's DDP: the first bucket is small, so that the first all-reduce starts early
-BACKWARD = 2 / 3  # of a micro-batch's computation: the backward pass does about twice the work of the forward pass
+FIRST_BUCKET, BUCKET = (
+    1 * MiB,
+    25 * MiB,
+)  # torch's DDP: the first bucket is small, so that the first all-reduce starts early
+BACKWARD = (
+    2 / 3
+)  # of a micro-batch's computation: the backward pass does about twice the work of the forward pass
 
 ASSUMPTIONS = """\
 - A message takes the link's latency plus its bytes divided by the link's bandwidth; every rank sends and receives at the same time.
@@ -123,10 +128,21 @@ def communication_table(runs, *, by_kind: bool = True):
                     "messages": count["messages"],
                     "payload bytes": count["payload"],
                     "bytes sent": round(count["sent"]),
-                    "bytes per step": round(count["sent"] / run.optimizer_steps) if run.optimizer_steps else "–",
+                    "bytes per step": round(count["sent"] / run.optimizer_steps)
+                    if run.optimizer_steps
+                    else "–",
                 }
             )
-    columns = ["run", "collective", "optimizer steps", "calls", "messages", "payload bytes", "bytes sent", "bytes per step"]
+    columns = [
+        "run",
+        "collective",
+        "optimizer steps",
+        "calls",
+        "messages",
+        "payload bytes",
+        "bytes sent",
+        "bytes per step",
+    ]
     table = pandas.DataFrame(rows, columns=columns)
     return table if by_kind else table.drop(columns="collective")
 
@@ -146,11 +162,16 @@ def all_reduce_seconds(payload: float, ranks: int, link: Link) -> float:
 
 def communication_seconds(collectives: dict, link: Link, ranks: int) -> float:
     """Seconds that counted collectives (`Run.collectives`) take one after the other among `ranks` ranks, which may be others than were counted."""
-    return sum(_seconds(kind, count["calls"], count["payload"], ranks, link) for kind, count in collectives.items())
+    return sum(
+        _seconds(kind, count["calls"], count["payload"], ranks, link)
+        for kind, count in collectives.items()
+    )
 
 
 def _seconds(kind: str, calls: int, payload: float, ranks: int, link: Link) -> float:
-    messages, sent = traffic(kind, payload, ranks)  # the bytes are linear in the payload: of all calls together
+    messages, sent = traffic(
+        kind, payload, ranks
+    )  # the bytes are linear in the payload: of all calls together
     if link.gloo and ranks > 1:
         messages += {"all-reduce": 2, "barrier": messages}.get(kind, 1)
     return calls * messages * link.latency + sent / link.bandwidth
@@ -196,7 +217,9 @@ def local_sgd_step_seconds(
     `tensors`: calls per average; 1 for one flat buffer, the number of parameters where each is averaged by itself.
     """
     if local_steps < 1 or tensors < 1:
-        raise ValueError(f"local_steps and tensors are whole numbers from 1 on, not {local_steps!r} and {tensors!r}.")
+        raise ValueError(
+            f"local_steps and tensors are whole numbers from 1 on, not {local_steps!r} and {tensors!r}."
+        )
     average = tensors * all_reduce_seconds(payload / tensors, ranks, link)
     return compute + average / local_steps
 
@@ -214,7 +237,9 @@ class StepTime:
         return self.compute + self.communication
 
 
-def step_time(run, link: Link, *, ranks: int | None = None, compute: float | None = None) -> StepTime:
+def step_time(
+    run, link: Link, *, ranks: int | None = None, compute: float | None = None
+) -> StepTime:
     """The time of one optimizer step of a counted run on `link`, among `ranks` (default: as many as the run had).
 
     `compute`: seconds of computation per optimizer step; without it the run's own median time, which contains the
@@ -223,7 +248,9 @@ def step_time(run, link: Link, *, ranks: int | None = None, compute: float | Non
     """
     if compute is None:
         if not run.seconds or not run.optimizer_steps:
-            raise ValueError(f"Run {run.name!r} was not timed: measure it, or say compute=... in seconds per optimizer step.")
+            raise ValueError(
+                f"Run {run.name!r} was not timed: measure it, or say compute=... in seconds per optimizer step."
+            )
         compute = run.median_seconds / run.optimizer_steps
     ranks = ranks or run.settings.get("devices") or 1
     steps = max(1, run.optimizer_steps)
@@ -231,8 +258,15 @@ def step_time(run, link: Link, *, ranks: int | None = None, compute: float | Non
     if run.settings.get("local_steps") is None and (count := run.collectives.get("all-reduce")):
         per_step = [count["payload"] / count["calls"]] * max(1, round(count["calls"] / steps))
         seconds = ddp_step_seconds(
-            compute, 0, ranks, link, buckets=per_step, accumulation_steps=run.settings.get("accumulation_steps", 1)
+            compute,
+            0,
+            ranks,
+            link,
+            buckets=per_step,
+            accumulation_steps=run.settings.get("accumulation_steps", 1),
         )
-        hidden = sum(all_reduce_seconds(size, ranks, link) for size in per_step) - (seconds - compute)
+        hidden = sum(all_reduce_seconds(size, ranks, link) for size in per_step) - (
+            seconds - compute
+        )
         communication = max(0.0, communication - hidden)
     return StepTime(compute, communication)

@@ -18,7 +18,10 @@ import numpy as np
 import torch
 from torch.nn.modules.module import _global_forward_hooks_with_kwargs as _hooks_with_kwargs
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -51,7 +54,9 @@ KINDS = {
 
 # torch's own formulas, and the attention kernel of the CPU, which they leave out.
 FLOP_FORMULAS = flop_registry | {
-    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
+    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[
+        aten._scaled_dot_product_flash_attention
+    ],
     aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
         aten._scaled_dot_product_flash_attention_backward
     ],
@@ -88,7 +93,9 @@ class Meter(TorchDispatchMode):
     (8 bytes each) and the random state that a checkpoint keeps (about 5 kB each).
     """
 
-    def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None):
+    def __init__(
+        self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None
+    ):
         super().__init__()
         self.flops = self.optimizer_steps = self.samples = 0
         self.collectives: dict[str, dict] = {}
@@ -99,7 +106,9 @@ class Meter(TorchDispatchMode):
         self._phases = [(0, "forward")]  # (first tick, phase)
         self.blocks: list[Block] = []
         self._live: dict[int, tuple[Block, weakref.ref]] = {}  # by the storage's address
-        self._visitors: set[int] = set()  # addresses of the batch, where it was made before the meter
+        self._visitors: set[int] = (
+            set()
+        )  # addresses of the batch, where it was made before the meter
         self._depth = 0  # of module calls
         self._stepping = False
         self._backward = -1  # the autograd engine's number for the backward pass that runs
@@ -109,7 +118,9 @@ class Meter(TorchDispatchMode):
 
     def __enter__(self):
         if self._attached is not None:
-            raise RuntimeError("A Meter measures once: write `with Meter() as meter:` again for the next measurement.")
+            raise RuntimeError(
+                "A Meter measures once: write `with Meter() as meter:` again for the next measurement."
+            )
         gc.collect()  # the collector's next turn then comes at the same operation in every repetition
         self._inspect()
         if torch.cuda.is_available():
@@ -144,7 +155,9 @@ class Meter(TorchDispatchMode):
                 self._visit(tensor)
         out = func(*args, **kwargs)
         self._tick += 1
-        if not func.is_view or func is aten.lift_fresh.default:  # with which torch.tensor(...) hands over its bytes
+        if (
+            not func.is_view or func is aten.lift_fresh.default
+        ):  # with which torch.tensor(...) hands over its bytes
             for tensor in _tensors(out):
                 self._track(tensor, self._category_at_birth())
         if formula := FLOP_FORMULAS.get(func._overloadpacket):
@@ -157,18 +170,26 @@ class Meter(TorchDispatchMode):
         self._depth += 1
         if self._depth == 1 and not in_backward():
             self._modules.add(module)
-            self._inspect_module(module)  # first, since a visitor may turn out to be one of its weights
+            self._inspect_module(
+                module
+            )  # first, since a visitor may turn out to be one of its weights
             for address in list(self._visitors):
                 self._bury(address)  # the batch before this one
 
     def _after_module(self, module, args, kwargs, output=None):
         self._depth -= 1
-        failed = output is None  # torch leaves the keywords out when forward has raised, as a checkpoint's may
+        failed = (
+            output is None
+        )  # torch leaves the keywords out when forward has raised, as a checkpoint's may
         if failed or self._depth or in_backward() or not torch.is_grad_enabled():
             return
         inputs = _tensors((args, kwargs))
         # A batch enters where no module made the inputs: not at a criterion, nor at a later layer called from the loop.
-        if inputs and all(t.grad_fn is None for t in inputs) and next(module.parameters(), None) is not None:
+        if (
+            inputs
+            and all(t.grad_fn is None for t in inputs)
+            and next(module.parameters(), None) is not None
+        ):
             self.samples += len(inputs[0]) if inputs[0].dim() else 1
 
     def _before_step(self, optimizer, args, kwargs):
@@ -233,7 +254,9 @@ class Meter(TorchDispatchMode):
         address = tensor.untyped_storage()._cdata
         if address not in self._live:
             block = self._track(tensor, ACTIVATIONS)
-            block.size = min(block.size, tensor.nbytes)  # of a data set in memory, only the part in use
+            block.size = min(
+                block.size, tensor.nbytes
+            )  # of a data set in memory, only the part in use
             if address in self._live:  # an empty one is not kept
                 self._visitors.add(address)
 
@@ -274,12 +297,19 @@ class Meter(TorchDispatchMode):
         if kind is None:
             return  # a wait, a receive: we hand over nothing
         arguments = dict(zip((argument.name for argument in func._schema.arguments), args))
-        ours = next((value for name, value in arguments.items() if name.startswith(("input", "tensors"))), ())
+        ours = next(
+            (value for name, value in arguments.items() if name.startswith(("input", "tensors"))),
+            (),
+        )
         group = _group(arguments)
-        idle = kind == "barrier" or (kind == "broadcast" and arguments.get("root_rank", arguments.get("src")) != group.rank())
+        idle = kind == "barrier" or (
+            kind == "broadcast" and arguments.get("root_rank", arguments.get("src")) != group.rank()
+        )
         payload = [] if idle else _tensors(ours)
         size = sum(tensor.nbytes for tensor in payload)
-        messages, sent = traffic(kind, size, group.size()) if payload or kind == "barrier" else (0, 0.0)
+        messages, sent = (
+            traffic(kind, size, group.size()) if payload or kind == "barrier" else (0, 0.0)
+        )
         count = self.collectives.setdefault(kind, dict.fromkeys(COLLECTIVE_COUNTS, 0))
         for name, more in zip(COLLECTIVE_COUNTS, (1, size, messages, sent), strict=True):
             count[name] += more
@@ -313,14 +343,19 @@ class Meter(TorchDispatchMode):
     def moments(self) -> dict[str, dict[str, int]]:
         """Bytes by category at the fullest moment of each phase: forward, backward, optimizer step."""
         usage, phases = self._usage(), self._phase_of_ticks()
-        return {phase: _fullest(usage[phases == phase]) for phase in PHASES if (phases == phase).any()}
+        return {
+            phase: _fullest(usage[phases == phase]) for phase in PHASES if (phases == phase).any()
+        }
 
     @property
     def timeline(self) -> list[tuple[str, dict[str, int]]]:
         """Memory over the operations, for pictures: at most 500 pairs of phase and bytes by category, peak included."""
         usage, phases = self._usage(), self._phase_of_ticks()
         step = -(-len(usage) // 500)
-        ticks = [start + usage[start : start + step].sum(axis=1).argmax() for start in range(0, len(usage), step)]
+        ticks = [
+            start + usage[start : start + step].sum(axis=1).argmax()
+            for start in range(0, len(usage), step)
+        ]
         return [(str(phases[tick]), _fullest(usage[tick : tick + 1])) for tick in ticks]
 
     def segments(self) -> list[tuple[str, dict[str, int]]]:
@@ -334,19 +369,25 @@ class Meter(TorchDispatchMode):
         return [(phase, _fullest(part)) for phase, part in halves if len(part)]
 
     def _phase_of_ticks(self):
-        return np.concatenate([np.full(last - first, phase) for phase, first, last in self._spans()])
+        return np.concatenate(
+            [np.full(last - first, phase) for phase, first, last in self._spans()]
+        )
 
     def _spans(self):
         """The phases in order, as (phase, first tick, tick after the last)."""
         firsts = [first for first, _ in self._phases] + [self._tick + 1]
-        return [(phase, a, b) for (_, phase), a, b in zip(self._phases, firsts, firsts[1:]) if a < b]
+        return [
+            (phase, a, b) for (_, phase), a, b in zip(self._phases, firsts, firsts[1:]) if a < b
+        ]
 
     def _usage(self):
         """Live bytes after every operation: an array of operations by categories."""
         device = next((block.device for block in self.blocks if block.category == WEIGHTS), "cpu")
         change = np.zeros((self._tick + 2, len(CATEGORIES)), dtype=np.int64)
         for block in self.blocks:
-            if block.device == device:  # a batch in the host's memory does not fill the accelerator's
+            if (
+                block.device == device
+            ):  # a batch in the host's memory does not fill the accelerator's
                 category = CATEGORIES.index(block.category)
                 change[block.born, category] += block.size
                 if block.died is not None:  # it was still there after that operation
@@ -362,7 +403,11 @@ def _fullest(usage):
 
 def _tensors(tree):
     # A sparse tensor has no storage of its own.
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+    return [
+        leaf
+        for leaf in tree_leaves(tree)
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+    ]
 
 
 def collective_of(func) -> str | None:
@@ -376,7 +421,11 @@ def _group(arguments):
     group = arguments.get("process_group", arguments.get("group_name"))
     if isinstance(group, torch.ScriptObject):
         return torch.distributed.ProcessGroup.unbox(group)
-    return torch.distributed.distributed_c10d._resolve_process_group(group) if isinstance(group, str) else group
+    return (
+        torch.distributed.distributed_c10d._resolve_process_group(group)
+        if isinstance(group, str)
+        else group
+    )
 
 
 def in_backward() -> bool:
@@ -406,7 +455,9 @@ def measure(
     from tqdm.auto import tqdm
 
     seconds = []
-    with tqdm(total=1 + repeats, desc=name, leave=False, disable=not (progress and _watched())) as bar:
+    with tqdm(
+        total=1 + repeats, desc=name, leave=False, disable=not (progress and _watched())
+    ) as bar:
         with Meter() as meter:
             train()
         _check_seen(meter, samples)
@@ -425,7 +476,8 @@ def measure(
         all_reduces=meter.all_reduces,
         bytes_sent=meter.bytes_sent,
         collectives=meter.collectives,
-        machine=machine() | ({"allocator_peak": meter.allocator_peak} if meter.allocator_peak else {}),
+        machine=machine()
+        | ({"allocator_peak": meter.allocator_peak} if meter.allocator_peak else {}),
     )
     if save and not (torch.distributed.is_initialized() and torch.distributed.get_rank()):
         save_run(run)
@@ -455,7 +507,9 @@ def _watched():
 def _check_callable(train):
     if not callable(train):
         kind = type(train).__name__
-        raise ValueError(f"measure needs a function, not {kind}: write measure(train, ...), not measure(train(), ...).")
+        raise ValueError(
+            f"measure needs a function, not {kind}: write measure(train, ...), not measure(train(), ...)."
+        )
     try:
         inspect.signature(train).bind()
     except TypeError:
@@ -466,7 +520,9 @@ def _check_callable(train):
 
 def _check_seen(meter, samples):
     if not meter.optimizer_steps:
-        raise ValueError("measure saw no optimizer step: train() must train from scratch and call optimizer.step().")
+        raise ValueError(
+            "measure saw no optimizer step: train() must train from scratch and call optimizer.step()."
+        )
     if not meter.samples and samples is None:
         raise ValueError(
             "measure saw no model being trained: train() must call a torch.nn.Module, "

@@ -42,7 +42,9 @@ class Adam8bit(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
         """Make the state where there is none."""
-        for parameter in (parameter for group in self.param_groups for parameter in group["params"]):
+        for parameter in (
+            parameter for group in self.param_groups for parameter in group["params"]
+        ):
             if parameter.grad is not None and not self.state[parameter]:
                 self.state[parameter] = self._averages(parameter)
 
@@ -50,7 +52,9 @@ class Adam8bit(torch.optim.Optimizer):
         if parameter.numel() < self.SMALLEST:
             return {name: torch.zeros_like(parameter) for name in ("average", "square")}
         blocks = math.ceil(parameter.numel() / self.BLOCK)
-        quantised = {name: torch.zeros_like(parameter, dtype=torch.uint8) for name in ("average", "square")}
+        quantised = {
+            name: torch.zeros_like(parameter, dtype=torch.uint8) for name in ("average", "square")
+        }
         return quantised | {f"{name} scales": parameter.new_zeros(blocks) for name in quantised}
 
 
@@ -59,7 +63,9 @@ OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, fused=True),
-    "adafactor": lambda parameters: Adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False),
+    "adafactor": lambda parameters: Adafactor(
+        parameters, lr=1e-3, scale_parameter=False, relative_step=False
+    ),
     "adam8bit": Adam8bit,
 }
 PRECISIONS = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -104,8 +110,21 @@ def predict_run(
       allocator's overhead of the training that is not compiled)
     """
     if layers and not 0 < layers[0] < layers[1]:
-        raise ValueError(f"layers are two numbers of layers, the smaller first, such as (2, 3), or None, not {layers!r}.")
-    training = _training(config, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device, compiled)
+        raise ValueError(
+            f"layers are two numbers of layers, the smaller first, such as (2, 3), or None, not {layers!r}."
+        )
+    training = _training(
+        config,
+        micro_batch,
+        accumulation_steps,
+        sequence_length,
+        checkpointing,
+        optimizer,
+        precision,
+        attention,
+        device,
+        compiled,
+    )
     depth = config.num_hidden_layers
     every = checkpointing if isinstance(checkpointing, int) and checkpointing > 1 else 1
     if layers and every > 1:  # two depths of the same remainder: whole groups of layers are added
@@ -115,7 +134,9 @@ def predict_run(
         return _run(config, training, trace["moments"], trace["flops"], trace["overhead"], name)
     few, more = (_trace(config, count, **training) for count in layers)
     further = (depth - layers[0]) / (layers[1] - layers[0])
-    moments = [_extrapolate(a, b, further) for a, b in zip(few["moments"], more["moments"], strict=True)]
+    moments = [
+        _extrapolate(a, b, further) for a, b in zip(few["moments"], more["moments"], strict=True)
+    ]
     flops = round(few["flops"] + (more["flops"] - few["flops"]) * further)
     return _run(config, training, moments, flops, more["overhead"], name)
 
@@ -149,7 +170,18 @@ def predict_largest_batch(config, budget: float, **training) -> int:
     return fitting
 
 
-def _training(config, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device, compiled):
+def _training(
+    config,
+    micro_batch,
+    accumulation_steps,
+    sequence_length,
+    checkpointing,
+    optimizer,
+    precision,
+    attention,
+    device,
+    compiled,
+):
     counts = {
         "micro_batch": micro_batch,
         "accumulation_steps": accumulation_steps,
@@ -160,20 +192,42 @@ def _training(config, micro_batch, accumulation_steps, sequence_length, checkpoi
             raise ValueError(f"{label} is a whole number from 1 on, not {value!r}.")
     positions = getattr(config, "max_position_embeddings", sequence_length)
     if sequence_length > positions:
-        raise ValueError(f"The model has {positions} positions: sequence_length cannot be {sequence_length}.")
+        raise ValueError(
+            f"The model has {positions} positions: sequence_length cannot be {sequence_length}."
+        )
     chosen = {"optimizer": (optimizer, OPTIMIZERS), "precision": (precision, PRECISIONS)}
     chosen |= {"attention": (attention, ATTENTIONS), "device": (device, DEVICES)}
     for label, (value, choices) in chosen.items():
         if value not in choices:
             raise ValueError(f"The {label} is one of {', '.join(choices)}, not {value!r}.")
     if not (checkpointing == "selective" or isinstance(checkpointing, int) and checkpointing >= 0):
-        raise ValueError(f'checkpointing is True, False, a whole number of layers or "selective", not {checkpointing!r}.')
+        raise ValueError(
+            f'checkpointing is True, False, a whole number of layers or "selective", not {checkpointing!r}.'
+        )
     if compiled and (checkpointing or precision != "fp32" or device == "gpu of 2022"):
-        raise ValueError("A compiled training is predicted in fp32, without checkpointing, and not for the gpu of 2022, which had no torch.compile.")
-    return counts | {"checkpointing": checkpointing, "compiled": compiled} | {label: value for label, (value, _) in chosen.items()}
+        raise ValueError(
+            "A compiled training is predicted in fp32, without checkpointing, and not for the gpu of 2022, which had no torch.compile."
+        )
+    return (
+        counts
+        | {"checkpointing": checkpointing, "compiled": compiled}
+        | {label: value for label, (value, _) in chosen.items()}
+    )
 
 
-def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, checkpointing, optimizer, precision, attention, device, compiled):
+def _trace(
+    config,
+    layers,
+    micro_batch,
+    accumulation_steps,
+    sequence_length,
+    checkpointing,
+    optimizer,
+    precision,
+    attention,
+    device,
+    compiled,
+):
     """A training with this many layers on fake tensors: its moments, in order, its FLOPs and the allocator's overhead."""
     config = copy.deepcopy(config)
     config.num_hidden_layers = layers
@@ -188,7 +242,9 @@ def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, che
         enable_checkpointing(model, checkpointing)
         passes = []
         if compiled:
-            from trainlean.costs.compiled import compiled_peaks  # loads the compiler, which takes seconds
+            from trainlean.costs.compiled import (
+                compiled_peaks,
+            )  # loads the compiler, which takes seconds
 
             passes = compiled_peaks(model, _batch(micro_batch, sequence_length, attention))
         if old and optimizer == "adamw":
@@ -203,12 +259,20 @@ def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, che
         else:
             # The first step makes the state between the freed activations; how that lies decides what is reserved.
             stack.enter_context(_like_a_gpu(old))
-            windows = [windows[0], 1 if old else windows[0]]  # gradients that were only set to zero are there at once
+            windows = [
+                windows[0],
+                1 if old else windows[0],
+            ]  # gradients that were only set to zero are there at once
         with Meter(model, opt) as meter:
             for micro_batches in windows:
                 for _ in range(micro_batches):
-                    with torch.autocast("cpu", PRECISIONS[precision] or torch.bfloat16, enabled=precision != "fp32"):
-                        loss = model(**_batch(micro_batch, sequence_length, attention)).loss / accumulation_steps
+                    with torch.autocast(
+                        "cpu", PRECISIONS[precision] or torch.bfloat16, enabled=precision != "fp32"
+                    ):
+                        loss = (
+                            model(**_batch(micro_batch, sequence_length, attention)).loss
+                            / accumulation_steps
+                        )
                     loss.backward()
                     del loss
                 opt.step()
@@ -216,11 +280,17 @@ def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, che
         overhead = {}
         if device != "cpu":
             allocator = replay(meter.blocks)
-            peaks = {"allocator_peak": allocator.peak_allocated, "allocator_reserved": allocator.peak_reserved}
+            peaks = {
+                "allocator_peak": allocator.peak_allocated,
+                "allocator_reserved": allocator.peak_reserved,
+            }
             overhead = {kind: peak - meter.peak_bytes for kind, peak in peaks.items()}
-        moments = [peak for phase, peak in meter.segments() if not compiled or phase == "optimizer step"]
+        moments = [
+            peak for phase, peak in meter.segments() if not compiled or phase == "optimizer step"
+        ]
         return {
-            "moments": moments + [_with_what_stays(peak, moments[-1], accumulation_steps) for peak in passes],
+            "moments": moments
+            + [_with_what_stays(peak, moments[-1], accumulation_steps) for peak in passes],
             "flops": meter.flops // sum(windows) * accumulation_steps,
             "overhead": overhead,
         }
@@ -229,7 +299,9 @@ def _trace(config, layers, micro_batch, accumulation_steps, sequence_length, che
 def _with_what_stays(peak, stepping, accumulation_steps):
     """A compiled pass with weights and optimizer state, and with the gradients of the micro-batches before."""
     stays = {"weights": stepping["weights"], "optimizer state": stepping["optimizer state"]}
-    stays["gradients"] = peak["gradients"] + (stepping["gradients"] if accumulation_steps > 1 else 0)
+    stays["gradients"] = peak["gradients"] + (
+        stepping["gradients"] if accumulation_steps > 1 else 0
+    )
     return peak | stays
 
 
@@ -246,9 +318,17 @@ def enable_checkpointing(model, checkpointing: bool | int | str) -> None:
     if not checkpointing:
         return
     # transformers 5.23 gave it a new name; the old one goes with version 6.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable = (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )
     if checkpointing == "selective":
-        enable({"use_reentrant": False, "context_fn": partial(create_selective_checkpoint_contexts, list(SELECTIVE))})
+        enable(
+            {
+                "use_reentrant": False,
+                "context_fn": partial(create_selective_checkpoint_contexts, list(SELECTIVE)),
+            }
+        )
     elif checkpointing > 1:
         enable({"use_reentrant": False}, every_n_layers=checkpointing)
     else:
@@ -261,7 +341,9 @@ def enable_checkpointing(model, checkpointing: bool | int | str) -> None:
 @contextmanager
 def _like_a_gpu(old):
     """Let the functions that differ keep what they keep on CUDA; those of torch 1.10 when `old`."""
-    kept = {name: _in_float32(getattr(F, name)) for name in ("layer_norm", "softmax", "cross_entropy")}
+    kept = {
+        name: _in_float32(getattr(F, name)) for name in ("layer_norm", "softmax", "cross_entropy")
+    }
     if old:
         kept["softmax"] = _softmax_that_keeps_its_input
     with mock.patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, **kept):
@@ -277,12 +359,20 @@ def _in_float32(function):
 
 
 def _dropout(input, p=0.5, training=True, inplace=False):
-    return torch.native_dropout(input, p, True)[0] if training and p else input  # its mask has one byte an element
+    return (
+        torch.native_dropout(input, p, True)[0] if training and p else input
+    )  # its mask has one byte an element
 
 
-def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    query, key, value = (_autocast(tensor, torch.get_autocast_dtype("cpu")) for tensor in (query, key, value))
-    return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+def _attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    query, key, value = (
+        _autocast(tensor, torch.get_autocast_dtype("cpu")) for tensor in (query, key, value)
+    )
+    return aten._scaled_dot_product_efficient_attention(
+        query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+    )[0]
 
 
 class _KeepingSoftmax(torch.autograd.Function):
@@ -304,24 +394,38 @@ def _softmax_that_keeps_its_input(input, dim=-1, **_):
 
 
 def _extrapolate(few, more, further):
-    return {category: round(few[category] + (more[category] - few[category]) * further) for category in CATEGORIES}
+    return {
+        category: round(few[category] + (more[category] - few[category]) * further)
+        for category in CATEGORIES
+    }
 
 
 def checkpointing_label(checkpointing: bool | int | str) -> str:
     """How a run's settings name it: "off", "every layer", "every 2 layers", "selective"."""
     if checkpointing == "selective":
         return "selective"
-    return "off" if not checkpointing else "every layer" if checkpointing == 1 else f"every {checkpointing} layers"
+    return (
+        "off"
+        if not checkpointing
+        else "every layer"
+        if checkpointing == 1
+        else f"every {checkpointing} layers"
+    )
 
 
 def _run(config, training, moments, flops, overhead, name):
     checkpointed = bool(training["checkpointing"])
-    label = f"{training['micro_batch']}x{training['accumulation_steps']}" + checkpointed * ", checkpointed"
+    label = (
+        f"{training['micro_batch']}x{training['accumulation_steps']}"
+        + checkpointed * ", checkpointed"
+    )
     shape = {"model": config.name_or_path or config.model_type, "layers": config.num_hidden_layers}
     peak = max(moments, key=lambda moment: sum(moment.values()))
     return Run(
         name=name or label,
-        settings=training | shape | {"checkpointing": checkpointing_label(training["checkpointing"])},
+        settings=training
+        | shape
+        | {"checkpointing": checkpointing_label(training["checkpointing"])},
         peak=peak,
         samples=training["micro_batch"] * training["accumulation_steps"],
         flops=flops,

@@ -46,7 +46,11 @@ class Run:
         if self.origin not in ORIGINS:
             raise ValueError(f"A run's origin is one of {', '.join(ORIGINS)}, not {self.origin!r}.")
         object.__setattr__(self, "seconds", tuple(self.seconds))
-        object.__setattr__(self, "created", self.created or datetime.now(timezone.utc).isoformat(timespec="seconds"))
+        object.__setattr__(
+            self,
+            "created",
+            self.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
 
     @property
     def peak_bytes(self) -> int:
@@ -74,14 +78,20 @@ class Run:
             raise ValueError("A run is a dictionary with a name.")
         unknown = record.keys() - {f.name for f in fields(cls)}
         if unknown:
-            raise ValueError(f"Run {record['name']!r} has entries that no run has: {', '.join(sorted(unknown))}.")
+            raise ValueError(
+                f"Run {record['name']!r} has entries that no run has: {', '.join(sorted(unknown))}."
+            )
         names = ("settings", "peak", "collectives", "machine")
         wrong = [name for name in names if not isinstance(record.get(name, {}), dict)]
         if not wrong:
             wrong = [name for name in ("peak", "seconds") if not _numbers(record.get(name, []))]
-            wrong += ["collectives"] * (not all(_is_count(count) for count in record.get("collectives", {}).values()))
+            wrong += ["collectives"] * (
+                not all(_is_count(count) for count in record.get("collectives", {}).values())
+            )
         if wrong:
-            raise ValueError(f"Run {record['name']!r} has {', '.join(wrong)} in a form that no run has.")
+            raise ValueError(
+                f"Run {record['name']!r} has {', '.join(wrong)} in a form that no run has."
+            )
         return cls(**record)
 
 
@@ -152,7 +162,11 @@ def _counted(run, count):
 
 
 def _rate(run):
-    return "not timed" if run.samples_per_second is None else f"{run.samples_per_second:8.1f} samples/s"
+    return (
+        "not timed"
+        if run.samples_per_second is None
+        else f"{run.samples_per_second:8.1f} samples/s"
+    )
 
 
 def format_bytes(count: float) -> str:
@@ -170,7 +184,9 @@ def machine() -> dict:
     """What the numbers were measured on: device, cores, threads and the versions that matter."""
     import torch
 
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    accelerator = (
+        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    )
     device = str(accelerator.type) if accelerator else "cpu"
     if device == "cuda":
         device = f"cuda ({torch.cuda.get_device_name()})"
@@ -218,13 +234,20 @@ def recorded_runs(folder: str | Path = MEASUREMENTS) -> list[Run]:
             if record["source"] == "trainlean measure":
                 runs += [Run.from_dict(run) for run in record["runs"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path.name} holds no recorded measurements ({error}); write it again with `trainlean measure --record`.") from None
+            raise ValueError(
+                f"{path.name} holds no recorded measurements ({error}); write it again with `trainlean measure --record`."
+            ) from None
     return runs
 
 
 def record_runs(runs: list[Run], path: str | Path, command: str) -> None:
     """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine."""
     date = datetime.now(timezone.utc).date().isoformat()
-    record = {"source": "trainlean measure", "command": command, "date": date, "machine": runs[0].machine if runs else machine()}
+    record = {
+        "source": "trainlean measure",
+        "command": command,
+        "date": date,
+        "machine": runs[0].machine if runs else machine(),
+    }
     text = json.dumps(record | {"runs": [run.to_dict() for run in runs]}, indent=1)
     Path(path).write_text(text + "\n", encoding="utf-8")

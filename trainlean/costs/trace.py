@@ -12,7 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-MOST_FRAMES = 10_000  # a player with more steps than this shows nothing that a shorter run would not
+MOST_FRAMES = (
+    10_000  # a player with more steps than this shows nothing that a shorter run would not
+)
 
 
 class Frame(NamedTuple):
@@ -38,7 +40,9 @@ class Trace:
     @classmethod
     def from_dict(cls, record: dict) -> "Trace":
         """The trace that `to_dict` wrote."""
-        return cls(record["source"], [Frame(**frame) for frame in record["frames"]], record["result"])
+        return cls(
+            record["source"], [Frame(**frame) for frame in record["frames"]], record["result"]
+        )
 
 
 def record(function: Callable, *args, watch: dict[str, Callable[[dict], Any]]) -> Trace:
@@ -62,7 +66,9 @@ def record(function: Callable, *args, watch: dict[str, Callable[[dict], Any]]) -
 
     frames: list[Frame] = []
     errors: dict[str, Exception] = {}
-    waiting: list[int] = []  # the line that is being executed: its values are known when the next one starts
+    waiting: list[
+        int
+    ] = []  # the line that is being executed: its values are known when the next one starts
     entered = False
 
     def finish_line(frame):
@@ -153,7 +159,9 @@ class Lives:
     @property
     def spans(self) -> list[tuple[int, int, int, bool]]:
         """(event of birth, event of death, layer, whether it was recomputed); what outlives the recording dies at its end."""
-        died = {event[1:3]: number for number, event in enumerate(self.events) if event.what == "gone"}
+        died = {
+            event[1:3]: number for number, event in enumerate(self.events) if event.what == "gone"
+        }
         return [
             (number, died.get(event[1:3], len(self.events)), event.layer, event.run > 0)
             for number, event in enumerate(self.events)
@@ -176,7 +184,9 @@ class Lives:
             return "the forward pass is done, the backward pass begins"
         if event.what == "computed":
             return f"output {event.layer + 1} is {'recomputed' if event.run else 'computed'}"
-        return f"output {event.layer + 1} is {'used and freed' if number > self.turn else 'discarded'}"
+        return (
+            f"output {event.layer + 1} is {'used and freed' if number > self.turn else 'discarded'}"
+        )
 
 
 def record_lives(layers: Iterable, forward: Callable) -> Lives:
@@ -199,12 +209,20 @@ def record_lives(layers: Iterable, forward: Callable) -> Lives:
     handles = []
     try:
         for index, layer in enumerate(layers):
-            handles.append(layer.register_forward_pre_hook(lambda *_, index=index: watch.enter(index)))
-            handles.append(layer.register_forward_hook(lambda _, __, output, index=index: watch.leave(index, output.untyped_storage())))
+            handles.append(
+                layer.register_forward_pre_hook(lambda *_, index=index: watch.enter(index))
+            )
+            handles.append(
+                layer.register_forward_hook(
+                    lambda _, __, output, index=index: watch.leave(index, output.untyped_storage())
+                )
+            )
         with watch:
             loss = forward()
             if not events:
-                raise ValueError("record_lives() saw none of the layers run: give it the modules that forward() calls.")
+                raise ValueError(
+                    "record_lives() saw none of the layers run: give it the modules that forward() calls."
+                )
             events.append(Event("turn", None, 0, 0))
             loss.backward()
     finally:

@@ -22,8 +22,25 @@ import cloudpickle
 import psutil
 
 from trainlean.devices.fresh import run_in_fresh_processes
-from trainlean.devices.inside import call_packed, first_line, free_port, get_name, join_group, last_error, put_names, this_host
-from trainlean.devices.waiting import GRACE_SECONDS, DeviceError, Rank, by_line, results_of, sentence_about, wait_for_ranks
+from trainlean.devices.inside import (
+    call_packed,
+    first_line,
+    free_port,
+    get_name,
+    join_group,
+    last_error,
+    put_names,
+    this_host,
+)
+from trainlean.devices.waiting import (
+    GRACE_SECONDS,
+    DeviceError,
+    Rank,
+    by_line,
+    results_of,
+    sentence_about,
+    wait_for_ranks,
+)
 from trainlean.workspace import CourseError
 
 START_SECONDS = 60  # for engines to come up
@@ -32,7 +49,9 @@ AGAIN = "The devices were stopped: call start_devices again, then run the cells 
 _running = None  # the Devices of this process
 
 
-def start_devices(n: int | None = None, *, profile: str | None = None, timeout: float = 60.0) -> "Devices":
+def start_devices(
+    n: int | None = None, *, profile: str | None = None, timeout: float = 60.0
+) -> "Devices":
     """Start `n` local processes (default 2), or use the engines of an ipyparallel `profile`, and register `%%px`.
 
     Each rank has the names `rank` and `world_size` and a process group: nccl where every rank has a GPU, else gloo.
@@ -66,7 +85,9 @@ def stop_devices() -> None:
 atexit.register(stop_devices)
 
 
-def run_on_devices(function: Callable, *args, n: int = 2, timeout: float = 30.0, fresh: bool = False) -> list:
+def run_on_devices(
+    function: Callable, *args, n: int = 2, timeout: float = 30.0, fresh: bool = False
+) -> list:
     """Call `function(*args)` on `n` ranks with a common process group; returns the results by rank.
 
     Runs on the devices of `start_devices` when they are `n`, else (or when `fresh`) in CPU processes made for this call.
@@ -108,7 +129,9 @@ class Devices:
     def run(self, function: Callable, *args, timeout: float = math.inf) -> list:
         """The results of `function(*args)` by rank; the variables of the ranks are not touched. `timeout` in seconds."""
         packed = cloudpickle.dumps((function, args))
-        ranks, calls = self._on_every_rank(lambda view: view.apply_async(call_packed, packed, sys.path), timeout)
+        ranks, calls = self._on_every_rank(
+            lambda view: view.apply_async(call_packed, packed, sys.path), timeout
+        )
         for rank, call in zip(ranks, calls, strict=True):
             if rank.ended and not rank.error:
                 rank.take(call.get())
@@ -117,21 +140,38 @@ class Devices:
     def px(self, line: str, cell: str | None = None) -> None:
         """Run a cell on every rank; its output comes in rank order, every line after its rank."""
         if cell is not None and line.strip():
-            raise ValueError(f"%%px takes no options, but was given {line.strip()!r}; the code starts on the next line.")
+            raise ValueError(
+                f"%%px takes no options, but was given {line.strip()!r}; the code starts on the next line."
+            )
         # The comment stands for the line with %%px, so that line numbers are those that the learner sees.
         code = line if cell is None else f"#\n{cell}"
-        ranks, calls = self._on_every_rank(lambda view: view.execute(code, silent=False, block=False))
-        answered = [(rank, call) for rank, call in zip(ranks, calls, strict=True) if rank.ended and not rank.died]
+        ranks, calls = self._on_every_rank(
+            lambda view: view.execute(code, silent=False, block=False)
+        )
+        answered = [
+            (rank, call)
+            for rank, call in zip(ranks, calls, strict=True)
+            if rank.ended and not rank.died
+        ]
         _show(answered)
         for rank, _ in answered:
             if rank.error:
                 with contextlib.suppress(Exception):  # then the sentence goes without the line
-                    rank.error = self.client[self.ids[rank.number]].apply_async(last_error).get(timeout=GRACE_SECONDS) or rank.error
+                    rank.error = (
+                        self.client[self.ids[rank.number]]
+                        .apply_async(last_error)
+                        .get(timeout=GRACE_SECONDS)
+                        or rank.error
+                    )
         self._results(ranks)
 
     def alive(self) -> bool:
         """Whether every engine is there, and belongs to this process (not to one that it was forked from)."""
-        return self.client is not None and self.owner == os.getpid() and set(self.ids) <= set(self.client.ids)
+        return (
+            self.client is not None
+            and self.owner == os.getpid()
+            and set(self.ids) <= set(self.client.ids)
+        )
 
     def stop(self) -> None:
         """End the engines and remove their files."""
@@ -142,7 +182,9 @@ class Devices:
             self.client = None
         if self.guard is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):  # then it goes on by itself
-                self.guard.communicate(timeout=GRACE_SECONDS * 5)  # closes its pipe, upon which it ends the engines
+                self.guard.communicate(
+                    timeout=GRACE_SECONDS * 5
+                )  # closes its pipe, upon which it ends the engines
             self.guard = None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.about = "not running"
@@ -151,7 +193,9 @@ class Devices:
         try:
             import ipyparallel
         except ImportError:
-            raise CourseError("Devices need the package ipyparallel, which is not installed: run `pip install ipyparallel`.") from None
+            raise CourseError(
+                "Devices need the package ipyparallel, which is not installed: run `pip install ipyparallel`."
+            ) from None
         free_port()  # says so when loopback does not work
         try:
             if self.profile:
@@ -160,20 +204,36 @@ class Devices:
                 self.client = self._start_engines(ipyparallel)
             self.client.wait_for_engines(self.n or 1, timeout=START_SECONDS, interactive=False)
         except Exception as error:
-            cure = f"start them with `ipcluster start --profile={self.profile}`" if self.profile else "run `trainlean doctor`"
-            raise CourseError(f"The devices did not come up within {START_SECONDS} seconds ({first_line(error)}): {cure}.") from None
+            cure = (
+                f"start them with `ipcluster start --profile={self.profile}`"
+                if self.profile
+                else "run `trainlean doctor`"
+            )
+            raise CourseError(
+                f"The devices did not come up within {START_SECONDS} seconds ({first_line(error)}): {cure}."
+            ) from None
         self.ids = sorted(self.client.ids)[: self.n]
         self.n = len(self.ids)
         try:
             self._join()
         except Exception as error:
-            raise CourseError(f"The devices came up but did not find each other ({first_line(error)}): run `trainlean doctor`.") from None
+            raise CourseError(
+                f"The devices came up but did not find each other ({first_line(error)}): run `trainlean doctor`."
+            ) from None
 
     def _start_engines(self, ipyparallel):
         cluster_id = f"trainlean-{secrets.token_hex(8)}"
         code = "import sys; from trainlean.devices.engines import _guard; _guard(*sys.argv[1:])"
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-        self.guard = subprocess.Popen([sys.executable, "-c", code, cluster_id, str(self.folder)], stdin=subprocess.PIPE, **quiet)
+        quiet = {
+            "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL,
+            "start_new_session": True,
+        }
+        self.guard = subprocess.Popen(
+            [sys.executable, "-c", code, cluster_id, str(self.folder)],
+            stdin=subprocess.PIPE,
+            **quiet,
+        )
         cluster = ipyparallel.Cluster(
             n=self.n,
             cluster_id=cluster_id,
@@ -183,7 +243,10 @@ class Devices:
             log_level=100,
             delay=0,
             # An engine counts as there after a heartbeat, of which there is otherwise one in three seconds.
-            controller_args=["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=100"],
+            controller_args=[
+                "--HeartMonitor.period=200",
+                "--HeartMonitor.max_heartmonitor_misses=100",
+            ],
         )
         cluster.start_cluster_sync()
         return cluster.connect_client_sync()
@@ -192,13 +255,18 @@ class Devices:
         views = [self.client[engine] for engine in self.ids]
 
         def everywhere(function, *args_by_rank):
-            calls = [view.apply_async(function, *args) for view, *args in zip(views, *args_by_rank, strict=True)]
+            calls = [
+                view.apply_async(function, *args)
+                for view, *args in zip(views, *args_by_rank, strict=True)
+            ]
             return [call.get(timeout=START_SECONDS) for call in calls]
 
         names, cores, gpus = zip(*everywhere(this_host), strict=True)
         one_host = len(set(names)) == 1
         cuda = all(gpu >= names.count(name) for name, gpu in zip(names, gpus, strict=True))
-        threads = [max(1, core // names.count(name)) for name, core in zip(names, cores, strict=True)]
+        threads = [
+            max(1, core // names.count(name)) for name, core in zip(names, cores, strict=True)
+        ]
         local_ranks = [names[:rank].count(name) for rank, name in enumerate(names)]
         group = {
             "world_size": self.n,
@@ -243,7 +311,9 @@ class Devices:
             time.sleep(0.05)
             if time.monotonic() > until:
                 self._give_up()
-                raise DeviceError(f"Interrupted while a rank was waiting for another. {AGAIN}.") from None
+                raise DeviceError(
+                    f"Interrupted while a rank was waiting for another. {AGAIN}."
+                ) from None
 
     def _results(self, ranks: "list[Rank]") -> list:
         if any(rank.died or rank.broke_group or not rank.ended for rank in ranks):
@@ -261,7 +331,9 @@ class Devices:
 def _guard(cluster_id: str, folder: str) -> None:
     """Wait until the process that started this one closes the pipe or ends in whatever way; then end its engines."""
     sys.stdin.buffer.read()
-    while engines := [process for process in psutil.process_iter() if _belongs(process, cluster_id)]:
+    while engines := [
+        process for process in psutil.process_iter() if _belongs(process, cluster_id)
+    ]:
         for process in engines:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -272,7 +344,10 @@ def _guard(cluster_id: str, folder: str) -> None:
 def _belongs(process: psutil.Process, cluster_id: str) -> bool:
     """Whether a process is of this cluster; ipyparallel gives all of them, and they their children, a variable that says so."""
     try:
-        return process.environ().get("IPP_CLUSTER_ID") == cluster_id and process.status() != psutil.STATUS_ZOMBIE
+        return (
+            process.environ().get("IPP_CLUSTER_ID") == cluster_id
+            and process.status() != psutil.STATUS_ZOMBIE
+        )
     except (psutil.Error, OSError):
         return False
 
@@ -307,4 +382,9 @@ def _show(answered: "list[tuple[Rank, object]]") -> None:
                 display(output["data"], metadata=output.get("metadata"), raw=True)
                 text = ""
     print(text, end="", flush=True)
-    print("".join(by_line(rank, call.stderr) for rank, call in answered), end="", file=sys.stderr, flush=True)
+    print(
+        "".join(by_line(rank, call.stderr) for rank, call in answered),
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )

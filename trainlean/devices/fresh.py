@@ -12,7 +12,14 @@ from trainlean.devices.inside import call_packed, cores, free_port, join_group
 from trainlean.devices.waiting import results_of, wait_for_ranks
 from trainlean.processes import server_context
 
-PRELOADED = ["torch", "torch.distributed", "torch.nn.parallel", "transformers", "accelerate", "trainlean.devices.inside"]
+PRELOADED = [
+    "torch",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "transformers",
+    "accelerate",
+    "trainlean.devices.inside",
+]
 
 
 def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: float) -> list:
@@ -22,11 +29,23 @@ def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: flo
     threads = max(1, cores() // n)
     pipes, processes = [], []
     with tempfile.TemporaryDirectory(prefix="trainlean-devices-") as folder:
-        group = {"world_size": n, "address": "127.0.0.1", "port": free_port(), "loopback": True, "cuda": False, "timeout": timeout, "folder": folder}
+        group = {
+            "world_size": n,
+            "address": "127.0.0.1",
+            "port": free_port(),
+            "loopback": True,
+            "cuda": False,
+            "timeout": timeout,
+            "folder": folder,
+        }
         try:
             for rank in range(n):
                 ours, theirs = context.Pipe()
-                processes.append(context.Process(target=_answer_once, args=(theirs, packed, rank, threads, group)))
+                processes.append(
+                    context.Process(
+                        target=_answer_once, args=(theirs, packed, rank, threads, group)
+                    )
+                )
                 pipes.append(ours)
                 processes[-1].start()
                 theirs.close()
@@ -57,4 +76,6 @@ def _answer_once(pipe, packed: bytes, rank: int, threads: int, group: dict) -> N
         os.dup2(silence, stream)
     join_group(rank, rank, threads, group)
     pipe.send_bytes(call_packed(packed, sys.path))
-    wait_for_any([pipe])  # rank 0 holds the store of the group: nobody leaves before all have answered
+    wait_for_any(
+        [pipe]
+    )  # rank 0 holds the store of the group: nobody leaves before all have answered

@@ -23,7 +23,13 @@ import cloudpickle
 from trainlean.workspace import CourseError
 
 NOTE_SECONDS = 0.1  # between two notes of what a rank is doing
-NO_NOTE = {"place": None, "collective": None, "count": 0, "since": None, "sign": None}  # of a rank that has not written one yet
+NO_NOTE = {
+    "place": None,
+    "collective": None,
+    "count": 0,
+    "since": None,
+    "sign": None,
+}  # of a rank that has not written one yet
 
 
 def first_line(error: BaseException) -> str:
@@ -47,18 +53,32 @@ def cores() -> int:
 def free_port() -> int:
     """A free port of this machine, tried with a connection; CourseError where loopback does not work."""
     try:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5):
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=5),
+        ):
             return server.getsockname()[1]
     except OSError as error:
-        raise CourseError(f"Processes of this machine cannot talk to each other over 127.0.0.1 ({first_line(error)}): run `trainlean doctor`.") from None
+        raise CourseError(
+            f"Processes of this machine cannot talk to each other over 127.0.0.1 ({first_line(error)}): run `trainlean doctor`."
+        ) from None
 
 
 def join_group(rank: int, local_rank: int, threads: int, group: dict) -> None:
     """Make this process the rank `rank` of a process group, and start to take notes."""
     size = group["world_size"]
-    settings = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": local_rank, "MASTER_ADDR": group["address"], "MASTER_PORT": group["port"]}
+    settings = {
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": local_rank,
+        "MASTER_ADDR": group["address"],
+        "MASTER_PORT": group["port"],
+    }
     settings |= {"OMP_NUM_THREADS": threads, "HF_HUB_OFFLINE": 1, "TOKENIZERS_PARALLELISM": "false"}
-    settings |= {"TORCH_FR_BUFFER_SIZE": 16, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    settings |= {
+        "TORCH_FR_BUFFER_SIZE": 16,
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    }
     if not group["cuda"]:
         settings["ACCELERATE_USE_CPU"] = "true"  # without it Accelerate starts no group on a CPU
     if group["loopback"] and sys.platform.startswith(("linux", "darwin")):
@@ -75,8 +95,14 @@ def join_group(rank: int, local_rank: int, threads: int, group: dict) -> None:
         dist.destroy_process_group()
     # Ten seconds more than the client's patience, so that the client can say who is missing before the waiting rank gives up.
     timeout = timedelta(seconds=group["timeout"] + 10)
-    dist.init_process_group("nccl" if group["cuda"] else "gloo", rank=rank, world_size=size, timeout=timeout)
-    threading.Thread(target=_take_notes, args=(Path(group["folder"]), rank, threading.main_thread().ident), daemon=True).start()
+    dist.init_process_group(
+        "nccl" if group["cuda"] else "gloo", rank=rank, world_size=size, timeout=timeout
+    )
+    threading.Thread(
+        target=_take_notes,
+        args=(Path(group["folder"]), rank, threading.main_thread().ident),
+        daemon=True,
+    ).start()
 
 
 def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
@@ -88,7 +114,12 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
         if waiting_for != waits_in:
             waits_in, since = waiting_for, time.time() if waiting_for is not None else None
         frame = sys._current_frames().get(main_thread)
-        note = {"place": own_line(traceback.extract_stack(frame)), "collective": name, "count": count, "since": since}
+        note = {
+            "place": own_line(traceback.extract_stack(frame)),
+            "collective": name,
+            "count": count,
+            "since": since,
+        }
         del frame  # it would keep the training's tensors alive until the next note
         if note != written:
             with contextlib.suppress(OSError):
@@ -96,7 +127,9 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
                 os.replace(folder / f"{rank}.new", folder / f"{rank}.json")
                 written = note
         with contextlib.suppress(OSError):
-            os.utime(folder / f"{rank}.json")  # a sign of life, whether or not there is anything new
+            os.utime(
+                folder / f"{rank}.json"
+            )  # a sign of life, whether or not there is anything new
         if parent is None:
             time.sleep(NOTE_SECONDS)
         elif wait_for_any([parent.sentinel], NOTE_SECONDS):
@@ -112,7 +145,10 @@ def _last_collective() -> tuple[str | None, int, int | None]:
     try:
         from torch._C._distributed_c10d import _dump_fr_trace_json
 
-        entries = sorted(json.loads(_dump_fr_trace_json(True, False)).get("entries", []), key=lambda entry: entry["record_id"])
+        entries = sorted(
+            json.loads(_dump_fr_trace_json(True, False)).get("entries", []),
+            key=lambda entry: entry["record_id"],
+        )
     except (ImportError, TypeError, ValueError, RuntimeError):
         entries = []
     if not entries:

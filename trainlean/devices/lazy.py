@@ -39,15 +39,21 @@ def in_fresh_process(function, *args, timeout: float = 60.0):
     # torch's optimizers import the compiler when the first one is made: better once, in the server, than in each process.
     context = server_context([*PRELOADED, "torch._dynamo", "trainlean.models", "trainlean.reviews"])
     ours, theirs = context.Pipe()
-    process = context.Process(target=_answer, args=(theirs, cloudpickle.dumps((function, args)), sys.path))
+    process = context.Process(
+        target=_answer, args=(theirs, cloudpickle.dumps((function, args)), sys.path)
+    )
     process.start()
     theirs.close()
     try:
         if not ours.poll(timeout):
-            raise CourseError(f"{getattr(function, '__name__', 'The function')} gave no answer within {timeout:g} s: does a loop in it never end?")
+            raise CourseError(
+                f"{getattr(function, '__name__', 'The function')} gave no answer within {timeout:g} s: does a loop in it never end?"
+            )
         value, error, printed = cloudpickle.loads(ours.recv_bytes())
     except EOFError:
-        raise CourseError(f"The process that ran {getattr(function, '__name__', 'the function')} ended without an answer.") from None
+        raise CourseError(
+            f"The process that ran {getattr(function, '__name__', 'the function')} ended without an answer."
+        ) from None
     finally:
         process.kill()
         process.join()
@@ -70,7 +76,9 @@ def _answer(pipe, packed: bytes, path: list[str]) -> None:
             function, args = cloudpickle.loads(packed)
             value = function(*args)
         except Exception as raised:
-            raised.add_note("".join(traceback.format_tb(raised.__traceback__)[-2:]))  # the frames themselves cannot travel
+            raised.add_note(
+                "".join(traceback.format_tb(raised.__traceback__)[-2:])
+            )  # the frames themselves cannot travel
             error = raised
     pipe.send_bytes(cloudpickle.dumps((value, error, printed.getvalue())))
 
@@ -89,8 +97,14 @@ def lazy_or_recorded(notebook: str) -> None:
 
     path, shell = COURSE / "solutions" / f"{notebook}.ipynb", get_ipython()
     if not path.exists() or shell is None:
-        raise CourseError(f"{why} There are no recorded outputs either: run this in a notebook of the course, or install the torch that README.md names.")
-    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code" and cell.outputs]
+        raise CourseError(
+            f"{why} There are no recorded outputs either: run this in a notebook of the course, or install the torch that README.md names."
+        )
+    cells = [
+        cell
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code" and cell.outputs
+    ]
     numbers = {}
     for cell in cells:
         if not cell.source.startswith("check("):
@@ -99,10 +113,16 @@ def lazy_or_recorded(notebook: str) -> None:
 
     def replace(lines: list[str]) -> list[str]:
         number = numbers.get("".join(lines).strip())
-        return lines if number is None else [f"__import__('trainlean.devices.lazy').devices.lazy.show_recorded({number})\n"]
+        return (
+            lines
+            if number is None
+            else [f"__import__('trainlean.devices.lazy').devices.lazy.show_recorded({number})\n"]
+        )
 
     shell.input_transformers_cleanup.append(replace)
-    print(f"{why} Nothing lazy runs in this notebook: the outputs below are recorded ones, and the exercises cannot be checked here.")
+    print(
+        f"{why} Nothing lazy runs in this notebook: the outputs below are recorded ones, and the exercises cannot be checked here."
+    )
 
 
 def show_recorded(number: int) -> None:

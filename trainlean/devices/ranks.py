@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainlean.costs.meter import collective_of, in_backward
 
 SHORTEST = 5e-5  # seconds; a shorter wait is no wait but the time that a call takes
-SHORTEST_IN_BACKWARD = 5e-4  # where the engine may also be between two operations that it could go on with
+SHORTEST_IN_BACKWARD = (
+    5e-4  # where the engine may also be between two operations that it could go on with
+)
 
 
 @dataclass
@@ -42,7 +47,11 @@ class RankRecord:
     @property
     def averages(self) -> list[int]:
         """After how many optimizer steps there was an all-reduce outside a backward pass."""
-        found = [one["step"] for one in self.collectives if one["kind"] == "all-reduce" and not one["backward"]]
+        found = [
+            one["step"]
+            for one in self.collectives
+            if one["kind"] == "all-reduce" and not one["backward"]
+        ]
         return list(dict.fromkeys(found))
 
 
@@ -58,7 +67,9 @@ class RankRecorder(TorchDispatchMode):
         self.record = RankRecord(dist.get_rank() if dist.is_initialized() else 0)
         self._watch = watch
         self._idle_since = 0.0  # when the last operation ended
-        self._gaps: list[tuple[float, float]] = []  # between two operations while a collective was under way
+        self._gaps: list[
+            tuple[float, float]
+        ] = []  # between two operations while a collective was under way
         self._under_way: set[int] = set()  # numbers of collectives; other threads take them out
         self._may_wait = False  # whether some were, when the last operation ended
         self._attached = ExitStack()
@@ -79,7 +90,9 @@ class RankRecorder(TorchDispatchMode):
         self._gap()
         self.record.end = time.time()
         self._note_change()
-        flights = [(one["issued"], one["done"] or self.record.end) for one in self.record.collectives]
+        flights = [
+            (one["issued"], one["done"] or self.record.end) for one in self.record.collectives
+        ]
         self.record.blocked = _common(self._gaps, flights)
         for one, (_, done) in zip(self.record.collectives, flights):
             one["done"] = done
@@ -95,13 +108,26 @@ class RankRecorder(TorchDispatchMode):
 
     def _gap(self):
         now = time.time()
-        if self._may_wait and now - self._idle_since > (SHORTEST_IN_BACKWARD if in_backward() else SHORTEST):
+        if self._may_wait and now - self._idle_since > (
+            SHORTEST_IN_BACKWARD if in_backward() else SHORTEST
+        ):
             self._gaps.append((self._idle_since, now))
 
     def _follow(self, kind, args, out, issued):
-        tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(args[0]) if isinstance(leaf, torch.Tensor)]
+        tensors = [
+            leaf
+            for leaf in torch.utils._pytree.tree_leaves(args[0])
+            if isinstance(leaf, torch.Tensor)
+        ]
         size = 0 if kind == "barrier" else sum(tensor.nbytes for tensor in tensors)
-        one = {"kind": kind, "bytes": size, "step": len(self.record.steps), "backward": in_backward(), "issued": issued, "done": None}
+        one = {
+            "kind": kind,
+            "bytes": size,
+            "step": len(self.record.steps),
+            "backward": in_backward(),
+            "issued": issued,
+            "done": None,
+        }
         self.record.collectives.append(one)
         number = len(self.record.collectives)
         work = out[-1] if isinstance(out, (tuple, list)) and out else out
@@ -139,7 +165,12 @@ def record_rank(train: Callable, *args, watch: Callable[[], float] | None = None
 
 def _common(gaps, flights) -> list[tuple[float, float]]:
     """The parts of the gaps in which at least one of the flights was under way, in order and joined."""
-    parts = sorted((max(a, c), min(b, d)) for a, b in gaps for c, d in flights if min(b, d) - max(a, c) > SHORTEST)
+    parts = sorted(
+        (max(a, c), min(b, d))
+        for a, b in gaps
+        for c, d in flights
+        if min(b, d) - max(a, c) > SHORTEST
+    )
     joined = []
     for start, end in parts:
         if joined and start <= joined[-1][1]:
@@ -156,7 +187,10 @@ def phases(records: list[RankRecord]) -> list[list[tuple[str, float, float]]]:
     The n-th collective of one rank is taken for the n-th of the others.
     """
     zero = min((record.start for record in records), default=0.0)
-    arrived = [max(one["issued"] for one in same) for same in zip(*(record.collectives for record in records))]
+    arrived = [
+        max(one["issued"] for one in same)
+        for same in zip(*(record.collectives for record in records))
+    ]
     result = []
     for record in records:
         line, at = [], record.start
@@ -169,5 +203,7 @@ def phases(records: list[RankRecord]) -> list[list[tuple[str, float, float]]]:
             line += [("waiting", start, split), ("averaging", split, end)]
             at = end
         line.append(("computing", at, record.end))
-        result.append([(what, start - zero, end - zero) for what, start, end in line if end > start])
+        result.append(
+            [(what, start - zero, end - zero) for what, start, end in line if end > start]
+        )
     return result

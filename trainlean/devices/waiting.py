@@ -32,8 +32,12 @@ def by_line(rank: "Rank", text: str | None) -> str:
     """
     if not text:
         return ""
-    text = re.sub(r"[^\s\"]*[/\\]ipykernel_\d+[/\\]\d+\.py", "cell", text.replace("\r\n", "\n").rstrip("\r\n"))
-    return "".join(f"{rank}: {line.split(chr(13))[-1]}".rstrip() + "\n" for line in text.split("\n"))
+    text = re.sub(
+        r"[^\s\"]*[/\\]ipykernel_\d+[/\\]\d+\.py", "cell", text.replace("\r\n", "\n").rstrip("\r\n")
+    )
+    return "".join(
+        f"{rank}: {line.split(chr(13))[-1]}".rstrip() + "\n" for line in text.split("\n")
+    )
 
 
 @dataclass
@@ -60,12 +64,19 @@ class Rank:
     @property
     def cut_off(self) -> bool:
         """Whether its error is the loss of another rank."""
-        return self.broke_group and any(word in self.error["text"] for word in ("Timed out", "Connection closed", "Connection reset"))
+        return self.broke_group and any(
+            word in self.error["text"]
+            for word in ("Timed out", "Connection closed", "Connection reset")
+        )
 
     @property
     def broke_group(self) -> bool:
         """Whether its error came from within a collective, after which the process group is of no more use."""
-        return not self.died and self.error is not None and any(word in self.error["text"] for word in ("/gloo/", "NCCL"))
+        return (
+            not self.died
+            and self.error is not None
+            and any(word in self.error["text"] for word in ("/gloo/", "NCCL"))
+        )
 
     @property
     def waits(self) -> bool:
@@ -79,7 +90,9 @@ class Rank:
         return f" in {_in_words(place)}" if place else ""
 
 
-def wait_for_ranks(ended: Callable[[], set], n: int, folder, patience: float, limit: float) -> "list[Rank]":
+def wait_for_ranks(
+    ended: Callable[[], set], n: int, folder, patience: float, limit: float
+) -> "list[Rank]":
     """The ranks once all have ended, one has waited longer than `patience` for another, one froze, or after `limit` seconds."""
     start, pause = time.monotonic(), 0.001
     signs = {}  # of life: for each rank the last one, and when it was first seen (this machine may sleep in between)
@@ -89,10 +102,20 @@ def wait_for_ranks(ended: Callable[[], set], n: int, folder, patience: float, li
         for rank in ranks:
             if rank.note["sign"] != signs.get(rank.number, (None,))[0]:
                 signs[rank.number] = rank.note["sign"], now
-            rank.froze = not rank.ended and rank.note["sign"] is not None and now - signs[rank.number][1] > FROZEN_SECONDS
+            rank.froze = (
+                not rank.ended
+                and rank.note["sign"] is not None
+                and now - signs[rank.number][1] > FROZEN_SECONDS
+            )
         waits = [time.time() - (rank.note["since"] or math.inf) for rank in ranks if not rank.ended]
         nobody_can_come = done and waits and min(waits) > min(GRACE_SECONDS, patience)
-        if not waits or now - start > limit or nobody_can_come or max(waits) > patience or any(rank.froze for rank in ranks):
+        if (
+            not waits
+            or now - start > limit
+            or nobody_can_come
+            or max(waits) > patience
+            or any(rank.froze for rank in ranks)
+        ):
             return ranks
         time.sleep(pause)
         pause = min(2 * pause, NOTE_SECONDS / 2)
@@ -101,7 +124,11 @@ def wait_for_ranks(ended: Callable[[], set], n: int, folder, patience: float, li
 def results_of(ranks: list[Rank]) -> list:
     """The values by rank. DeviceError where one failed; NotImplementedError where nothing but that was raised."""
     errors = [rank.error for rank in ranks if rank.error]
-    if errors and all(error["name"] == "NotImplementedError" for error in errors) and all(rank.ended and not rank.died for rank in ranks):
+    if (
+        errors
+        and all(error["name"] == "NotImplementedError" for error in errors)
+        and all(rank.ended and not rank.died for rank in ranks)
+    ):
         raise NotImplementedError(f"{sentence_about(ranks)}.")
     if errors or not all(rank.ended and not rank.died for rank in ranks):
         raise DeviceError(f"{sentence_about(ranks)}.")
@@ -114,8 +141,14 @@ def sentence_about(ranks: list[Rank]) -> str:
     failed = [rank for rank in ranks if rank.error and not rank.died and not rank.cut_off]
     waiting = [rank for rank in ranks if rank.waits]
     others = [rank for rank in ranks if rank not in died + failed + waiting]
-    parts = [f"{rank} died, last seen{rank.where}" if rank.where else f"{rank} died" for rank in died]
-    parts += [f"{rank} froze, last seen{rank.where}" if rank.where else f"{rank} froze" for rank in ranks if rank.froze]
+    parts = [
+        f"{rank} died, last seen{rank.where}" if rank.where else f"{rank} died" for rank in died
+    ]
+    parts += [
+        f"{rank} froze, last seen{rank.where}" if rank.where else f"{rank} froze"
+        for rank in ranks
+        if rank.froze
+    ]
     by_error = {}
     for rank in failed:
         by_error.setdefault(f"raised {rank.error['text']}{rank.where}", []).append(str(rank))
@@ -123,15 +156,25 @@ def sentence_about(ranks: list[Rank]) -> str:
     if not parts and waiting:
         for rank in others:
             if rank.note["count"] >= min(other.note["count"] for other in waiting) > 0:
-                parts.append(f"{rank} took part in {rank.note['collective']} and left it: compare the shapes that the ranks send")
+                parts.append(
+                    f"{rank} took part in {rank.note['collective']} and left it: compare the shapes that the ranks send"
+                )
                 continue
             doing = "it has ended" if rank.ended else f"it is still busy{rank.where}"
-            last = f", its last collective was {rank.note['collective']}" if rank.note["collective"] else ""
+            last = (
+                f", its last collective was {rank.note['collective']}"
+                if rank.note["collective"]
+                else ""
+            )
             parts.append(f"{rank} never arrived: {doing}{last}")
         if not others:
             parts.append("the ranks are not in the same collective")
     elif not parts:
-        parts += [f"{rank} did not end in time: it is still busy{rank.where}" for rank in others if not rank.ended]
+        parts += [
+            f"{rank} did not end in time: it is still busy{rank.where}"
+            for rank in others
+            if not rank.ended
+        ]
     for rank in waiting:
         collective = f" in {rank.note['collective']}" if rank.note["collective"] else ""
         parts.append(f"{rank} waited in vain{collective}{rank.where.replace(' in ', ', ', 1)}")

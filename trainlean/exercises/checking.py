@@ -42,7 +42,10 @@ SECONDS = 6  # of computing, for one exercise's questions
 SECONDS_WITH_DEVICES = 20  # its processes have to start first
 PATIENCE = 4  # times these on the clock, where others keep the processor busy
 PRELOADED = ["torch", "trainlean.exercises.checking", "trainlean.notebooks.notebook"]
-HEAVY = {"accelerate": "accelerate", "transformers": "transformers.trainer"}  # imports that take seconds
+HEAVY = {
+    "accelerate": "accelerate",
+    "transformers": "transformers.trainer",
+}  # imports that take seconds
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,13 @@ def statement(cell: int, node: ast.stmt, filename: str) -> Statement:
     """A statement of a syntax tree, compiled under `filename` (for tracebacks), with the names that it uses."""
     code = compile(ast.Module([node], type_ignores=[]), filename, "exec")
     binds = {name for kind, name in _name_uses(code, inside=False) if kind == "STORE_NAME"}
-    if any(isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for part in ast.walk(node)):
+    if any(
+        isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for part in ast.walk(node)
+    ):
         binds.add("*")  # any name
-    needs = {name for kind, name in _name_uses(code, inside=True) if kind in ("LOAD_NAME", "LOAD_GLOBAL")}
+    needs = {
+        name for kind, name in _name_uses(code, inside=True) if kind in ("LOAD_NAME", "LOAD_GLOBAL")
+    }
     defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     return Statement(cell, code, frozenset(binds), frozenset(needs), defines)
 
@@ -150,7 +157,10 @@ def see_answer(exercise: Exercise, chosen: list[Statement], seed: int) -> Seen:
     except Exception as error:
         if type(error) is NotImplementedError and not str(error):
             return Seen(attempted=False)
-        return Seen({"raised": f"{type(error).__name__}: {error} (while its cell was run)"}, traceback=learners_part(error))
+        return Seen(
+            {"raised": f"{type(error).__name__}: {error} (while its cell was run)"},
+            traceback=learners_part(error),
+        )
     return see(exercise, answer, seed)
 
 
@@ -167,15 +177,25 @@ def answer_from(path: Path, name: str) -> object:
 
 def check_notebook(path: Path, seed: int) -> list[Verdict]:
     """A verdict for every exercise that belongs to the notebook. Raises CourseError when it cannot be read."""
-    from trainlean.notebooks.notebook import read_notebook  # imports for a second, while the server of the processes does, too
+    from trainlean.notebooks.notebook import (
+        read_notebook,
+    )  # imports for a second, while the server of the processes does, too
 
     notebook = read_notebook(path)
     found, problems = statements(notebook)
     exercises = belonging(path, notebook)
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        answers = pool.map(lambda exercise: ask(path, exercise, found, problems, lambda e, _: ask_in_process(path, e, seed)), exercises)
+        answers = pool.map(
+            lambda exercise: ask(
+                path, exercise, found, problems, lambda e, _: ask_in_process(path, e, seed)
+            ),
+            exercises,
+        )
         # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
-        return [judge_seen(exercise, answer, cells_of(exercise, found), seed) for exercise, answer in zip(exercises, answers, strict=True)]
+        return [
+            judge_seen(exercise, answer, cells_of(exercise, found), seed)
+            for exercise, answer in zip(exercises, answers, strict=True)
+        ]
 
 
 def belonging(path: Path, notebook, exercises: Iterable[Exercise] | None = None) -> list[Exercise]:
@@ -184,13 +204,28 @@ def belonging(path: Path, notebook, exercises: Iterable[Exercise] | None = None)
 
     exercises = all_exercises().values() if exercises is None else list(exercises)
     marks = {str(nbgrader_mark(cell).get("grade_id")) for cell in notebook.cells}
-    words = {word for cell in notebook.cells if cell.cell_type == "code" for word in re.findall(r"\w+", cell.source)}
-    place = {path.resolve().with_suffix("").relative_to(COURSE / "lessons").as_posix()} if is_lesson(path) else set()
-    for lessons in ({e.notebook for e in exercises if e.name in marks}, place, {e.notebook for e in exercises if e.name in words}):
+    words = {
+        word
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for word in re.findall(r"\w+", cell.source)
+    }
+    place = (
+        {path.resolve().with_suffix("").relative_to(COURSE / "lessons").as_posix()}
+        if is_lesson(path)
+        else set()
+    )
+    for lessons in (
+        {e.notebook for e in exercises if e.name in marks},
+        place,
+        {e.notebook for e in exercises if e.name in words},
+    ):
         chosen = [exercise for exercise in exercises if exercise.notebook in lessons]
         if chosen:
             return chosen
-    raise CourseError(f"{path}: no exercise of this course is in it; check a notebook from lessons/.")
+    raise CourseError(
+        f"{path}: no exercise of this course is in it; check a notebook from lessons/."
+    )
 
 
 def is_lesson(path: Path) -> bool:
@@ -199,7 +234,11 @@ def is_lesson(path: Path) -> bool:
 
 
 def ask(
-    path: Path, exercise: Exercise, found: list[Statement], problems: dict[int, str], put: Callable[[Exercise, list[Statement]], Seen | str]
+    path: Path,
+    exercise: Exercise,
+    found: list[Statement],
+    problems: dict[int, str],
+    put: Callable[[Exercise, list[Statement]], Seen | str],
 ) -> Seen | Verdict:
     """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge.
 
@@ -207,15 +246,28 @@ def ask(
     """
 
     def without_probe(outcome, message):
-        return Verdict(exercise.name, exercise.notebook, outcome, 0, exercise.points, message, hint=exercise.hints[0])
+        return Verdict(
+            exercise.name,
+            exercise.notebook,
+            outcome,
+            0,
+            exercise.points,
+            message,
+            hint=exercise.hints[0],
+        )
 
     if cannot := cannot_check(exercise):
         return cannot
     chosen = needed_for(exercise.name, found)
     if not any(exercise.name in statement.binds for statement in chosen):
         if problems:
-            return without_probe(CRASHED, f"There is no readable {exercise.name}; {'; '.join(problems.values())}.")
-        return without_probe(NOT_ATTEMPTED, f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.")
+            return without_probe(
+                CRASHED, f"There is no readable {exercise.name}; {'; '.join(problems.values())}."
+            )
+        return without_probe(
+            NOT_ATTEMPTED,
+            f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.",
+        )
     seen = put(exercise, chosen)
     return without_probe(CRASHED, seen) if isinstance(seen, str) else seen
 
@@ -225,14 +277,23 @@ def cells_of(exercise: Exercise, found: list[Statement]) -> list[int]:
     return sorted({statement.cell for statement in found if exercise.name in statement.binds})
 
 
-def judge_seen(exercise: Exercise, answer: Seen | Verdict, cells: list[int], seed: int, memory: dict | None = None) -> Verdict:
+def judge_seen(
+    exercise: Exercise,
+    answer: Seen | Verdict,
+    cells: list[int],
+    seed: int,
+    memory: dict | None = None,
+) -> Verdict:
     """The verdict on an answer that was asked; says so when the notebook defines it in more than one of its `cells`."""
     if isinstance(answer, Verdict):
         return answer
     judged = verdict(exercise, answer, seed, memory)
     if len(cells) < 2 or judged.outcome == NOT_ATTEMPTED:
         return judged
-    return replace(judged, message=f"{judged.message} {exercise.name} is defined in cells {', '.join(map(str, cells))}; the last one counts.")
+    return replace(
+        judged,
+        message=f"{judged.message} {exercise.name} is defined in cells {', '.join(map(str, cells))}; the last one counts.",
+    )
 
 
 def seconds_for(exercise: Exercise) -> float:
@@ -255,11 +316,15 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
     name, seconds = exercise.name, seconds_for(exercise)
     context = server_context(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_answer_questions, args=(str(path), name, seed, sender), daemon=False)
+    process = context.Process(
+        target=_answer_questions, args=(str(path), name, seed, sender), daemon=False
+    )
     process.start()
     sender.close()
     try:
-        receiver.poll(START_SECONDS) and receiver.recv_bytes()  # the process is up; only now its time counts
+        receiver.poll(
+            START_SECONDS
+        ) and receiver.recv_bytes()  # the process is up; only now its time counts
         if not _answers_in_time(receiver, process.pid, seconds):
             return too_long(name, seconds)
         return unpack(receiver.recv_bytes())
@@ -287,7 +352,11 @@ def _answers_in_time(receiver, pid: int, seconds: float) -> bool:
 
 def _import_ahead(paths: list[Path]) -> None:
     """Start the server on importing what these notebooks name, once, while this process does other things."""
-    words = " ".join(Path(path).read_text(encoding="utf-8", errors="replace") for path in paths if Path(path).is_file())
+    words = " ".join(
+        Path(path).read_text(encoding="utf-8", errors="replace")
+        for path in paths
+        if Path(path).is_file()
+    )
     heavy = [module for name, module in HEAVY.items() if name in words]
     if server_context([*PRELOADED, *heavy]).get_start_method() == "forkserver":
         from multiprocessing import forkserver  # not there on Windows
@@ -319,18 +388,42 @@ def check_notebooks(paths: list[Path], as_json: bool = False, seed: int | None =
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     rows = []
     _import_ahead(paths)
-    notebooks = track(paths, "Checking", console=Console(stderr=True), transient=True, disable=as_json or len(paths) < 2)
+    notebooks = track(
+        paths,
+        "Checking",
+        console=Console(stderr=True),
+        transient=True,
+        disable=as_json or len(paths) < 2,
+    )
     for path in notebooks:
         try:
             verdicts = check_notebook(Path(path), seed)
         except CourseError as error:
-            rows.append({"notebook": str(path), "exercise": None, "outcome": CRASHED, "mistake": "", "message": str(error), "points": 0})
+            rows.append(
+                {
+                    "notebook": str(path),
+                    "exercise": None,
+                    "outcome": CRASHED,
+                    "mistake": "",
+                    "message": str(error),
+                    "points": 0,
+                }
+            )
             verdicts = []
             if not as_json:
                 print(error)
         for judged in verdicts:
             message = " ".join(part for part in (judged.message, judged.why) if part)
-            rows.append({"notebook": str(path), "exercise": judged.exercise, "outcome": judged.outcome, "mistake": judged.mistake, "message": message, "points": judged.points})
+            rows.append(
+                {
+                    "notebook": str(path),
+                    "exercise": judged.exercise,
+                    "outcome": judged.outcome,
+                    "mistake": judged.mistake,
+                    "message": message,
+                    "points": judged.points,
+                }
+            )
             if is_lesson(path):
                 record_verdict(judged)
             if not as_json:

@@ -29,7 +29,13 @@ from trainlean.workspace import COURSE, CourseError
 
 Observation = dict[str, object]  # str -> int, float, bool, str, None or numpy array
 
-NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = ("not attempted", "wrong", "crashed", "right", "cannot be checked here")
+NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
+    "not attempted",
+    "wrong",
+    "crashed",
+    "right",
+    "cannot be checked here",
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,12 @@ class Verdict:
         head = f"{self.exercise}: {self.outcome}, {self.points} of {self.possible} points"
         if self.outcome == RIGHT:
             return head
-        parts = {"": self.message, "Mistake: ": self.mistake, "Why: ": self.why, "Hint: ": self.hint}
+        parts = {
+            "": self.message,
+            "Mistake: ": self.mistake,
+            "Why: ": self.why,
+            "Hint: ": self.hint,
+        }
         return "\n  ".join([head] + [label + text for label, text in parts.items() if text])
 
 
@@ -117,7 +128,9 @@ def all_exercises() -> dict[str, Exercise]:
         module = importlib.import_module(f"exercises_tests.{notebook.replace('/', '.')}")
         for exercise in module.EXERCISES:
             if exercise.name in found:
-                raise CourseError(f"Two exercises are named {exercise.name}: in {found[exercise.name].notebook} and {notebook}; rename one.")
+                raise CourseError(
+                    f"Two exercises are named {exercise.name}: in {found[exercise.name].notebook} and {notebook}; rename one."
+                )
             object.__setattr__(exercise, "notebook", notebook)
             found[exercise.name] = exercise
     return found
@@ -127,7 +140,9 @@ def find_exercise(name: str) -> Exercise:
     """The exercise of that name; one sentence with all names when there is none."""
     exercises = all_exercises()
     if name not in exercises:
-        raise CourseError(f"There is no exercise named {name!r}; the exercises are {', '.join(exercises)}.")
+        raise CourseError(
+            f"There is no exercise named {name!r}; the exercises are {', '.join(exercises)}."
+        )
     return exercises[name]
 
 
@@ -140,14 +155,26 @@ def see(exercise: Exercise, answer: object, seed: int) -> Seen:
         return Seen(attempted=False)
     printed = io.StringIO()
     try:
-        with _undisturbed(seed), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with (
+            _undisturbed(seed),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
             observation = exercise.probe(answer, seed)
     except Exception as error:
-        if type(error) is NotImplementedError and not str(error):  # the stub's own; a library's says what is missing
+        if type(error) is NotImplementedError and not str(
+            error
+        ):  # the stub's own; a library's says what is missing
             return Seen(attempted=False)
         first_line = (str(error).splitlines() or [""])[0]
-        return Seen({"raised": f"{type(error).__name__}: {first_line}"}, traceback=learners_part(error), printed=printed.getvalue())
-    return Seen({name: plain(value) for name, value in observation.items()}, printed=printed.getvalue())
+        return Seen(
+            {"raised": f"{type(error).__name__}: {first_line}"},
+            traceback=learners_part(error),
+            printed=printed.getvalue(),
+        )
+    return Seen(
+        {name: plain(value) for name, value in observation.items()}, printed=printed.getvalue()
+    )
 
 
 @contextlib.contextmanager
@@ -177,16 +204,30 @@ def learners_part(error: Exception) -> str:
     files = re.findall(r'File "([^"]+)", line', "\n".join(getattr(error, "__notes__", ())))
     if files and not files[-1].startswith((*_COURSE_CODE, *_LIBRARIES)):
         return "".join(traceback.format_exception_only(error))
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_COURSE_CODE)]
-    if isinstance(error, _MISUSES) and all(frame.filename.startswith(_LIBRARIES) for frame in frames):
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_COURSE_CODE)
+    ]
+    if isinstance(error, _MISUSES) and all(
+        frame.filename.startswith(_LIBRARIES) for frame in frames
+    ):
         return ""
     kept = frames or traceback.extract_tb(error.__traceback__)[-1:]
     return "".join(traceback.format_list(kept) + traceback.format_exception_only(error))
 
 
 _COURSE_CODE = (str(COURSE / "trainlean"), str(COURSE / "exercises_tests"))
-_LIBRARIES = ("<frozen", *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_MISUSES = (TypeError, AttributeError, ValueError, LookupError)  # what a value of the wrong kind leads to
+_LIBRARIES = (
+    "<frozen",
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+)
+_MISUSES = (
+    TypeError,
+    AttributeError,
+    ValueError,
+    LookupError,
+)  # what a value of the wrong kind leads to
 
 
 def plain(value: object) -> object:
@@ -197,7 +238,11 @@ def plain(value: object) -> object:
         value = value.item()
     if isinstance(value, bool | int | float | str | type(None) | np.ndarray):
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(item, int | float) for item in value):
+    if (
+        isinstance(value, list | tuple)
+        and value
+        and all(isinstance(item, int | float) for item in value)
+    ):
         return np.asarray(value)
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
@@ -208,16 +253,26 @@ def plain(value: object) -> object:
 
 def judge(exercise: Exercise, answer: object, seed: int, patience: float = math.inf) -> Verdict:
     """Probe an answer here and now and give the verdict; known mistakes are looked through for `patience` seconds."""
-    return cannot_check(exercise) or verdict(exercise, see(exercise, answer, seed), seed, patience=patience)
+    return cannot_check(exercise) or verdict(
+        exercise, see(exercise, answer, seed), seed, patience=patience
+    )
 
 
 def cannot_check(exercise: Exercise) -> Verdict | None:
     """The verdict on any answer where this machine lacks what the probe needs; None where it has it."""
     why = exercise.requires() if exercise.requires else ""
-    return Verdict(exercise.name, exercise.notebook, CANNOT, 0, exercise.points, why) if why else None
+    return (
+        Verdict(exercise.name, exercise.notebook, CANNOT, 0, exercise.points, why) if why else None
+    )
 
 
-def verdict(exercise: Exercise, seen: Seen, seed: int, memory: dict | None = None, patience: float = math.inf) -> Verdict:
+def verdict(
+    exercise: Exercise,
+    seen: Seen,
+    seed: int,
+    memory: dict | None = None,
+    patience: float = math.inf,
+) -> Verdict:
     """The verdict on what was seen of an answer. `seed` must be the one that the probe was given.
 
     `memory` keeps the oracle's and the mistakes' observations for the next answer to the same questions.
@@ -228,32 +283,67 @@ def verdict(exercise: Exercise, seen: Seen, seed: int, memory: dict | None = Non
     def remembered(what, see_it):
         if (found := memory.get((exercise.name, seed, what))) is None:
             found = see_it()
-            if "raised" not in found:  # that may have been the machine's fault, and need not be so the next time
+            if (
+                "raised" not in found
+            ):  # that may have been the machine's fault, and need not be so the next time
                 memory[exercise.name, seed, what] = found
         return found
 
     def say(outcome, message, **more):
         earned = exercise.points if outcome == RIGHT else 0
-        return Verdict(exercise.name, exercise.notebook, outcome, earned, exercise.points, message, **more)
+        return Verdict(
+            exercise.name, exercise.notebook, outcome, earned, exercise.points, message, **more
+        )
 
     if not seen.attempted:
-        return say(NOT_ATTEMPTED, "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell.")
+        return say(
+            NOT_ATTEMPTED,
+            "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell.",
+        )
     truth = remembered("oracle", lambda: see_oracle(exercise, seed))
     difference = first_difference(seen.observation, truth, exercise.truth)
     if difference is None:
         return say(RIGHT, "Right.", printed=seen.printed)
     extra = {"printed": seen.printed, "traceback": seen.traceback}
     raised = seen.observation.get("raised")
-    message = _of_an_error(exercise.name, raised, seen.traceback) if raised else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
-    if raised and exercise.also_right and same(seen.observation, remembered("right", lambda: see(exercise, exercise.also_right[0], seed).observation)):
-        return say(CANNOT, f"This cannot be checked here: a right answer raises {raised}, too.", traceback=seen.traceback)
+    message = (
+        _of_an_error(exercise.name, raised, seen.traceback)
+        if raised
+        else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
+    )
+    if (
+        raised
+        and exercise.also_right
+        and same(
+            seen.observation,
+            remembered("right", lambda: see(exercise, exercise.also_right[0], seed).observation),
+        )
+    ):
+        return say(
+            CANNOT,
+            f"This cannot be checked here: a right answer raises {raised}, too.",
+            traceback=seen.traceback,
+        )
     end = time.monotonic() + patience
     for mistake in exercise.mistakes:
         for number, wrong in enumerate(mistake.answers):
             if time.monotonic() > end:
                 break
-            if same(seen.observation, remembered((mistake.name, number), lambda wrong=wrong: see(exercise, wrong, seed).observation)):
-                return say(WRONG, message, mistake=mistake.name, why=mistake.why, hint=mistake.hint, **extra)
+            if same(
+                seen.observation,
+                remembered(
+                    (mistake.name, number),
+                    lambda wrong=wrong: see(exercise, wrong, seed).observation,
+                ),
+            ):
+                return say(
+                    WRONG,
+                    message,
+                    mistake=mistake.name,
+                    why=mistake.why,
+                    hint=mistake.hint,
+                    **extra,
+                )
     return say(CRASHED if raised else WRONG, message, hint=exercise.hints[0], **extra)
 
 
@@ -263,7 +353,9 @@ def _of_an_error(name: str, raised: str, learners_traceback: str) -> str:
     if re.match(rf"TypeError: (\S*\.)?{name}(\.__init__)?\(\) ", raised):
         return f"Your answer does not take the arguments that the exercise names ({raised})."
     # A None may also lie within what was returned.
-    return f"What your answer returned could not be used ({raised})" + (": is a `return` missing, or a value None?" if "None" in raised else ".")
+    return f"What your answer returned could not be used ({raised})" + (
+        ": is a `return` missing, or a value None?" if "None" in raised else "."
+    )
 
 
 def see_oracle(exercise: Exercise, seed: int) -> Observation:
@@ -336,12 +428,24 @@ def _short(value: object) -> str:
 
 def pack(seen: Seen) -> bytes:
     """`Seen` as bytes without pickle: numpy's own format, with everything that is no array as JSON inside."""
-    arrays = {name: value for name, value in seen.observation.items() if isinstance(value, np.ndarray)}
+    arrays = {
+        name: value for name, value in seen.observation.items() if isinstance(value, np.ndarray)
+    }
     rest = {name: value for name, value in seen.observation.items() if name not in arrays}
-    head = {"order": list(seen.observation), "values": rest, "attempted": seen.attempted, "traceback": seen.traceback, "printed": seen.printed[-10_000:]}
+    head = {
+        "order": list(seen.observation),
+        "values": rest,
+        "attempted": seen.attempted,
+        "traceback": seen.traceback,
+        "printed": seen.printed[-10_000:],
+    }
     file = io.BytesIO()
     named = {f"array{number}": arrays[name] for number, name in enumerate(arrays)}
-    np.savez(file, head=np.frombuffer(json.dumps(head | {"arrays": list(arrays)}).encode(), dtype=np.uint8), **named)
+    np.savez(
+        file,
+        head=np.frombuffer(json.dumps(head | {"arrays": list(arrays)}).encode(), dtype=np.uint8),
+        **named,
+    )
     return file.getvalue()
 
 
@@ -349,5 +453,12 @@ def unpack(data: bytes) -> Seen:
     """The `Seen` that `pack` made; nothing in the bytes is executed."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         head = json.loads(archive["head"].tobytes())
-        values = head["values"] | {name: archive[f"array{number}"] for number, name in enumerate(head["arrays"])}
-    return Seen({name: values[name] for name in head["order"]}, head["attempted"], head["traceback"], head["printed"])
+        values = head["values"] | {
+            name: archive[f"array{number}"] for number, name in enumerate(head["arrays"])
+        }
+    return Seen(
+        {name: values[name] for name in head["order"]},
+        head["attempted"],
+        head["traceback"],
+        head["printed"],
+    )

@@ -6,11 +6,27 @@ from html import escape
 
 from IPython.display import display
 
-from trainlean.exercises.exercise import CANNOT, CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Verdict, all_exercises, find_exercise, judge
+from trainlean.exercises.exercise import (
+    CANNOT,
+    CRASHED,
+    NOT_ATTEMPTED,
+    RIGHT,
+    WRONG,
+    Verdict,
+    all_exercises,
+    find_exercise,
+    judge,
+)
 from trainlean.exercises.progress import record_verdict
 from trainlean.workspace import CourseError
 
-OUTCOME_COLOURS = {RIGHT: "#1a7f5a", WRONG: "#b3541e", CRASHED: "#a4243b", NOT_ATTEMPTED: "#6b7280", CANNOT: "#6b7280"}
+OUTCOME_COLOURS = {
+    RIGHT: "#1a7f5a",
+    WRONG: "#b3541e",
+    CRASHED: "#a4243b",
+    NOT_ATTEMPTED: "#6b7280",
+    CANNOT: "#6b7280",
+}
 PATIENCE = 3  # seconds to look for a mistake among the known ones: a learner waits for it
 _hints_given: dict[str, int] = {}
 
@@ -37,7 +53,9 @@ def check(*answer, seed: int | None = None, **named) -> None:
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)
     try:
-        found = judge(exercise, value, secrets.randbelow(1_000_000) if seed is None else seed, PATIENCE)
+        found = judge(
+            exercise, value, secrets.randbelow(1_000_000) if seed is None else seed, PATIENCE
+        )
     except KeyboardInterrupt:
         text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"
         display(Panel(text, escape(text), OUTCOME_COLOURS[CRASHED]))
@@ -60,32 +78,56 @@ def hint(*answer, **named) -> None:
 
 def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]:
     if len(answer) + len(named) != 1:
-        raise CourseError(f"{caller} takes one answer: {caller}(my_function), or {caller}(name=value) for a value.")
+        raise CourseError(
+            f"{caller} takes one answer: {caller}(my_function), or {caller}(name=value) for a value."
+        )
     if named:
         return next(iter(named.items()))
     if answer[0] is None or answer[0] is ...:
-        raise CourseError(f"{caller} was given {answer[0]}, which has no name: write the answer first, or call {caller}(name=...) with the exercise's name.")
+        raise CourseError(
+            f"{caller} was given {answer[0]}, which has no name: write the answer first, or call {caller}(name=...) with the exercise's name."
+        )
     name = answer[0] if isinstance(answer[0], str) else getattr(answer[0], "__name__", None)
     if name is None:
-        raise CourseError(f"{caller} was given a value without its name: write {caller}(name=value) with the exercise's name.")
+        raise CourseError(
+            f"{caller} was given a value without its name: write {caller}(name=value) with the exercise's name."
+        )
     if name not in all_exercises() and callable(answer[0]):
-        raise CourseError(f"{caller} knows an exercise by its name, and this function was made as {name}: write it with `def`, or call {caller}(exercise_name=...).")
+        raise CourseError(
+            f"{caller} knows an exercise by its name, and this function was made as {name}: write it with `def`, or call {caller}(exercise_name=...)."
+        )
     return name, answer[0]
 
 
 def panel(verdict: Verdict) -> Panel:
     """A verdict as a card: outcome, what was seen, why; the hint and the traceback folded."""
     colour = OUTCOME_COLOURS[verdict.outcome]
-    parts = [f'<b style="color:{colour}">{escape(verdict.outcome.capitalize())}</b> · {escape(verdict.exercise)} · {verdict.points} of {verdict.possible} points']
+    parts = [
+        f'<b style="color:{colour}">{escape(verdict.outcome.capitalize())}</b> · {escape(verdict.exercise)} · {verdict.points} of {verdict.possible} points'
+    ]
     if verdict.outcome != RIGHT:
         parts.append(escape(verdict.message))
     if verdict.mistake:
         parts.append(f"<b>{escape(verdict.mistake.capitalize())}.</b> {escape(verdict.why)}")
-    folded = {"A hint": escape(verdict.hint), "Where it was raised": _code(verdict.traceback), "What your answer printed": _code(verdict.printed[-2000:])}
+    folded = {
+        "A hint": escape(verdict.hint),
+        "Where it was raised": _code(verdict.traceback),
+        "What your answer printed": _code(verdict.printed[-2000:]),
+    }
     if verdict.outcome in (WRONG, CRASHED):
-        parts += [f'<details><summary style="cursor:pointer">{title}</summary>{text}</details>' for title, text in folded.items() if text]
-    return Panel(str(verdict), "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts), colour)
+        parts += [
+            f'<details><summary style="cursor:pointer">{title}</summary>{text}</details>'
+            for title, text in folded.items()
+            if text
+        ]
+    return Panel(
+        str(verdict), "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts), colour
+    )
 
 
 def _code(text: str) -> str:
-    return f'<pre style="background:#f3f4f6;color:#1f2937;padding:6px;overflow-x:auto">{escape(text)}</pre>' if text.strip() else ""
+    return (
+        f'<pre style="background:#f3f4f6;color:#1f2937;padding:6px;overflow-x:auto">{escape(text)}</pre>'
+        if text.strip()
+        else ""
+    )

@@ -32,25 +32,48 @@ class Comparison:
 def guess(name: str, value: float | None, unit: str) -> None:
     """Keep a guess for later. `value` is a number in `unit`; None is no guess yet. After the answer was shown, the first guess stays."""
     if value is None:
-        display(Comparison(f"No guess yet for {name}: put a number (in {unit}) in place of None and run this cell before the next one."))
+        display(
+            Comparison(
+                f"No guess yet for {name}: put a number (in {unit}) in place of None and run this cell before the next one."
+            )
+        )
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CourseError(f"The guess for {name} is {value!r}; it must be a number in {unit}.")
     first, revealed = _history(name)
-    append_record("guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()})
-    late = " The answer was shown before, so " + ("this guess comes too late." if first is None else "your first guess stays beside it.")
+    append_record(
+        "guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()}
+    )
+    late = " The answer was shown before, so " + (
+        "this guess comes too late." if first is None else "your first guess stays beside it."
+    )
     display(Comparison(f"Noted: {name}, {value:,.4g} {unit}.{late if revealed else ''}"))
 
 
 def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:
     """Show the `value` (in `unit`) beside the guess that was made before; `origin` says how it was found: measured, predicted."""
     guessed, _ = _history(name)
-    append_record("guesses", {"name": name, "kind": "reveal", "value": float(value), "unit": unit, "created": _now()})
+    append_record(
+        "guesses",
+        {"name": name, "kind": "reveal", "value": float(value), "unit": unit, "created": _now()},
+    )
     if guessed is None:
-        display(Comparison(f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before.", {origin: value}, unit))
+        display(
+            Comparison(
+                f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before.",
+                {origin: value},
+                unit,
+            )
+        )
         return
     off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
-    display(Comparison(f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off}).", {"guess": guessed, origin: value}, unit))
+    display(
+        Comparison(
+            f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off}).",
+            {"guess": guessed, origin: value},
+            unit,
+        )
+    )
 
 
 def _history(name: str) -> tuple[float | None, bool]:

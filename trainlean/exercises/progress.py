@@ -13,8 +13,13 @@ def record_verdict(verdict: Verdict) -> None:
     """Keep an outcome; what was not attempted or cannot be checked has none."""
     if verdict.outcome in (NOT_ATTEMPTED, CANNOT):
         return
-    kept = {key: getattr(verdict, key) for key in ("notebook", "exercise", "outcome", "mistake", "points")}
-    append_record("progress", kept | {"created": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+    kept = {
+        key: getattr(verdict, key)
+        for key in ("notebook", "exercise", "outcome", "mistake", "points")
+    }
+    append_record(
+        "progress", kept | {"created": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+    )
 
 
 def show_progress() -> None:
@@ -27,9 +32,16 @@ def show_progress() -> None:
     exercises = all_exercises().values()
     table = Table("lesson", "exercise", "last outcome", "best points")
     for exercise in exercises:
-        table.add_row(exercise.notebook, exercise.name, last.get(exercise.name, NOT_ATTEMPTED), f"{best.get(exercise.name, 0)} of {exercise.points}")
+        table.add_row(
+            exercise.notebook,
+            exercise.name,
+            last.get(exercise.name, NOT_ATTEMPTED),
+            f"{best.get(exercise.name, 0)} of {exercise.points}",
+        )
     right = sum(best.get(exercise.name, 0) == exercise.points for exercise in exercises)
     points = sum(best.get(exercise.name, 0) for exercise in exercises)
     console = Console()
     console.print(table)
-    console.print(f"{right} of {len(exercises)} exercises right, {points} of {sum(exercise.points for exercise in exercises)} points.")
+    console.print(
+        f"{right} of {len(exercises)} exercises right, {points} of {sum(exercise.points for exercise in exercises)} points."
+    )

@@ -41,8 +41,17 @@ class WorkerProcess:
 
     def __init__(self, plan: Plan, settings: dict | None = None):
         self.plan = plan
-        self.settings = (settings or plan.settings()) | {"isolated": plan.isolation.kind != NONE, "process_names": _process_names()}
-        self.process, self.errors, self.buffer, self.starts, self.over = None, None, bytearray(), 0, False
+        self.settings = (settings or plan.settings()) | {
+            "isolated": plan.isolation.kind != NONE,
+            "process_names": _process_names(),
+        }
+        self.process, self.errors, self.buffer, self.starts, self.over = (
+            None,
+            None,
+            bytearray(),
+            0,
+            False,
+        )
 
     def grade(self, data: bytes, where: str) -> Answers:
         """Put the questions of every exercise that a notebook belongs to; a worker that ends blames the exercise that it was asking."""
@@ -59,23 +68,40 @@ class WorkerProcess:
                     if head.get("end"):
                         return Answers(str(head.get("problem", ""))[:TEXT_LIMIT], exercises, given)
                     if "exercises" in head:
-                        exercises = tuple(name for name in head["exercises"] if name in self.plan.exercises)
+                        exercises = tuple(
+                            name for name in head["exercises"] if name in self.plan.exercises
+                        )
                         seconds = READ_SECONDS
                     elif "asking" in head and head["asking"] in exercises:
                         asking = head["asking"]
-                        seconds = seconds_for(self.plan.exercises[asking]) * self.plan.patience * (IDLE + 1) + 10
+                        seconds = (
+                            seconds_for(self.plan.exercises[asking])
+                            * self.plan.patience
+                            * (IDLE + 1)
+                            + 10
+                        )
                     elif head.get("exercise") in exercises:
                         given[head["exercise"]] = (head, blob)
                         asking, seconds = None, READ_SECONDS
             except WorkerEnded as error:
                 self.stop()
                 if not exercises:
-                    return Answers(f"{where} could not be read: the process that read it ended ({error}).")
+                    return Answers(
+                        f"{where} could not be read: the process that read it ended ({error})."
+                    )
                 waiting = [name for name in exercises if name not in given]
                 blamed = asking or next(iter(waiting), None)
                 if blamed is None:
                     return Answers("", exercises, given)
-                given[blamed] = ({"exercise": blamed, "cells": [], "outcome": CRASHED, "message": no_answer(blamed, error)}, b"")
+                given[blamed] = (
+                    {
+                        "exercise": blamed,
+                        "cells": [],
+                        "outcome": CRASHED,
+                        "message": no_answer(blamed, error),
+                    },
+                    b"",
+                )
         return Answers("", exercises, given)
 
     def _start(self) -> None:
@@ -85,11 +111,25 @@ class WorkerProcess:
         if self.over:
             raise WorkerEnded("the run is over")
         self.errors = tempfile.TemporaryFile()
-        command = self.plan.isolation.command(run_here("from trainlean.grading.worker import main; main()"), self.plan.limits)
+        command = self.plan.isolation.command(
+            run_here("from trainlean.grading.worker import main; main()"), self.plan.limits
+        )
         own = environment()
         if self.plan.isolation.kind == NONE:
-            own = {**os.environ, **own, "HOME": os.environ.get("HOME", "/tmp"), "TMPDIR": tempfile.gettempdir()}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=own, start_new_session=True)
+            own = {
+                **os.environ,
+                **own,
+                "HOME": os.environ.get("HOME", "/tmp"),
+                "TMPDIR": tempfile.gettempdir(),
+            }
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=own,
+            start_new_session=True,
+        )
         self.starts += 1
         os.set_blocking(self.process.stdin.fileno(), False)
         self.buffer = bytearray()
@@ -98,7 +138,9 @@ class WorkerProcess:
             self._receive(time.monotonic() + START_SECONDS)
         except WorkerEnded as error:
             self.errors.seek(0)
-            said = self.errors.read().decode(errors="replace").strip().splitlines()[-1:] or [str(error)]
+            said = self.errors.read().decode(errors="replace").strip().splitlines()[-1:] or [
+                str(error)
+            ]
             self.stop()
             raise CourseError(f"A worker did not start: {said[0]}") from None
 
@@ -155,7 +197,9 @@ class WorkerProcess:
         if self.process is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # of its own session; what it isolates ends with it
+            os.killpg(
+                self.process.pid, signal.SIGKILL
+            )  # of its own session; what it isolates ends with it
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.errors):
@@ -189,7 +233,9 @@ def with_workers(plan: Plan, count: int) -> Callable:
                     finished.put(error)
                     return
 
-        threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in running]
+        threads = [
+            threading.Thread(target=serve, args=(worker,), daemon=True) for worker in running
+        ]
         for thread in threads:
             thread.start()
         open_tasks = 0

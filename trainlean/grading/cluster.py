@@ -45,10 +45,14 @@ def _connect(ipyparallel, profile: str, count: int):
     except Exception as error:
         with contextlib.suppress(Exception):
             cluster.stop_cluster_sync()
-        raise CourseError(f"The cluster of the profile {profile} did not come up ({type(error).__name__}); try `ipcluster start --profile={profile}` by itself.") from None
+        raise CourseError(
+            f"The cluster of the profile {profile} did not come up ({type(error).__name__}); try `ipcluster start --profile={profile}` by itself."
+        ) from None
 
 
-def on_engines(client, plan: Plan, tasks: Iterator[tuple[int, bytes, str]], trust: bool) -> Iterator[tuple[int, Answers, float]]:
+def on_engines(
+    client, plan: Plan, tasks: Iterator[tuple[int, bytes, str]], trust: bool
+) -> Iterator[tuple[int, Answers, float]]:
     """One notebook at a time to each engine; what an engine was at when it ended is given to another."""
     settings = json.dumps(plan.settings())
     busy: dict[int, tuple] = {}  # engine: (task, result, when it was sent)
@@ -61,9 +65,21 @@ def on_engines(client, plan: Plan, tasks: Iterator[tuple[int, bytes, str]], trus
             if task is None:
                 more = False
                 break
-            busy[engine] = (task, client[engine].apply_async(ask_here, settings, trust, task[1], task[2]), time.monotonic())
-        if busy and not set(busy) - lost or not busy and (again or more) and not set(client.ids) - lost:
-            raise CourseError("No engine of the cluster is left; start it again, then run the same command to go on.")
+            busy[engine] = (
+                task,
+                client[engine].apply_async(ask_here, settings, trust, task[1], task[2]),
+                time.monotonic(),
+            )
+        if (
+            busy
+            and not set(busy) - lost
+            or not busy
+            and (again or more)
+            and not set(client.ids) - lost
+        ):
+            raise CourseError(
+                "No engine of the cluster is left; start it again, then run the same command to go on."
+            )
         for engine, (task, result, sent) in list(busy.items()):
             gone = engine not in client.ids or time.monotonic() - sent > TASK_SECONDS
             if not gone and not result.ready():
@@ -83,12 +99,20 @@ def on_engines(client, plan: Plan, tasks: Iterator[tuple[int, bytes, str]], trus
         time.sleep(0.01)
 
 
-def ask_here(settings: str, trust: bool, data: bytes | None, where: str) -> tuple[str, tuple, dict, float]:
+def ask_here(
+    settings: str, trust: bool, data: bytes | None, where: str
+) -> tuple[str, tuple, dict, float]:
     """Runs on an engine: a notebook's answers from this engine's own worker."""
     if settings not in _workers_here:
         content = json.loads(settings)
         exercises = {name: exercise_without_probe(cut) for name, cut in content["probes"].items()}
-        plan = Plan(exercises, content["seed"], find_isolation(trust), Limits(**content["limits"]), content["patience"])
+        plan = Plan(
+            exercises,
+            content["seed"],
+            find_isolation(trust),
+            Limits(**content["limits"]),
+            content["patience"],
+        )
         for worker in _workers_here.values():
             worker.stop()
         _workers_here.clear()

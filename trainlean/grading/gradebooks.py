@@ -18,7 +18,10 @@ from trainlean.grading.plan import Graded
 from trainlean.grading.submissions import Submission
 from trainlean.workspace import CourseError, write_whole
 
-MANUAL = ("adjustment", "comment")  # the instructor's columns: read before the gradebook is written again
+MANUAL = (
+    "adjustment",
+    "comment",
+)  # the instructor's columns: read before the gradebook is written again
 
 
 @dataclass
@@ -44,32 +47,56 @@ class Row:
 # ---------------------------------------------------------------- rows
 
 
-def rows_of(submissions: Iterable[Submission], graded: Iterable[Graded], exercises: dict[str, Exercise], late: Callable | None = None) -> list[Row]:
+def rows_of(
+    submissions: Iterable[Submission],
+    graded: Iterable[Graded],
+    exercises: dict[str, Exercise],
+    late: Callable | None = None,
+) -> list[Row]:
     """One row for each learner; of several notebooks for one lesson the newest counts, and the row says so."""
     by_learner: dict[str, list[Graded]] = {}
     for one in graded:
         by_learner.setdefault(one.learner, []).append(one)
     rows = []
-    due = {verdict.exercise for group in by_learner.values() for one in group for verdict in one.verdicts}
-    lessons = list(dict.fromkeys(exercise.notebook for name, exercise in exercises.items() if name in due))
+    due = {
+        verdict.exercise
+        for group in by_learner.values()
+        for one in group
+        for verdict in one.verdicts
+    }
+    lessons = list(
+        dict.fromkeys(exercise.notebook for name, exercise in exercises.items() if name in due)
+    )
     for submission in submissions:
-        row = Row(submission.learner, submission.user, submission.submitted, submission.marked_late, reasons=list(submission.problems))
+        row = Row(
+            submission.learner,
+            submission.user,
+            submission.submitted,
+            submission.marked_late,
+            reasons=list(submission.problems),
+        )
         chosen: dict[str, Graded] = {}
         names = {file.where for file in submission.notebooks}
-        for one in sorted(by_learner.get(submission.learner, []), key=lambda one: (one.submitted or "", one.where)):
+        for one in sorted(
+            by_learner.get(submission.learner, []), key=lambda one: (one.submitted or "", one.where)
+        ):
             if one.where not in names:
                 continue
             if one.problem:
                 row.reasons.append(one.problem)
             for lesson in one.lessons:
                 if lesson in chosen:
-                    row.reasons.append(f"{chosen[lesson].where} was replaced by {one.where}: both hold {lesson}, and the newer one counts.")
+                    row.reasons.append(
+                        f"{chosen[lesson].where} was replaced by {one.where}: both hold {lesson}, and the newer one counts."
+                    )
                 chosen[lesson] = one
         for lesson in lessons:
             if lesson not in chosen:
                 row.reasons.append(f"There is no readable notebook of {lesson}.")
         for lesson, one in chosen.items():
-            row.verdicts |= {verdict.exercise: verdict for verdict in one.verdicts if verdict.notebook == lesson}
+            row.verdicts |= {
+                verdict.exercise: verdict for verdict in one.verdicts if verdict.notebook == lesson
+            }
         row.points = row.counted = sum(verdict.points for verdict in row.verdicts.values())
         if late is not None:
             row.counted = _after_policy(late, row)
@@ -88,7 +115,9 @@ def load_late_policy(path: Path | None) -> Callable | None:
     if path is None:
         return None
     if not Path(path).is_file():
-        raise CourseError(f"There is no {path}; a late policy is a Python file with a function late(points, submission).")
+        raise CourseError(
+            f"There is no {path}; a late policy is a Python file with a function late(points, submission)."
+        )
     spec = importlib.util.spec_from_file_location("late_policy", path)
     module = importlib.util.module_from_spec(spec)
     try:
@@ -104,9 +133,17 @@ def _after_policy(late: Callable, row: Row) -> float:
     try:
         points = late(row.points, row)
     except Exception as error:
-        raise CourseError(f"The late policy failed for {row.learner}: {type(error).__name__}: {error}.") from None
-    if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= row.points:
-        raise CourseError(f"The late policy gave {points!r} for {row.learner}; expected a number from 0 to {row.points:g}.")
+        raise CourseError(
+            f"The late policy failed for {row.learner}: {type(error).__name__}: {error}."
+        ) from None
+    if (
+        isinstance(points, bool)
+        or not isinstance(points, int | float)
+        or not 0 <= points <= row.points
+    ):
+        raise CourseError(
+            f"The late policy gave {points!r} for {row.learner}; expected a number from 0 to {row.points:g}."
+        )
     return round(float(points), 4)
 
 
@@ -119,18 +156,28 @@ def read_manual(path: Path) -> dict[str, dict[str, str]]:
         return {}
     table = _read_csv(path)
     if "learner" not in table[0]:
-        raise CourseError(f"{path} has no column learner, so it is no gradebook of this course; give another --output.")
+        raise CourseError(
+            f"{path} has no column learner, so it is no gradebook of this course; give another --output."
+        )
     header = table[0]
-    own = [name for name in header[header.index("reasons") + 1 :] if name] if "reasons" in header else list(MANUAL)
+    own = (
+        [name for name in header[header.index("reasons") + 1 :] if name]
+        if "reasons" in header
+        else list(MANUAL)
+    )
     kept = {}
     for line in table[1:]:
         values = dict(zip(header, line, strict=False))
         _number(values.get("adjustment", ""), f"{path}: adjustment of {values.get('learner', '')}")
-        kept[_plain_cell(values.get("learner", ""))] = {name: _plain_cell(values.get(name, "")) for name in own}
+        kept[_plain_cell(values.get("learner", ""))] = {
+            name: _plain_cell(values.get(name, "")) for name in own
+        }
     return kept
 
 
-def write_gradebook(path: Path, rows: list[Row], exercises: list[Exercise], manual: dict[str, dict[str, str]]) -> None:
+def write_gradebook(
+    path: Path, rows: list[Row], exercises: list[Exercise], manual: dict[str, dict[str, str]]
+) -> None:
     """A row per learner. `rows` get their manual columns, and a row more for each learner of the earlier gradebook who has
     some of those and handed in nothing this time."""
     lessons = list(dict.fromkeys(exercise.notebook for exercise in exercises))
@@ -140,14 +187,43 @@ def write_gradebook(path: Path, rows: list[Row], exercises: list[Exercise], manu
         row.manual = manual.get(row.learner, {})
     for learner in sorted(set(manual) - here):
         if any(manual[learner].values()):
-            rows.append(Row(learner, reasons=["There is no submission this time."], manual=manual[learner]))
+            rows.append(
+                Row(learner, reasons=["There is no submission this time."], manual=manual[learner])
+            )
     possible = sum(exercise.points for exercise in exercises)
-    table = [["learner", "submitted", *(exercise.name for exercise in exercises), *lessons, "points", "total", "possible", "reasons", *own]]
+    table = [
+        [
+            "learner",
+            "submitted",
+            *(exercise.name for exercise in exercises),
+            *lessons,
+            "points",
+            "total",
+            "possible",
+            "reasons",
+            *own,
+        ]
+    ]
     for row in rows:
         earned = {name: verdict.points for name, verdict in row.verdicts.items()}
-        by_lesson = [sum(earned.get(exercise.name, 0) for exercise in exercises if exercise.notebook == lesson) for lesson in lessons]
+        by_lesson = [
+            sum(
+                earned.get(exercise.name, 0)
+                for exercise in exercises
+                if exercise.notebook == lesson
+            )
+            for lesson in lessons
+        ]
         when = row.submitted.isoformat(sep=" ", timespec="minutes") if row.submitted else ""
-        line = [row.learner, when, *(earned.get(exercise.name, 0) for exercise in exercises), *by_lesson, f"{row.counted:g}", f"{row.total:g}", possible]
+        line = [
+            row.learner,
+            when,
+            *(earned.get(exercise.name, 0) for exercise in exercises),
+            *by_lesson,
+            f"{row.counted:g}",
+            f"{row.total:g}",
+            possible,
+        ]
         table.append([*line, " ".join(row.reasons), *(row.manual.get(name, "") for name in own)])
     _write_csv(path, table)
 
@@ -169,9 +245,17 @@ def _read_csv(path: Path) -> list[list[str]]:
     except FileNotFoundError:
         raise CourseError(f"There is no {path}; check the path.") from None
     except (UnicodeDecodeError, OSError) as error:
-        raise CourseError(f"{path} cannot be read as UTF-8 text ({type(error).__name__}); save it as CSV UTF-8.") from None
+        raise CourseError(
+            f"{path} cannot be read as UTF-8 text ({type(error).__name__}); save it as CSV UTF-8."
+        ) from None
     first = text.split("\n", 1)[0]
-    delimiter = ";" if first.count(";") > first.count(",") else "\t" if first.count("\t") > first.count(",") else ","
+    delimiter = (
+        ";"
+        if first.count(";") > first.count(",")
+        else "\t"
+        if first.count("\t") > first.count(",")
+        else ","
+    )
     table = list(csv.reader(io.StringIO(text), delimiter=delimiter))
     if not table:
         raise CourseError(f"{path} is empty.")
@@ -181,14 +265,18 @@ def _read_csv(path: Path) -> list[list[str]]:
 def _write_csv(path: Path, table: list[list], safe: bool = True) -> None:
     """A table as a CSV file. `safe`: without cells that a spreadsheet would take for formulas; a form of another system keeps its own."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([[_safe_cell(cell) if safe else cell for cell in line] for line in table])
+    csv.writer(out, lineterminator="\n").writerows(
+        [[_safe_cell(cell) if safe else cell for cell in line] for line in table]
+    )
     write_whole(path, out.getvalue())
 
 
 def _safe_cell(cell: object) -> object:
     """Text that a spreadsheet would take for a formula gets an apostrophe before it."""
     text = str(cell)
-    if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not re.fullmatch(r"[+-]?\d+([.,]\d+)?", text):
+    if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not re.fullmatch(
+        r"[+-]?\d+([.,]\d+)?", text
+    ):
         return f"'{text}"
     return cell
 
@@ -200,21 +288,34 @@ def _plain_cell(text: str) -> str:
 # ---------------------------------------------------------------- Canvas, Moodle, Gradescope
 
 
-def fill_canvas(export: Path, target: Path, rows: list[Row], possible: float, column: str | None = None) -> list[str]:
+def fill_canvas(
+    export: Path, target: Path, rows: list[Row], possible: float, column: str | None = None
+) -> list[str]:
     """Canvas's exported gradebook with the assignment's column filled in; returns the learners that are not in it."""
     table = _read_csv(export)
     header = table[0]
     assignments = [name for name in header if re.search(r"\(\d+\)$", name)]
-    matching = [name for name in assignments if column and column.casefold() in name.casefold()] if column else assignments
+    matching = (
+        [name for name in assignments if column and column.casefold() in name.casefold()]
+        if column
+        else assignments
+    )
     if len(matching) != 1:
-        raise CourseError(f"{export}: which column is the assignment? Name one with --canvas-column: {', '.join(assignments) or 'there is none'}.")
+        raise CourseError(
+            f"{export}: which column is the assignment? Name one with --canvas-column: {', '.join(assignments) or 'there is none'}."
+        )
     place = header.index(matching[0])
-    points_line = next((line for line in table[1:4] if line and line[0].strip() == "Points Possible"), None)
+    points_line = next(
+        (line for line in table[1:4] if line and line[0].strip() == "Points Possible"), None
+    )
     out_of = _number(points_line[place]) if points_line and points_line[place].strip() else possible
     missing = _fill(
         table,
         rows,
-        lambda values: (values.get("ID", "").strip(), [values.get("SIS Login ID", ""), values.get("Student", "")]),
+        lambda values: (
+            values.get("ID", "").strip(),
+            [values.get("SIS Login ID", ""), values.get("Student", "")],
+        ),
         lambda line, row: line.__setitem__(place, _scaled(row.total, possible, out_of)),
     )
     _write_csv(target, table, safe=False)
@@ -226,18 +327,30 @@ def fill_moodle(worksheet: Path, target: Path, rows: list[Row], possible: float)
     table = _read_csv(worksheet)
     header = table[0]
     if "Identifier" not in header or "Grade" not in header:
-        raise CourseError(f"{worksheet} is no grading worksheet; download it from the assignment: View all submissions > Download grading worksheet.")
+        raise CourseError(
+            f"{worksheet} is no grading worksheet; download it from the assignment: View all submissions > Download grading worksheet."
+        )
     places = {name: header.index(name) for name in header}
 
     def write(line, row):
-        if "Grade can be changed" in places and line[places["Grade can be changed"]].strip().casefold() in ("no", "nein", "non"):
+        if "Grade can be changed" in places and line[
+            places["Grade can be changed"]
+        ].strip().casefold() in ("no", "nein", "non"):
             return
         out_of = _number(line[places["Maximum grade"]]) if "Maximum grade" in places else possible
         line[places["Grade"]] = _scaled(row.total, possible, out_of or possible)
         if "Feedback comments" in places and not line[places["Feedback comments"]].strip():
             line[places["Feedback comments"]] = _feedback_line(row)
 
-    missing = _fill(table, rows, lambda values: (re.sub(r"\D", "", values.get("Identifier", "")), [values.get("Email address", ""), values.get("Full name", "")]), write)
+    missing = _fill(
+        table,
+        rows,
+        lambda values: (
+            re.sub(r"\D", "", values.get("Identifier", "")),
+            [values.get("Email address", ""), values.get("Full name", "")],
+        ),
+        write,
+    )
     _write_csv(target, table, safe=False)
     return missing
 
@@ -255,7 +368,9 @@ def _fill(table: list[list[str]], rows: list[Row], keys: Callable, write: Callab
         if values.get("Student", "").strip() == "Points Possible":
             continue
         number, names = keys(values)
-        called = ([row for key in _keys(name) if key for row in by_name.get(key, [])] for name in names)
+        called = (
+            [row for key in _keys(name) if key for row in by_name.get(key, [])] for name in names
+        )
         matches = by_number.get(number) or next(filter(None, called), [])
         if len(matches) == 1:
             write(line, matches[0])
@@ -270,7 +385,10 @@ def _keys(text: str) -> list[str]:
     """
     if "," in text:
         last, first = text.split(",", 1)
-        return [*_keys(f"{last}{first.replace(',', '')}"), *_keys(f"{first.replace(',', '')}{last}")]
+        return [
+            *_keys(f"{last}{first.replace(',', '')}"),
+            *_keys(f"{first.replace(',', '')}{last}"),
+        ]
     letters = unicodedata.normalize("NFKD", text.split("@")[0])
     return ["".join(letter for letter in letters.casefold() if letter.isalnum())]
 
@@ -280,7 +398,10 @@ def _scaled(points: float, possible: float, out_of: float) -> str:
 
 
 def _feedback_line(row: Row) -> str:
-    lines = [f"{verdict.exercise}: {verdict.outcome}, {verdict.points} of {verdict.possible} points." for verdict in row.verdicts.values()]
+    lines = [
+        f"{verdict.exercise}: {verdict.outcome}, {verdict.points} of {verdict.possible} points."
+        for verdict in row.verdicts.values()
+    ]
     return " ".join([*lines, *row.reasons, row.manual.get("comment", "")]).strip()
 
 
@@ -290,16 +411,28 @@ def write_gradescope(folder: Path, rows: list[Row], exercises: list[Exercise], f
     `footer` says what protected the run, as on the learners' pages.
     """
     for row, place in zip(rows, _places(rows), strict=True):
-        tests = [_gradescope_test(exercise, row.verdicts.get(exercise.name)) for exercise in exercises]
+        tests = [
+            _gradescope_test(exercise, row.verdicts.get(exercise.name)) for exercise in exercises
+        ]
         said = " ".join(filter(None, [*row.reasons, row.manual.get("comment", ""), footer]))
-        result = {"score": row.total, "max_score": sum(exercise.points for exercise in exercises), "output": said, "tests": tests}
+        result = {
+            "score": row.total,
+            "max_score": sum(exercise.points for exercise in exercises),
+            "output": said,
+            "tests": tests,
+        }
         where = Path(folder) if len(rows) == 1 else Path(folder) / place
         write_whole(where / "results.json", json.dumps(result, indent=1, ensure_ascii=False))
 
 
 def _gradescope_test(exercise: Exercise, verdict: Verdict | None) -> dict:
     outcome = verdict.outcome if verdict else NOT_ATTEMPTED
-    test = {"name": exercise.name, "score": verdict.points if verdict else 0, "max_score": exercise.points, "status": "passed" if outcome == RIGHT else "failed"}
+    test = {
+        "name": exercise.name,
+        "score": verdict.points if verdict else 0,
+        "max_score": exercise.points,
+        "status": "passed" if outcome == RIGHT else "failed",
+    }
     return test | {"output": str(verdict) if verdict else "There is no readable answer."}
 
 
@@ -330,30 +463,52 @@ def feedback_page(row: Row, exercises: list[Exercise], footer: str = "") -> str:
     possible = sum(exercise.points for exercise in exercises)
     parts = [f"<p><b>{row.total:g} of {possible} points</b></p>"]
     if row.counted != row.points:
-        parts.append(f"<p>{row.points:g} points were earned; {row.counted:g} count after the late policy.</p>")
+        parts.append(
+            f"<p>{row.points:g} points were earned; {row.counted:g} count after the late policy.</p>"
+        )
     if _number(row.manual.get("adjustment", "")):
-        parts.append(f"<p>Adjustment by the instructor: {_number(row.manual['adjustment']):+g}.</p>")
+        parts.append(
+            f"<p>Adjustment by the instructor: {_number(row.manual['adjustment']):+g}.</p>"
+        )
     if row.manual.get("comment"):
         parts.append(f"<p>Comment: {html.escape(row.manual['comment'])}</p>")
     parts += [f"<p>{html.escape(reason)}</p>" for reason in row.reasons]
     for lesson in dict.fromkeys(exercise.notebook for exercise in exercises):
         parts.append(f"<h2>{html.escape(lesson)}</h2>")
-        parts += [_exercise_part(exercise, row.verdicts.get(exercise.name)) for exercise in exercises if exercise.notebook == lesson]
-    return PAGE.format(title=html.escape(row.learner), body="\n".join(parts), footer=html.escape(footer))
+        parts += [
+            _exercise_part(exercise, row.verdicts.get(exercise.name))
+            for exercise in exercises
+            if exercise.notebook == lesson
+        ]
+    return PAGE.format(
+        title=html.escape(row.learner), body="\n".join(parts), footer=html.escape(footer)
+    )
 
 
 def _exercise_part(exercise: Exercise, verdict: Verdict | None) -> str:
     outcome = verdict.outcome if verdict else NOT_ATTEMPTED
     colour = OUTCOME_COLOURS[outcome]
     points = verdict.points if verdict else 0
-    lines = [f'<p><b style="color:{colour}">{outcome.capitalize()}</b> · {exercise.name} · {points} of {exercise.points} points</p>']
+    lines = [
+        f'<p><b style="color:{colour}">{outcome.capitalize()}</b> · {exercise.name} · {points} of {exercise.points} points</p>'
+    ]
     if verdict and outcome != RIGHT:
         lines.append(f"<p>{html.escape(verdict.message)}</p>")
         if verdict.mistake:
-            lines.append(f"<p><b>{html.escape(verdict.mistake.capitalize())}.</b> {html.escape(verdict.why)}</p>")
+            lines.append(
+                f"<p><b>{html.escape(verdict.mistake.capitalize())}.</b> {html.escape(verdict.why)}</p>"
+            )
         if outcome != NOT_ATTEMPTED:
-            folded = {"A hint": html.escape(verdict.hint), "Where it was raised": _pre(verdict.traceback), "What your answer printed": _pre(verdict.printed[-2000:])}
-            lines += [f"<details><summary>{title}</summary>{text}</details>" for title, text in folded.items() if text]
+            folded = {
+                "A hint": html.escape(verdict.hint),
+                "Where it was raised": _pre(verdict.traceback),
+                "What your answer printed": _pre(verdict.printed[-2000:]),
+            }
+            lines += [
+                f"<details><summary>{title}</summary>{text}</details>"
+                for title, text in folded.items()
+                if text
+            ]
     return f'<div class="exercise" style="border-color:{colour}">{"".join(lines)}</div>'
 
 

@@ -6,7 +6,17 @@ import zipfile
 import numpy as np
 
 from trainlean.exercises.checking import judge_seen
-from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, Exercise, Observation, Seen, Verdict, cannot_check, see_oracle, unpack
+from trainlean.exercises.exercise import (
+    CRASHED,
+    NOT_ATTEMPTED,
+    Exercise,
+    Observation,
+    Seen,
+    Verdict,
+    cannot_check,
+    see_oracle,
+    unpack,
+)
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.sandbox import Limits
 from trainlean.workspace import CourseError
@@ -16,7 +26,9 @@ NUMBERS_KEPT = 64  # of an array, in the run log
 NAMES_KEPT = 5000  # of an observation
 
 
-def judge_answers(answers: Answers, plan: Plan, memory: dict) -> tuple[list[Verdict], dict[str, Observation]]:
+def judge_answers(
+    answers: Answers, plan: Plan, memory: dict
+) -> tuple[list[Verdict], dict[str, Observation]]:
     """The verdicts, and what was seen. Every judgement of a run happens in one thread: probes draw from torch's one random state."""
     verdicts, observations = [], {}
     for name in answers.exercises:
@@ -24,7 +36,11 @@ def judge_answers(answers: Answers, plan: Plan, memory: dict) -> tuple[list[Verd
         head, blob = answers.given.get(name, ({}, b""))
         if blob:
             _ask_oracle(exercise, plan.seed, memory)
-        cells = [cell for cell in head.get("cells", []) if isinstance(cell, int)][:20] if isinstance(head.get("cells"), list) else []
+        cells = (
+            [cell for cell in head.get("cells", []) if isinstance(cell, int)][:20]
+            if isinstance(head.get("cells"), list)
+            else []
+        )
         try:
             if blob:
                 with zipfile.ZipFile(io.BytesIO(blob)) as archive:
@@ -34,11 +50,29 @@ def judge_answers(answers: Answers, plan: Plan, memory: dict) -> tuple[list[Verd
                 observations[name] = answer.observation
             else:
                 outcome = NOT_ATTEMPTED if head.get("outcome") == NOT_ATTEMPTED else CRASHED
-                answer = Verdict(name, exercise.notebook, outcome, 0, exercise.points, clean_text(head.get("message", "")), hint=exercise.hints[0])
-            judged = cannot_check(exercise) or judge_seen(exercise, answer, cells, plan.seed, memory)
+                answer = Verdict(
+                    name,
+                    exercise.notebook,
+                    outcome,
+                    0,
+                    exercise.points,
+                    clean_text(head.get("message", "")),
+                    hint=exercise.hints[0],
+                )
+            judged = cannot_check(exercise) or judge_seen(
+                exercise, answer, cells, plan.seed, memory
+            )
         except Exception as error:  # whatever a forged answer leads to, it is no answer
             message = f"{name} answered with something that is no observation ({clean_text(type(error).__name__)})."
-            judged = Verdict(name, exercise.notebook, CRASHED, 0, exercise.points, message, hint=exercise.hints[0])
+            judged = Verdict(
+                name,
+                exercise.notebook,
+                CRASHED,
+                0,
+                exercise.points,
+                message,
+                hint=exercise.hints[0],
+            )
         verdicts.append(judged)
     return verdicts, observations
 
@@ -53,7 +87,9 @@ def _ask_oracle(exercise: Exercise, seed: int, memory: dict) -> None:
             return
         except Exception as error:
             if attempt == 2:
-                raise CourseError(f"The oracle of {exercise.name} failed on this machine ({type(error).__name__}: {error}); the same command goes on from here.") from None
+                raise CourseError(
+                    f"The oracle of {exercise.name} failed on this machine ({type(error).__name__}: {error}); the same command goes on from here."
+                ) from None
 
 
 def trusted_form(seen: Seen, limits: Limits) -> Seen:
@@ -86,6 +122,10 @@ def noted(observation: Observation) -> dict:
         if not isinstance(value, np.ndarray):
             return value
         first = value.ravel()[:NUMBERS_KEPT].tolist()
-        return first if value.ndim == 1 and value.size <= NUMBERS_KEPT else {"shape": list(value.shape), "first": first}
+        return (
+            first
+            if value.ndim == 1 and value.size <= NUMBERS_KEPT
+            else {"shape": list(value.shape), "first": first}
+        )
 
     return {name: one(value) for name, value in observation.items()}

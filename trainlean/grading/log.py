@@ -45,7 +45,9 @@ def to_line(graded: Graded) -> dict:
 def from_line(line: dict) -> Graded:
     """The judged notebook that `to_line` wrote; entries that a Graded does not have are passed over."""
     fields = {name: value for name, value in line.items() if name in Graded.__dataclass_fields__}
-    return Graded(**fields | {"verdicts": tuple(Verdict(**verdict) for verdict in line["verdicts"])})
+    return Graded(
+        **fields | {"verdicts": tuple(Verdict(**verdict) for verdict in line["verdicts"])}
+    )
 
 
 class Log:

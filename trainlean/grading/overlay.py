@@ -20,19 +20,29 @@ def exercises_with(overlay: Path | None = None) -> dict[str, Exercise]:
         return found
     files = sorted(path for path in Path(overlay).rglob("*.py") if not path.name.startswith("_"))
     if not files:
-        raise CourseError(f"{overlay} holds no exercise file (.py); an overlay is a folder of files like those in exercises_tests.")
+        raise CourseError(
+            f"{overlay} holds no exercise file (.py); an overlay is a folder of files like those in exercises_tests."
+        )
     for path in files:
         module = _load(path)
         added = getattr(module, "EXERCISES", ()), getattr(module, "MISTAKES", {})
         if not any(added):
-            raise CourseError(f"{path} has neither EXERCISES nor MISTAKES; end it with `EXERCISES = (...)` or `MISTAKES = {{exercise: (Mistake(...),)}}`.")
+            raise CourseError(
+                f"{path} has neither EXERCISES nor MISTAKES; end it with `EXERCISES = (...)` or `MISTAKES = {{exercise: (Mistake(...),)}}`."
+            )
         for exercise in added[0]:
-            place = found[exercise.name].notebook if exercise.name in found else path.relative_to(overlay).with_suffix("").as_posix()
+            place = (
+                found[exercise.name].notebook
+                if exercise.name in found
+                else path.relative_to(overlay).with_suffix("").as_posix()
+            )
             object.__setattr__(exercise, "notebook", place)
             found[exercise.name] = exercise
         for name, mistakes in added[1].items():
             if name not in found or not all(isinstance(mistake, Mistake) for mistake in mistakes):
-                raise CourseError(f"{path}: MISTAKES[{name!r}] must be a tuple of Mistake for an exercise of the course.")
+                raise CourseError(
+                    f"{path}: MISTAKES[{name!r}] must be a tuple of Mistake for an exercise of the course."
+                )
             found[name] = _with_mistakes(found[name], tuple(mistakes))
     return found
 

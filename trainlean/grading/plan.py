@@ -30,8 +30,12 @@ class Plan:
 
     def fingerprint(self) -> str:
         """Changes with the exercises' tests, so that a run is not gone on with under others."""
-        files = {file_of(exercise) for exercise in self.exercises.values()} | {path for path in (COURSE / "exercises_tests").glob("*.py")}
-        return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[:16]
+        files = {file_of(exercise) for exercise in self.exercises.values()} | {
+            path for path in (COURSE / "exercises_tests").glob("*.py")
+        }
+        return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[
+            :16
+        ]
 
 
 @dataclass(frozen=True)

@@ -23,23 +23,39 @@ def cut_probe(exercise: Exercise) -> dict:
     path = file_of(exercise)
     found, expressions = _read(path)
     if exercise.name not in expressions:
-        raise CourseError(f"{path}: the probe of {exercise.name} cannot be cut out; write `Exercise(name={exercise.name!r}, probe=...)` with the name as it is.")
-    found = [*found, (statement(0, expressions[exercise.name], str(path)), expressions[exercise.name])]
+        raise CourseError(
+            f"{path}: the probe of {exercise.name} cannot be cut out; write `Exercise(name={exercise.name!r}, probe=...)` with the name as it is."
+        )
+    found = [
+        *found,
+        (statement(0, expressions[exercise.name], str(path)), expressions[exercise.name]),
+    ]
     chosen = _chosen(PROBE, found)
     modules = _with_imports(_imports_of_the_course(found, chosen))
-    return {"modules": modules | {f"{PACKAGE}.{PROBE}": _source(found, chosen)}, "about": _about(exercise)}
+    return {
+        "modules": modules | {f"{PACKAGE}.{PROBE}": _source(found, chosen)},
+        "about": _about(exercise),
+    }
 
 
 def _about(exercise: Exercise) -> dict:
     """What of an exercise goes to where submissions run, beside its probe."""
     known = {name: getattr(exercise, name) for name in ("name", "points", "devices", "notebook")}
-    return known | {"hints": exercise.hints[:1], "requires": exercise.requires() if exercise.requires else ""}
+    return known | {
+        "hints": exercise.hints[:1],
+        "requires": exercise.requires() if exercise.requires else "",
+    }
 
 
 def file_of(exercise: Exercise) -> Path:
     """The file that lists the exercise (or the one of which it is a copy with more mistakes)."""
     modules = [module for name, module in sys.modules.items() if name.startswith(PACKAGE + ".")]
-    return next(Path(module.__file__) for module in modules for item in getattr(module, "EXERCISES", ()) if item.probe is exercise.probe)
+    return next(
+        Path(module.__file__)
+        for module in modules
+        for item in getattr(module, "EXERCISES", ())
+        if item.probe is exercise.probe
+    )
 
 
 @cache
@@ -103,7 +119,12 @@ def _with_imports(wanted: dict[str, set[str]]) -> dict[str, str]:
 def compiled(cut: dict) -> dict:
     """The same with code in place of text, for `load_probe`."""
     # The name of a file of the course, so that tracebacks leave its frames out.
-    return cut | {"modules": {name: compile(source, str(COURSE / PACKAGE / f"{name}.py"), "exec") for name, source in cut["modules"].items()}}
+    return cut | {
+        "modules": {
+            name: compile(source, str(COURSE / PACKAGE / f"{name}.py"), "exec")
+            for name, source in cut["modules"].items()
+        }
+    }
 
 
 def load_probe(cut: dict) -> Exercise:
@@ -118,7 +139,13 @@ def load_probe(cut: dict) -> Exercise:
 def exercise_without_probe(cut: dict, probe=None) -> Exercise:
     """The exercise as far as it is known where submissions run."""
     missing = cut["about"]["requires"]
-    return Exercise(probe=probe, oracle=_no_oracle, mistakes=(), also_right=(), **cut["about"] | {"requires": lambda: missing})
+    return Exercise(
+        probe=probe,
+        oracle=_no_oracle,
+        mistakes=(),
+        also_right=(),
+        **cut["about"] | {"requires": lambda: missing},
+    )
 
 
 def _no_oracle(seed: int) -> Observation:

@@ -8,7 +8,14 @@ from trainlean.grading.plan import Graded, Plan
 from trainlean.grading.submissions import Submission
 
 
-def grade_all(submissions: Iterable[Submission], plan: Plan, *, workers: int = 1, done: Iterable[Graded] = (), asked: Callable | None = None) -> Iterator[Graded]:
+def grade_all(
+    submissions: Iterable[Submission],
+    plan: Plan,
+    *,
+    workers: int = 1,
+    done: Iterable[Graded] = (),
+    asked: Callable | None = None,
+) -> Iterator[Graded]:
     """Every notebook of every submission, judged, in the order in which they come; what `done` holds already is passed over.
 
     `asked(tasks)` may put the questions elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
@@ -32,4 +39,13 @@ def grade_all(submissions: Iterable[Submission], plan: Plan, *, workers: int = 1
         verdicts, observations = judge_answers(answers, plan, memory)
         seen = {name: noted(observation) for name, observation in observations.items()}
         when = file.submitted.isoformat(timespec="seconds") if file.submitted else None
-        yield Graded(submission.learner, file.where, digests[number], clean_text(answers.problem), tuple(verdicts), when, round(seconds, 3), seen)
+        yield Graded(
+            submission.learner,
+            file.where,
+            digests[number],
+            clean_text(answers.problem),
+            tuple(verdicts),
+            when,
+            round(seconds, 3),
+            seen,
+        )

@@ -25,8 +25,28 @@ from trainlean.workspace import COURSE, CourseError
 
 BUBBLEWRAP, NAMESPACES, NONE = ("bubblewrap", "namespaces", "none")
 TRY_SECONDS = 30  # for finding out whether a kind of isolation works
-READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system/cpu")
-READABLE += tuple(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "hosts", "nsswitch.conf"))
+READABLE = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/sys/devices/system/cpu",
+)
+READABLE += tuple(
+    f"/etc/{name}"
+    for name in (
+        "ld.so.cache",
+        "ld.so.conf",
+        "ld.so.conf.d",
+        "localtime",
+        "alternatives",
+        "hosts",
+        "nsswitch.conf",
+    )
+)
 DEVICES = ("null", "zero", "full", "random", "urandom")
 WRITABLE = ("/tmp", "/dev/shm")
 
@@ -56,13 +76,18 @@ class Isolation:
         return command(self.kind, code, limits)
 
 
-UNPROTECTED = Isolation(NONE, "Isolation: none; submissions were trusted and could read and write what you can, and use the network.")
+UNPROTECTED = Isolation(
+    NONE,
+    "Isolation: none; submissions were trusted and could read and write what you can, and use the network.",
+)
 
 
 # ---------------------------------------------------------------- the outer layer
 
 
-def find_isolation(trust: bool = False, kinds: tuple[str, ...] = (BUBBLEWRAP, NAMESPACES)) -> Isolation:
+def find_isolation(
+    trust: bool = False, kinds: tuple[str, ...] = (BUBBLEWRAP, NAMESPACES)
+) -> Isolation:
     """The first kind of isolation that works here. CourseError when none does and submissions are not trusted."""
     reasons = []
     for kind in kinds:
@@ -84,9 +109,18 @@ def try_isolation(kind: str) -> Isolation | str:
         return f"it needs Linux, and this is {platform.system()}"
     if kind == BUBBLEWRAP and not shutil.which("bwrap"):
         return "bwrap is not installed"
-    code = run_here(f"from trainlean.grading.sandbox import look_around; look_around({str(_witness())!r})")
+    code = run_here(
+        f"from trainlean.grading.sandbox import look_around; look_around({str(_witness())!r})"
+    )
     try:
-        done = subprocess.run(command(kind, code), capture_output=True, text=True, timeout=TRY_SECONDS, env=environment(), start_new_session=True)
+        done = subprocess.run(
+            command(kind, code),
+            capture_output=True,
+            text=True,
+            timeout=TRY_SECONDS,
+            env=environment(),
+            start_new_session=True,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{type(error).__name__}"
     try:
@@ -98,7 +132,10 @@ def try_isolation(kind: str) -> Isolation | str:
     how = "bubblewrap" if kind == BUBBLEWRAP else "namespaces"
     layers = [how] + [f"Landlock {seen['landlock']}"] * bool(seen["landlock"]) + ["limits"]
     who = "an unused user" if seen["other_user"] else "your user without its files"
-    return Isolation(kind, f"Isolation: {', '.join(layers)}; no network but loopback, a read-only tree without solutions and other submissions, {who}.")
+    return Isolation(
+        kind,
+        f"Isolation: {', '.join(layers)}; no network but loopback, a read-only tree without solutions and other submissions, {who}.",
+    )
 
 
 def _witness() -> Path:
@@ -120,9 +157,16 @@ def look_around(witness: str) -> None:
         with contextlib.suppress(Exception):
             attempt()
             able.append(what)
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), timeout=5),
+    ):
         pass  # processes of a device exercise need loopback
-    print(json.dumps({"open": able, "landlock": landlock_version(), "other_user": os.getuid() >= UNUSED_USER}))
+    print(
+        json.dumps(
+            {"open": able, "landlock": landlock_version(), "other_user": os.getuid() >= UNUSED_USER}
+        )
+    )
 
 
 def _see_others() -> None:
@@ -144,31 +188,78 @@ def command(kind: str, code: str, limits: Limits = Limits()) -> list[str]:
     if kind == NAMESPACES:
         plan = json.dumps({"code": code, "limits": asdict(limits), "view": view()})
         return [*python, run_here(f"from trainlean.grading.sandbox import enter; enter({plan!r})")]
-    options = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if os.geteuid() == 0:  # the worker keeps what it needs to become an unused user for each submission and to clean up after it
+    options = [
+        "--die-with-parent",
+        "--new-session",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
+    if (
+        os.geteuid() == 0
+    ):  # the worker keeps what it needs to become an unused user for each submission and to clean up after it
         keep = ("SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_RESOURCE")
-        options += ["--cap-drop", "ALL", *(word for name in keep for word in ("--cap-add", f"CAP_{name}"))]
+        options += [
+            "--cap-drop",
+            "ALL",
+            *(word for name in keep for word in ("--cap-add", f"CAP_{name}")),
+        ]
     else:
         options += ["--unshare-user"]
     options += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", "/tmp"]
     made = set()
     for path in view():
-        for parent in reversed(Path(path).parents):  # bwrap makes folders that only its own user may enter
+        for parent in reversed(
+            Path(path).parents
+        ):  # bwrap makes folders that only its own user may enter
             if str(parent) not in ("/", *WRITABLE, *made):
                 options += ["--perms", "0755", "--dir", str(parent)]
                 made.add(str(parent))
-        options += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
-    options += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(limits.disk), "--tmpfs", "/dev/shm", "--remount-ro", "/", "--chdir", "/tmp"]
+        options += (
+            ["--symlink", os.readlink(path), path]
+            if os.path.islink(path)
+            else ["--ro-bind", path, path]
+        )
+    options += [
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--perms",
+        "1777",
+        "--size",
+        str(limits.disk),
+        "--tmpfs",
+        "/dev/shm",
+        "--remount-ro",
+        "/",
+        "--chdir",
+        "/tmp",
+    ]
     return ["bwrap", *options, "--", *python, code]
 
 
 def view() -> list[str]:
     """What can be read inside: the system's programs, this Python with its packages, the library and its data; shorter paths first."""
-    packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages")) and os.path.isdir(path)]
-    wanted = [*READABLE, sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), *packages]
+    packages = [
+        path
+        for path in sys.path
+        if path.endswith(("site-packages", "dist-packages")) and os.path.isdir(path)
+    ]
+    wanted = [
+        *READABLE,
+        sys.prefix,
+        sys.base_prefix,
+        os.path.dirname(os.path.realpath(sys.executable)),
+        *packages,
+    ]
     wanted += [str(COURSE / "trainlean"), str(COURSE / "data")]
     kept: list[str] = []
-    for path in sorted({os.path.normpath(path) for path in wanted if os.path.lexists(path)}, key=len):
+    for path in sorted(
+        {os.path.normpath(path) for path in wanted if os.path.lexists(path)}, key=len
+    ):
         if not any(Path(path).is_relative_to(other) for other in kept if not os.path.islink(other)):
             kept.append(path)
     return kept
@@ -176,9 +267,30 @@ def view() -> list[str]:
 
 def environment() -> dict[str, str]:
     """The variables of a worker: none of the instructor's, one thread, no accelerator, no look for a network."""
-    fixed = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "learner", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "MPLBACKEND": "agg"}
-    fixed |= {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HUB_OFFLINE", "TRAINLEAN_QUIET", "TRANSFORMERS_OFFLINE")}
-    fixed |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "TOKENIZERS_PARALLELISM": "false", "TRAINLEAN_WORK": "/tmp/work"}
+    fixed = {
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "USER": "learner",
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "MPLBACKEND": "agg",
+    }
+    fixed |= {
+        name: "1"
+        for name in (
+            "OMP_NUM_THREADS",
+            "MKL_NUM_THREADS",
+            "HF_HUB_OFFLINE",
+            "TRAINLEAN_QUIET",
+            "TRANSFORMERS_OFFLINE",
+        )
+    }
+    fixed |= {
+        "CUDA_VISIBLE_DEVICES": "",
+        "ACCELERATE_USE_CPU": "true",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRAINLEAN_WORK": "/tmp/work",
+    }
     return fixed | {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform.startswith("linux") else fixed
 
 
@@ -190,8 +302,23 @@ def run_here(code: str) -> str:
 # ---------------------------------------------------------------- the outer layer without bubblewrap
 
 _libc = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
-NEW_MOUNTS, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-READ_ONLY, NO_SUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+NEW_MOUNTS, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = (
+    0x20000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+READ_ONLY, NO_SUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = (
+    1,
+    2,
+    4,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MOUNT_SETATTR = 442
 
@@ -203,9 +330,15 @@ def enter(plan: str) -> None:
     _die_with_parent()
     if platform.machine() not in PIVOT_ROOT:
         sys.exit(f"the numbers of the system calls of {platform.machine()} are not known here")
-    _call("unshare", NEW_MOUNTS | NEW_NAMES | NEW_IPC | NEW_PIDS | NEW_NET | (NEW_USER if user else 0))
+    _call(
+        "unshare", NEW_MOUNTS | NEW_NAMES | NEW_IPC | NEW_PIDS | NEW_NET | (NEW_USER if user else 0)
+    )
     if user:
-        for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        for name, line in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{user} {user} 1"),
+            ("gid_map", f"{group} {group} 1"),
+        ):
             Path(f"/proc/self/{name}").write_text(line)
     _loopback_up()
     first = os.fork()
@@ -234,7 +367,10 @@ def enter(plan: str) -> None:
 def _build_root(paths: list[str], size: int) -> None:
     root = "/tmp"  # in the new namespace only; what was there is out of sight from here on
     _mount(None, "/", None, RECURSIVE | PRIVATE)
-    kept = [(path, os.open(path, os.O_PATH) if not os.path.islink(path) else None, os.path.isdir(path)) for path in paths]
+    kept = [
+        (path, os.open(path, os.O_PATH) if not os.path.islink(path) else None, os.path.isdir(path))
+        for path in paths
+    ]
     devices = [(name, os.open(f"/dev/{name}", os.O_PATH)) for name in DEVICES]
     links = {path: os.readlink(path) for path in paths if os.path.islink(path)}
     _mount("tmpfs", root, "tmpfs", NO_SUID | NO_DEVICES, "mode=755")
@@ -248,7 +384,9 @@ def _build_root(paths: list[str], size: int) -> None:
             continue
         os.makedirs(target, exist_ok=True) if is_folder else open(target, "w").close()
         _mount(f"/proc/self/fd/{handle}", target, None, BIND | RECURSIVE)
-        read_only = struct.pack("QQQQ", 1 | 2, 0, 0, 0)  # read-only, no suid, for the mounts below it too
+        read_only = struct.pack(
+            "QQQQ", 1 | 2, 0, 0, 0
+        )  # read-only, no suid, for the mounts below it too
         _syscall(MOUNT_SETATTR, -100, target.encode(), 0x8000, read_only, len(read_only))
         os.close(handle)
     os.makedirs(f"{root}/dev/shm")
@@ -269,7 +407,9 @@ def _build_root(paths: list[str], size: int) -> None:
     _mount(None, "/", None, REMOUNT | BIND | READ_ONLY | NO_SUID | NO_DEVICES)
 
 
-def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
+) -> None:
     words = [None if word is None else word.encode() for word in (source, target, kind, options)]
     if _libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]):
         raise OSError(ctypes.get_errno(), f"mounting {target}: {os.strerror(ctypes.get_errno())}")
@@ -277,7 +417,9 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, option
 
 def _loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 1 | 64))  # SIOCSIFFLAGS: up, running
+        fcntl.ioctl(
+            any_socket, 0x8914, struct.pack("16sH14x", b"lo", 1 | 64)
+        )  # SIOCSIFFLAGS: up, running
 
 
 def _die_with_parent() -> None:
@@ -291,9 +433,14 @@ def _call(name: str, *arguments) -> None:
 
 def _syscall(number: int, *arguments) -> int:
     # ctypes hands numbers over as C's int; what the kernel reads are longs
-    result = _libc.syscall(ctypes.c_long(number), *(ctypes.c_long(word) if isinstance(word, int) else word for word in arguments))
+    result = _libc.syscall(
+        ctypes.c_long(number),
+        *(ctypes.c_long(word) if isinstance(word, int) else word for word in arguments),
+    )
     if result < 0:
-        raise OSError(ctypes.get_errno(), f"system call {number}: {os.strerror(ctypes.get_errno())}")
+        raise OSError(
+            ctypes.get_errno(), f"system call {number}: {os.strerror(ctypes.get_errno())}"
+        )
     return result
 
 
@@ -304,7 +451,9 @@ UNUSED_USER = 1_910_000_000  # far above what any system hands out
 
 def protect_worker() -> None:
     """Keep a submission's processes from looking into the worker that they were forked from."""
-    _libc.prctl(4, 0, 0, 0, 0)  # not dumpable: no debugger, no memory, no open files of it for others
+    _libc.prctl(
+        4, 0, 0, 0, 0
+    )  # not dumpable: no debugger, no memory, no open files of it for others
 
 
 def confine(limits: Limits, isolated: bool = True, seconds: float | None = None) -> None:
@@ -314,7 +463,10 @@ def confine(limits: Limits, isolated: bool = True, seconds: float | None = None)
     def at_most(what, amount, more=0):
         hard = resource.getrlimit(what)[1]
         wanted = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-        resource.setrlimit(what, (wanted, wanted + more if hard == resource.RLIM_INFINITY else min(wanted + more, hard)))
+        resource.setrlimit(
+            what,
+            (wanted, wanted + more if hard == resource.RLIM_INFINITY else min(wanted + more, hard)),
+        )
 
     used = _memory_of_this_process()
     at_most(resource.RLIMIT_CORE, 0)
@@ -329,7 +481,9 @@ def confine(limits: Limits, isolated: bool = True, seconds: float | None = None)
         return
     at_most(resource.RLIMIT_NPROC, limits.processes)
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # when memory runs out all the same, this process is the one to go
+        Path("/proc/self/oom_score_adj").write_text(
+            "1000"
+        )  # when memory runs out all the same, this process is the one to go
     _libc.prctl(38, 1, 0, 0, 0)  # no new privileges
     _landlock()
     if os.getuid() == 0:
@@ -345,7 +499,12 @@ def confine(limits: Limits, isolated: bool = True, seconds: float | None = None)
 def _memory_of_this_process() -> dict[str, int]:
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/status").read_text().splitlines()
-        return {name: int(rest.split()[0]) * 1024 for name, rest in (line.split(":") for line in lines if line.startswith(("VmSize", "VmData")))}
+        return {
+            name: int(rest.split()[0]) * 1024
+            for name, rest in (
+                line.split(":") for line in lines if line.startswith(("VmSize", "VmData"))
+            )
+        }
     return {"VmSize": 0, "VmData": 0}
 
 
@@ -358,7 +517,9 @@ def landlock_version() -> int:
     """The version of the kernel's Landlock; 0 where it has none."""
     if not sys.platform.startswith("linux"):
         return 0
-    return max(0, _libc.syscall(ctypes.c_long(CREATE_RULESET), None, ctypes.c_long(0), ctypes.c_long(1)))
+    return max(
+        0, _libc.syscall(ctypes.c_long(CREATE_RULESET), None, ctypes.c_long(0), ctypes.c_long(1))
+    )
 
 
 def _landlock() -> None:
@@ -366,10 +527,17 @@ def _landlock() -> None:
     version = landlock_version()
     if not version:
         return
-    known = (1 << 13) - 1 | (1 << 13 if version >= 2 else 0) | (1 << 14 if version >= 3 else 0) | (1 << 15 if version >= 5 else 0)
+    known = (
+        (1 << 13) - 1
+        | (1 << 13 if version >= 2 else 0)
+        | (1 << 14 if version >= 3 else 0)
+        | (1 << 15 if version >= 5 else 0)
+    )
     rules = struct.pack("QQQ", known, 0, 0b11) if version >= 6 else struct.pack("Q", known)
     ruleset = _syscall(CREATE_RULESET, rules, len(rules), 0)
-    allowed = {"/": LANDLOCK_READ, "/dev/null": LANDLOCK_FILE} | {folder: known for folder in WRITABLE}
+    allowed = {"/": LANDLOCK_READ, "/dev/null": LANDLOCK_FILE} | {
+        folder: known for folder in WRITABLE
+    }
     for path, rights in allowed.items():
         folder = os.open(path, os.O_PATH)
         rule = struct.pack("=Qi", rights & known, folder)

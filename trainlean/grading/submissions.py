@@ -24,8 +24,13 @@ NOTEBOOK_LIMIT = 64 * 2**20  # bytes of one notebook, outputs included
 ZIP_LIMIT = 512 * 2**20  # bytes of everything that is read out of one zip
 ENTRY_LIMIT = 20_000  # files in one zip, or in one folder
 IGNORED = re.compile(r"^(\..*|__MACOSX|Thumbs\.db|desktop\.ini)$")
-MOODLE = re.compile(r"^(?P<name>.+)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>.*)$", re.IGNORECASE)
-CANVAS = re.compile(r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$", re.IGNORECASE)
+MOODLE = re.compile(
+    r"^(?P<name>.+)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>.*)$", re.IGNORECASE
+)
+CANVAS = re.compile(
+    r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$",
+    re.IGNORECASE,
+)
 
 
 class Unread(Exception):
@@ -93,11 +98,15 @@ def find_submissions(path: Path) -> list[Submission]:
     for entry in _without_wrapper(entries):
         _sort_in(entry, found)
     if not found:
-        raise CourseError(f"{path} holds no submissions; expected a folder, zip or notebook (.ipynb) for each learner.")
+        raise CourseError(
+            f"{path} holds no submissions; expected a folder, zip or notebook (.ipynb) for each learner."
+        )
     names = [submission.learner.casefold() for submission in found.values()]
     for submission in found.values():
         if names.count(submission.learner.casefold()) > 1:
-            submission.learner = f"{submission.learner} {submission.user}"  # two learners of one name
+            submission.learner = (
+                f"{submission.learner} {submission.user}"  # two learners of one name
+            )
         submission.notebooks.sort(key=lambda file: file.where)
         if not submission.notebooks and not submission.problems:
             names = f"; it holds {', '.join(submission.others[:3])}" if submission.others else ""
@@ -112,20 +121,31 @@ def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
     direct = [entry.parts[1] for entry in entries if len(entry.parts) == 2]
     if len(tops) > 1 or any(len(entry.parts) == 1 for entry in entries) or len(inner) < 2:
         return entries
-    if any(not name.lower().endswith(".zip") and not MOODLE.match(name) and not CANVAS.match(name) for name in direct):
+    if any(
+        not name.lower().endswith(".zip") and not MOODLE.match(name) and not CANVAS.match(name)
+        for name in direct
+    ):
         return entries
-    return [_Entry(entry.parts[1:], entry.submitted, entry.read, entry.problem) for entry in entries]
+    return [
+        _Entry(entry.parts[1:], entry.submitted, entry.read, entry.problem) for entry in entries
+    ]
 
 
 def _sort_in(entry: _Entry, found: dict[str, Submission]) -> None:
     top, *rest = entry.parts
     match = MOODLE.match(top) or (CANVAS.match(top) if not rest else None)
-    learner, user = (match["name"], match["user"]) if match else (re.sub(r"\.(ipynb|zip)$", "", top, flags=re.IGNORECASE), "")
+    learner, user = (
+        (match["name"], match["user"])
+        if match
+        else (re.sub(r"\.(ipynb|zip)$", "", top, flags=re.IGNORECASE), "")
+    )
     learner = _clean(learner)
     key = f"{learner.casefold()} {user}"
     submission = found.setdefault(key, Submission(learner, user=user))
     submission.marked_late |= bool(match and match.groupdict().get("late"))
-    name = "/".join([match["rest"], *rest] if match and match["rest"] and not rest else rest or [top])
+    name = "/".join(
+        [match["rest"], *rest] if match and match["rest"] and not rest else rest or [top]
+    )
     where = f"{learner}/{_clean(name)}" if rest or match else _clean(top)
     if entry.problem:
         submission.problems.append(f"{where} {entry.problem}")
@@ -135,7 +155,9 @@ def _sort_in(entry: _Entry, found: dict[str, Submission]) -> None:
             if inner.problem:
                 submission.problems.append(f"{inside} {inner.problem}")
             elif inside.lower().endswith(".ipynb"):
-                submission.notebooks.append(File(inside, inner.submitted or entry.submitted, inner.read))
+                submission.notebooks.append(
+                    File(inside, inner.submitted or entry.submitted, inner.read)
+                )
             else:
                 submission.others.append(inner.parts[-1])
     elif name.lower().endswith(".ipynb"):
@@ -158,7 +180,9 @@ def _in_folder(root: Path) -> Iterator[_Entry]:
     for here, folders, files in os.walk(root):
         place = Path(here).relative_to(root).parts
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
-        folders[:] = sorted(name for name in folders if not IGNORED.match(name) and name not in links)
+        folders[:] = sorted(
+            name for name in folders if not IGNORED.match(name) and name not in links
+        )
         if not folders and not files and not links and len(place) == 1:
             yield _Entry(place, problem="is empty.")
         for name in sorted([*files, *links]):
@@ -167,14 +191,19 @@ def _in_folder(root: Path) -> Iterator[_Entry]:
             path = Path(here, name)
             count += 1
             if count > ENTRY_LIMIT:
-                raise CourseError(f"{root} holds more than {ENTRY_LIMIT:,} files; is it the folder of the submissions?")
+                raise CourseError(
+                    f"{root} holds more than {ENTRY_LIMIT:,} files; is it the folder of the submissions?"
+                )
             try:
                 mode = path.lstat().st_mode
             except OSError as error:
                 yield _Entry((*place, name), problem=f"cannot be read: {error.strerror}.")
                 continue
             if stat.S_ISLNK(mode):
-                yield _Entry((*place, name), problem="is a link; links are not followed, hand in the file itself.")
+                yield _Entry(
+                    (*place, name),
+                    problem="is a link; links are not followed, hand in the file itself.",
+                )
             elif not stat.S_ISREG(mode):
                 yield _Entry((*place, name), problem="is no ordinary file.")
             else:
@@ -192,7 +221,13 @@ def _changed(path: Path) -> datetime | None:
 def _read_file(path: Path, limit: int) -> bytes:
     """The bytes of an ordinary file, whatever has become of it since it was found."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        handle = os.open(
+            path,
+            os.O_RDONLY
+            | getattr(os, "O_NOFOLLOW", 0)
+            | getattr(os, "O_NONBLOCK", 0)
+            | getattr(os, "O_BINARY", 0),
+        )
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise Unread("is no ordinary file.")
@@ -204,7 +239,9 @@ def _read_file(path: Path, limit: int) -> bytes:
 
 def _bounded(data: bytes, limit: int) -> bytes:
     if len(data) > limit:
-        raise Unread(f"has more than {limit >> 20} MiB; clear the outputs (Edit > Clear Outputs of All Cells) and hand it in again.")
+        raise Unread(
+            f"has more than {limit >> 20} MiB; clear the outputs (Edit > Clear Outputs of All Cells) and hand it in again."
+        )
     return data
 
 
@@ -219,7 +256,13 @@ def _in_zip(read: Callable[[], bytes], where: str) -> Iterator[_Entry]:
     except Unread as error:
         yield _Entry((), problem=str(error))
         return
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, UnicodeDecodeError) as error:
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        ValueError,
+        NotImplementedError,
+        UnicodeDecodeError,
+    ) as error:
         yield _Entry((), problem=f"is not a zip that can be opened ({error}).")
         return
     if len(infos) > ENTRY_LIMIT:
@@ -228,16 +271,27 @@ def _in_zip(read: Callable[[], bytes], where: str) -> Iterator[_Entry]:
     budget = [ZIP_LIMIT]
     for info in infos:
         name = info.filename
-        if not info.flag_bits & 0x800:  # without this mark names are cp437 by the letter and often UTF-8 in fact
+        if (
+            not info.flag_bits & 0x800
+        ):  # without this mark names are cp437 by the letter and often UTF-8 in fact
             try:
                 name = name.encode("cp437").decode("utf-8")
             except UnicodeError:
                 pass
         parts = tuple(part for part in name.split("/") if part not in ("", "."))
-        if info.is_dir() or not parts or any(IGNORED.match(part) and part != ".." for part in parts):
+        if (
+            info.is_dir()
+            or not parts
+            or any(IGNORED.match(part) and part != ".." for part in parts)
+        ):
             continue
         problem = ""
-        if ".." in parts or name.startswith(("/", "\\")) or "\\" in name or re.match(r"^[A-Za-z]:", name):
+        if (
+            ".." in parts
+            or name.startswith(("/", "\\"))
+            or "\\" in name
+            or re.match(r"^[A-Za-z]:", name)
+        ):
             problem = "climbs out of the zip; it was not read."
             parts = tuple(part for part in parts if part != "..") or ("?",)
         elif stat.S_ISLNK(info.external_attr >> 16):
@@ -259,7 +313,16 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, budget: list[i
     try:
         with archive.open(info) as file:
             data = file.read(min(limit, budget[0]) + 1)
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError, NotImplementedError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        OSError,
+        ValueError,
+        RuntimeError,
+        NotImplementedError,
+    ) as error:
         raise Unread(f"cannot be unpacked ({error}).") from None
     budget[0] = max(0, budget[0] - len(data))
     if len(data) > limit or not budget[0]:

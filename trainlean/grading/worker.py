@@ -22,14 +22,30 @@ import time
 from pathlib import Path
 
 from trainlean import EXPORTS
-from trainlean.exercises.checking import HEAVY, ask, belonging, cells_of, no_answer, seconds_for, see_answer, statements, too_long
+from trainlean.exercises.checking import (
+    HEAVY,
+    ask,
+    belonging,
+    cells_of,
+    no_answer,
+    seconds_for,
+    see_answer,
+    statements,
+    too_long,
+)
 from trainlean.exercises.exercise import Verdict, pack
 from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
 from trainlean.grading.sandbox import Limits, confine, protect_worker
 from trainlean.notebooks.notebook import notebook_of
 from trainlean.workspace import CourseError
 
-PRELOADED = ["torch", "torch.distributed", "torch.utils.data", "torch.utils.checkpoint", "torch.nn.parallel"]
+PRELOADED = [
+    "torch",
+    "torch.distributed",
+    "torch.utils.data",
+    "torch.utils.checkpoint",
+    "torch.nn.parallel",
+]
 PRELOADED += [f"trainlean.{file}" for file in EXPORTS]
 ANSWER_PIPE = 3
 IDLE = 3  # times the processor time that an exercise may take, it may take on the clock: other work goes on beside it
@@ -59,13 +75,25 @@ class Worker:
 
     def __init__(self, settings: dict, sink):
         self.sink = sink
-        self.seed, self.isolated, self.factor = settings["seed"], settings["isolated"], settings["patience"]
+        self.seed, self.isolated, self.factor = (
+            settings["seed"],
+            settings["isolated"],
+            settings["patience"],
+        )
         self.limits = Limits(**settings["limits"])
         self.outside = settings["process_names"]
         self.probes = {name: compiled(cut) for name, cut in settings["probes"].items()}
-        self.starts_processes = {name for name, cut in settings["probes"].items() if "run_on_devices" in str(cut["modules"])}
+        self.starts_processes = {
+            name
+            for name, cut in settings["probes"].items()
+            if "run_on_devices" in str(cut["modules"])
+        }
         self.exercises = {name: exercise_without_probe(cut) for name, cut in self.probes.items()}
-        self.before = {folder: set(os.listdir(folder)) for folder in ("/tmp", "/dev/shm")} if self.isolated else {}
+        self.before = (
+            {folder: set(os.listdir(folder)) for folder in ("/tmp", "/dev/shm")}
+            if self.isolated
+            else {}
+        )
         if self.isolated:
             protect_worker()
             if os.readlink("/proc/self/ns/pid") == self.outside or os.getpid() > 9:
@@ -86,7 +114,13 @@ class Worker:
         except CourseError as error:
             return _send(self.sink, {"end": True, "problem": str(error)})
         except (RecursionError, MemoryError, ValueError) as error:
-            return _send(self.sink, {"end": True, "problem": f"{request['where']} cannot be read: {type(error).__name__}."})
+            return _send(
+                self.sink,
+                {
+                    "end": True,
+                    "problem": f"{request['where']} cannot be read: {type(error).__name__}.",
+                },
+            )
         del notebook, data
         _send(self.sink, {"exercises": [exercise.name for exercise in exercises]})
         folder = self._temporary_folder()
@@ -95,7 +129,13 @@ class Worker:
                 continue
             blob, head = b"", {"exercise": exercise.name, "cells": cells_of(exercise, found)}
             _send(self.sink, {"asking": exercise.name})
-            answer = ask(Path(request["where"]), exercise, found, problems, lambda e, chosen: self._put(e, chosen, folder))
+            answer = ask(
+                Path(request["where"]),
+                exercise,
+                found,
+                problems,
+                lambda e, chosen: self._put(e, chosen, folder),
+            )
             if isinstance(answer, Verdict):
                 head |= {"outcome": answer.outcome, "message": answer.message}
             else:
@@ -111,7 +151,11 @@ class Worker:
 
     def _clean(self, folder: str) -> None:
         """What a submission has left behind goes; a worker that cannot be cleaned ends, and another takes its place."""
-        linked = [f"{place}/{name}" for place, before in self.before.items() for name in set(os.listdir(place)) - before]
+        linked = [
+            f"{place}/{name}"
+            for place, before in self.before.items()
+            for name in set(os.listdir(place)) - before
+        ]
         for path in [folder, *linked]:
             if os.path.isdir(path) and not os.path.islink(path):
                 for here, folders, _ in os.walk(path):
@@ -160,13 +204,17 @@ class Worker:
         os.environ["TRAINLEAN_WORK"] = f"{folder}/work"
         confine(self.limits, self.isolated, seconds)
         # Probes ask whether this process was made for one answer; it was.
-        multiprocessing.process._parent_process = multiprocessing.process._ParentProcess("worker", os.getppid(), None)
+        multiprocessing.process._parent_process = multiprocessing.process._ParentProcess(
+            "worker", os.getppid(), None
+        )
 
         import torch
 
         torch.set_num_threads(1)
         asked = load_probe(cut)
-        if exercise.name in self.starts_processes or any("run_on_devices" in statement.needs for statement in chosen):
+        if exercise.name in self.starts_processes or any(
+            "run_on_devices" in statement.needs for statement in chosen
+        ):
             serve_processes()
         data = pack(see_answer(asked, chosen, self.seed))
         with os.fdopen(ANSWER_PIPE, "wb") as file:
@@ -179,8 +227,14 @@ class Worker:
         start = looked = time.monotonic()
         while time.monotonic() - start < seconds * IDLE:
             if not select.select([pipe], [], [], LOOK_SECONDS)[0]:
-                if time.monotonic() - looked > LOOK_SECONDS and self._memory_in_use(child) > self.limits.memory:
-                    return None, f"{exercise.name} used more than {self.limits.memory >> 20:,} MiB of memory."
+                if (
+                    time.monotonic() - looked > LOOK_SECONDS
+                    and self._memory_in_use(child) > self.limits.memory
+                ):
+                    return (
+                        None,
+                        f"{exercise.name} used more than {self.limits.memory >> 20:,} MiB of memory.",
+                    )
                 looked = time.monotonic()
                 continue
             piece = os.read(pipe, 1 << 16)
@@ -190,7 +244,10 @@ class Worker:
             if wanted is None and len(received) >= 8:
                 [wanted] = struct.unpack("Q", received[:8])
                 if wanted > self.limits.answer:
-                    return None, f"{exercise.name} answered with more than {self.limits.answer >> 20:,} MiB."
+                    return (
+                        None,
+                        f"{exercise.name} answered with more than {self.limits.answer >> 20:,} MiB.",
+                    )
             if wanted is not None and len(received) >= 8 + wanted:
                 return bytes(received[8 : 8 + wanted]), ""
         return None, too_long(exercise.name, seconds * IDLE)
@@ -198,7 +255,11 @@ class Worker:
     def _memory_in_use(self, child: int) -> int:
         """Bytes that the submission's processes use beyond what they were forked with."""
         own = _memory(os.getpid())
-        processes = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) > 1] if self.isolated else [child]
+        processes = (
+            [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) > 1]
+            if self.isolated
+            else [child]
+        )
         return sum(max(0, _memory(process) - own) for process in processes)
 
     def _end(self, child: int) -> tuple[int, float]:
@@ -232,7 +293,11 @@ def serve_processes() -> None:
                 forkserver.main(listener.fileno(), theirs, [])
             os._exit(0)
         os.close(theirs)
-    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, ours, process
+    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = (
+        address,
+        ours,
+        process,
+    )
 
 
 def _memory(process: int) -> int:
@@ -241,7 +306,9 @@ def _memory(process: int) -> int:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))
+    return sum(
+        int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem"))
+    )
 
 
 if __name__ == "__main__":

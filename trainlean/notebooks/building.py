@@ -53,7 +53,9 @@ def notebook_environment(scratch: Path) -> dict[str, str]:
     """
     fixed = {
         "TRAINLEAN_WORK": str(scratch / "work"),
-        "IPYTHONDIR": str(scratch / "ipython"),  # neither the user's start-up files nor another run's cluster
+        "IPYTHONDIR": str(
+            scratch / "ipython"
+        ),  # neither the user's start-up files nor another run's cluster
         "TRAINLEAN_QUIET": "1",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
@@ -102,7 +104,13 @@ def end_processes(processes: list, patience: float = 3.0) -> None:
             pass
 
 
-def execute(notebook: NotebookNode, folder: Path, where: str, lines: list[int], on_cell: Callable[[int], None] | None = None) -> None:
+def execute(
+    notebook: NotebookNode,
+    folder: Path,
+    where: str,
+    lines: list[int],
+    on_cell: Callable[[int], None] | None = None,
+) -> None:
     """Run all cells in place, in this Python, with `folder` as working directory.
 
     `lines[i]` is the line of the authored file where cell i begins. Raises CellError naming file, cell and line.
@@ -126,7 +134,9 @@ def execute(notebook: NotebookNode, folder: Path, where: str, lines: list[int], 
 
     with scratch_folder() as scratch:
         # no kernel folders: the manager then starts the Python that runs this, as nbval does
-        manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+        manager = AsyncKernelManager(
+            kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[])
+        )
         client = NotebookClient(
             notebook,
             km=manager,
@@ -137,11 +147,15 @@ def execute(notebook: NotebookNode, folder: Path, where: str, lines: list[int], 
             coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
             on_cell_start=started,
-            on_cell_executed=lambda **_: processes.extend(p for p in kernel_processes(manager) if p not in processes),
+            on_cell_executed=lambda **_: processes.extend(
+                p for p in kernel_processes(manager) if p not in processes
+            ),
         )
         try:
             # cleanup_kc: the manager is ours, so the client would leave the kernel running
-            client.execute(cleanup_kc=True, env=notebook_environment(scratch), stderr=subprocess.DEVNULL)
+            client.execute(
+                cleanup_kc=True, env=notebook_environment(scratch), stderr=subprocess.DEVNULL
+            )
         except CellExecutionError as error:
             traceback = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback)
             inside = re.search(r"Cell In\[\d+\], line (\d+)", traceback)
@@ -149,16 +163,22 @@ def execute(notebook: NotebookNode, folder: Path, where: str, lines: list[int], 
             says = f"{error.ename}: {error.evalue}".splitlines()[0]
             raise CellError(f"{where}:{line}: cell {at[0] + 1} raises {says}", traceback) from None
         except CellTimeoutError:
-            raise CellError(f"{where}:{lines[at[0]]}: cell {at[0] + 1} ran longer than {CELL_TIMEOUT} s.") from None
+            raise CellError(
+                f"{where}:{lines[at[0]]}: cell {at[0] + 1} ran longer than {CELL_TIMEOUT} s."
+            ) from None
         except DeadKernelError:
-            raise CellError(f"{where}:{lines[at[0]]}: the kernel died in cell {at[0] + 1}; was there enough memory?") from None
+            raise CellError(
+                f"{where}:{lines[at[0]]}: the kernel died in cell {at[0] + 1}; was there enough memory?"
+            ) from None
         finally:
             end_processes(processes)
         _settle(notebook)
         for index, cell in enumerate(notebook.cells):
             named = _names_this_machine(cell, scratch)
             if named:
-                raise CellError(f"{where}:{lines[index]}: the output of cell {index + 1} names a folder of this machine ({named}); print no absolute paths.")
+                raise CellError(
+                    f"{where}:{lines[index]}: the output of cell {index + 1} names a folder of this machine ({named}); print no absolute paths."
+                )
 
 
 def _settle(notebook: NotebookNode) -> None:
@@ -166,14 +186,22 @@ def _settle(notebook: NotebookNode) -> None:
 
     A live widget needs its kernel; without one JupyterLab would show an error in place of the picture.
     """
-    notebook.metadata = nbformat.from_dict({"kernelspec": dict(KERNELSPEC), "language_info": {"name": "python"}})
+    notebook.metadata = nbformat.from_dict(
+        {"kernelspec": dict(KERNELSPEC), "language_info": {"name": "python"}}
+    )
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
 
 
 def _names_this_machine(cell, scratch: Path) -> str | None:
-    text = json.dumps([{k: v for k, v in o.get("data", {}).items() if k != "image/png"} | {"text": o.get("text", "")} for o in cell.get("outputs", [])])
+    text = json.dumps(
+        [
+            {k: v for k, v in o.get("data", {}).items() if k != "image/png"}
+            | {"text": o.get("text", "")}
+            for o in cell.get("outputs", [])
+        ]
+    )
     folders = [str(COURSE), sys.prefix, str(scratch), str(scratch.resolve())]
     return next((folder for folder in folders if json.dumps(folder)[1:-1] in text), None)
 
@@ -308,8 +336,12 @@ def reset_exercise(place: Place, exercise: str) -> Path | None:
     try:
         lesson = read_notebook(place.lesson)
     except CourseError as error:
-        raise CourseError(f"{error} Or reset the whole lesson: `trainlean reset {shown(place.lesson)}`.") from None
-    found = [cell for cell in lesson.cells if cell.cell_type == "code" and _is_exercise(cell, exercise)]
+        raise CourseError(
+            f"{error} Or reset the whole lesson: `trainlean reset {shown(place.lesson)}`."
+        ) from None
+    found = [
+        cell for cell in lesson.cells if cell.cell_type == "code" and _is_exercise(cell, exercise)
+    ]
     stub = known[exercise]
     kept = None
     if found:
@@ -318,7 +350,11 @@ def reset_exercise(place: Place, exercise: str) -> Path | None:
         position = next(i for i, cell in enumerate(lesson.cells) if cell is found[0])
         lesson.cells = [cell for cell in lesson.cells if not any(cell is old for old in found)]
     else:
-        checks = [i for i, cell in enumerate(lesson.cells) if nbgrader_mark(cell).get("grade_id") == f"{exercise}-check"]
+        checks = [
+            i
+            for i, cell in enumerate(lesson.cells)
+            if nbgrader_mark(cell).get("grade_id") == f"{exercise}-check"
+        ]
         position = checks[0] if checks else len(lesson.cells)
     lesson.cells.insert(position, stub)
     write(lesson, place.lesson)
@@ -347,7 +383,10 @@ def kept_path(stem: str, suffix: str) -> Path:
     folder = work_folder() / "kept"
     folder.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y-%m-%d_%H%M%S")
-    names = (folder / f"{stem}-{stamp}{extra}{suffix}" for extra in ["", *(f"-{n}" for n in range(2, 1000))])
+    names = (
+        folder / f"{stem}-{stamp}{extra}{suffix}"
+        for extra in ["", *(f"-{n}" for n in range(2, 1000))]
+    )
     return next(name for name in names if not name.exists())
 
 
@@ -361,5 +400,7 @@ def write(notebook: NotebookNode, path: Path) -> None:
     size = len(text.encode())
     if size > SIZE_LIMIT:
         largest = max(range(len(notebook.cells)), key=lambda i: len(json.dumps(notebook.cells[i])))
-        raise CourseError(f"{shown(path)} would have {size // 1000} kB, more than {SIZE_LIMIT // 1000}; cell {largest + 1} is the largest, show less there.")
+        raise CourseError(
+            f"{shown(path)} would have {size // 1000} kB, more than {SIZE_LIMIT // 1000}; cell {largest + 1} is the largest, show less there."
+        )
     write_whole(path, text)

@@ -1,9 +1,9 @@
 """Notebooks: where they lie, what they say, and how an authored one is cut into a lesson. Author's marks:
 
-    # %% exercise="accumulate" points=2      the exercise cell; it defines `accumulate`
-    # BEGIN SOLUTION ... # END SOLUTION      what the lesson does not show
-    my_guess = 40  # BEGIN/END SOLUTION      the same for one line
-    # %% check="accumulate"                  the next code cell; it calls `check(accumulate)`
+# %% exercise="accumulate" points=2      the exercise cell; it defines `accumulate`
+# BEGIN SOLUTION ... # END SOLUTION      what the lesson does not show
+my_guess = 40  # BEGIN/END SOLUTION      the same for one line
+# %% check="accumulate"                  the next code cell; it calls `check(accumulate)`
 """
 
 import ast
@@ -56,9 +56,14 @@ def find_notebooks(names: Iterable[str | Path] = (), course: Path = COURSE) -> l
     ("1_accumulation/1_pytorch"), a unit ("1_accumulation") or the last part when only one notebook has it.
     """
     root = course / "authoring"
-    everything = [Place(path.relative_to(root).with_suffix("").as_posix(), course) for path in sorted(root.rglob("*.py"))]
+    everything = [
+        Place(path.relative_to(root).with_suffix("").as_posix(), course)
+        for path in sorted(root.rglob("*.py"))
+    ]
     if not everything:
-        raise CourseError(f"{root} holds no notebook to build; run the command in a complete checkout of the course.")
+        raise CourseError(
+            f"{root} holds no notebook to build; run the command in a complete checkout of the course."
+        )
     names = list(names)
     if not names:
         return everything
@@ -76,13 +81,19 @@ def _named(name: str | Path, places: list[Place], course: Path) -> list[Place]:
     else:
         plain = plain.removeprefix("authoring/").removeprefix("lessons/").removeprefix("solutions/")
     plain = re.sub(r"\.(py|ipynb)$", "", plain)
-    found = [p for p in places if plain in ("", ".", p.name)] or [p for p in places if p.name.startswith(plain + "/")]
+    found = [p for p in places if plain in ("", ".", p.name)] or [
+        p for p in places if p.name.startswith(plain + "/")
+    ]
     if not found:
         found = [p for p in places if p.name.split("/")[-1] == plain]
         if len(found) > 1:
-            raise CourseError(f"{plain} names several notebooks: {', '.join(p.name for p in found)}; give the whole name.")
+            raise CourseError(
+                f"{plain} names several notebooks: {', '.join(p.name for p in found)}; give the whole name."
+            )
     if not found:
-        raise CourseError(f"The course has no notebook {str(name)!r}; it has {', '.join(p.name for p in places)}.")
+        raise CourseError(
+            f"The course has no notebook {str(name)!r}; it has {', '.join(p.name for p in places)}."
+        )
     return found
 
 
@@ -116,26 +127,42 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CourseError(f"{where} is not UTF-8 text (byte {error.start}); save it again from JupyterLab.") from None
+        raise CourseError(
+            f"{where} is not UTF-8 text (byte {error.start}); save it again from JupyterLab."
+        ) from None
     if not text.strip():
-        raise CourseError(f"{where} is empty; run `trainlean reset {where}` to get the lesson back.")
+        raise CourseError(
+            f"{where} is empty; run `trainlean reset {where}` to get the lesson back."
+        )
     try:
         content = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         if re.search(r"^(<{7}|>{7})( |$)", text, re.MULTILINE):
-            line = next(n for n, row in enumerate(text.splitlines(), 1) if re.match(r"(<{7}|>{7})( |$)", row))
-            raise CourseError(f"{where}, line {line}: git left merge conflict marks; choose one side and remove the marks.") from None
+            line = next(
+                n
+                for n, row in enumerate(text.splitlines(), 1)
+                if re.match(r"(<{7}|>{7})( |$)", row)
+            )
+            raise CourseError(
+                f"{where}, line {line}: git left merge conflict marks; choose one side and remove the marks."
+            ) from None
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise CourseError(f"{where}{line}: this is not JSON, so it is not a notebook; was it saved completely?") from None
+        raise CourseError(
+            f"{where}{line}: this is not JSON, so it is not a notebook; was it saved completely?"
+        ) from None
     try:
         if not isinstance(content, dict) or "nbformat" not in content:
             raise ValueError
         major = nbformat.reader.get_version(content)[0]
         if major > nbformat.current_nbformat:
-            raise CourseError(f"{where} has notebook format {major}; the newest one known here is {nbformat.current_nbformat}.")
+            raise CourseError(
+                f"{where} has notebook format {major}; the newest one known here is {nbformat.current_nbformat}."
+            )
         notebook = nbformat.convert(nbformat.from_dict(nbformat.reader.reads(text)), 4)
         for cell in notebook.cells:
-            if cell.cell_type not in ("code", "markdown", "raw") or not isinstance(cell.source, (str, list)):
+            if cell.cell_type not in ("code", "markdown", "raw") or not isinstance(
+                cell.source, (str, list)
+            ):
                 raise ValueError
             cell.source = "".join(cell.source)
             if not isinstance(cell.get("metadata"), dict):
@@ -148,7 +175,9 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
     except CourseError:
         raise
     except Exception:  # nbformat meets a foreign structure with whatever error comes first
-        raise CourseError(f"{where} is JSON but not a Jupyter notebook; expected cells with a type and a source.") from None
+        raise CourseError(
+            f"{where} is JSON but not a Jupyter notebook; expected cells with a type and a source."
+        ) from None
     return notebook
 
 
@@ -168,7 +197,9 @@ def exercise_cells(notebook: NotebookNode) -> list[ExerciseCell]:
     for index, cell in enumerate(notebook.cells):
         mark = nbgrader_mark(cell)
         if mark.get("grade"):
-            checks.setdefault(str(mark.get("grade_id", "")).removesuffix("-check"), (index, mark.get("points", 0)))
+            checks.setdefault(
+                str(mark.get("grade_id", "")).removesuffix("-check"), (index, mark.get("points", 0))
+            )
     found = []
     for index, cell in enumerate(notebook.cells):
         mark = nbgrader_mark(cell)
@@ -195,44 +226,68 @@ def read_authored(place: Place) -> NotebookNode:
     try:
         text = place.authored.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise CourseError(f"There is no {where}; authors write one percent-format file for each notebook.") from None
+        raise CourseError(
+            f"There is no {where}; authors write one percent-format file for each notebook."
+        ) from None
     except UnicodeDecodeError as error:
         raise CourseError(f"{where} is not UTF-8 text (byte {error.start}).") from None
     if not re.search(r"^# %%", text, re.MULTILINE):
         raise CourseError(f"{where} has no cell; start each one with a line `# %%`.")
     raw = jupytext.reads(text, fmt="py:percent")
     lines = first_lines(text, raw)
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": dict(KERNELSPEC), "language_info": {"name": "python"}})
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": dict(KERNELSPEC), "language_info": {"name": "python"}}
+    )
     waiting = None  # the exercise whose check cell must come next: (name, points, line)
     seen: dict[str, int] = {}
     for cell, line in zip(raw.cells, lines):
         cell.source = cell.source.strip("\n")
-        metadata = {key: value for key, value in cell.metadata.items() if key != "lines_to_next_cell"}  # jupytext's own
+        metadata = {
+            key: value for key, value in cell.metadata.items() if key != "lines_to_next_cell"
+        }  # jupytext's own
         at = f"{where}:{line}"
         unknown = metadata.keys() - _KNOWN_METADATA
         if unknown:
-            raise CourseError(f"{at}: cells know no {sorted(unknown)[0]!r}; they know {', '.join(sorted(_KNOWN_METADATA))}.")
-        name, points, checked = metadata.pop("exercise", None), metadata.pop("points", None), metadata.pop("check", None)
+            raise CourseError(
+                f"{at}: cells know no {sorted(unknown)[0]!r}; they know {', '.join(sorted(_KNOWN_METADATA))}."
+            )
+        name, points, checked = (
+            metadata.pop("exercise", None),
+            metadata.pop("points", None),
+            metadata.pop("check", None),
+        )
         if (name or checked) and cell.cell_type != "code":
-            raise CourseError(f"{at}: {'exercise' if name else 'check'} {name or checked!r} stands on a text cell; it belongs on a code cell.")
+            raise CourseError(
+                f"{at}: {'exercise' if name else 'check'} {name or checked!r} stands on a text cell; it belongs on a code cell."
+            )
         if cell.cell_type == "code" and waiting and checked != waiting[0]:
-            raise CourseError(f'{where}:{waiting[2]}: exercise {waiting[0]!r} has no check cell; the next code cell must be `# %% check="{waiting[0]}"`.')
+            raise CourseError(
+                f'{where}:{waiting[2]}: exercise {waiting[0]!r} has no check cell; the next code cell must be `# %% check="{waiting[0]}"`.'
+            )
         if points is not None and not name:
             raise CourseError(f"{at}: points belong on the exercise cell, beside its name.")
         if name:
             if name in seen:
-                raise CourseError(f"{at}: exercise {name!r} stands already in line {seen[name]}; names must differ.")
+                raise CourseError(
+                    f"{at}: exercise {name!r} stands already in line {seen[name]}; names must differ."
+                )
             if not re.fullmatch(r"[A-Za-z_]\w*", name):
-                raise CourseError(f"{at}: an exercise is named like the function it asks for; {name!r} is no such name.")
+                raise CourseError(
+                    f"{at}: an exercise is named like the function it asks for; {name!r} is no such name."
+                )
             if type(points) is not int or points < 1:
-                raise CourseError(f"{at}: exercise {name!r} needs points, a whole number from 1: `exercise=\"{name}\" points=2`.")
+                raise CourseError(
+                    f'{at}: exercise {name!r} needs points, a whole number from 1: `exercise="{name}" points=2`.'
+                )
             seen[name], waiting = line, (name, points, line)
             metadata["nbgrader"] = _nbgrader(name, solution=True)
         if checked:
             if not waiting:
                 raise CourseError(f"{at}: check {checked!r} has no exercise cell before it.")
             if not re.search(rf"\bcheck\(\s*{re.escape(checked)}\b", cell.source):
-                raise CourseError(f"{at}: the check cell of {checked!r} must call `check({checked})`.")
+                raise CourseError(
+                    f"{at}: the check cell of {checked!r} must call `check({checked})`."
+                )
             metadata["nbgrader"] = _nbgrader(f"{checked}-check", points=waiting[1])
             waiting = None
         if cell.cell_type == "code":
@@ -243,11 +298,17 @@ def read_authored(place: Place) -> NotebookNode:
                 _holds_exercise(name, cell.source, stub, at)
             new = nbformat.v4.new_code_cell(cell.source, metadata=metadata)
         else:
-            make = nbformat.v4.new_markdown_cell if cell.cell_type == "markdown" else nbformat.v4.new_raw_cell
+            make = (
+                nbformat.v4.new_markdown_cell
+                if cell.cell_type == "markdown"
+                else nbformat.v4.new_raw_cell
+            )
             new = make(cell.source, metadata=metadata)
         notebook.cells.append(new)
     if waiting:
-        raise CourseError(f'{where}:{waiting[2]}: exercise {waiting[0]!r} has no check cell; the next code cell must be `# %% check="{waiting[0]}"`.')
+        raise CourseError(
+            f'{where}:{waiting[2]}: exercise {waiting[0]!r} has no check cell; the next code cell must be `# %% check="{waiting[0]}"`.'
+        )
     _set_ids(notebook)
     return notebook
 
@@ -267,7 +328,14 @@ def first_lines(text: str, raw: NotebookNode) -> list[int]:
 
 
 def _nbgrader(grade_id: str, solution: bool = False, points: int | None = None) -> dict:
-    mark = {"grade": not solution, "grade_id": grade_id, "locked": not solution, "schema_version": 3, "solution": solution, "task": False}
+    mark = {
+        "grade": not solution,
+        "grade_id": grade_id,
+        "locked": not solution,
+        "schema_version": 3,
+        "solution": solution,
+        "task": False,
+    }
     return mark if points is None else mark | {"points": points}
 
 
@@ -276,7 +344,10 @@ def _set_ids(notebook: NotebookNode) -> None:
     count: Counter = Counter()
     for cell in notebook.cells:
         mark = nbgrader_mark(cell)
-        name = mark.get("grade_id") or hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:10]
+        name = (
+            mark.get("grade_id")
+            or hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:10]
+        )
         stem = name[:60]  # an id has 64 letters at most
         count[stem] += 1
         cell.id = stem + (f"-{count[stem]}" if count[stem] > 1 else "")
@@ -298,24 +369,36 @@ def cut(source: str, where: str = "cell", first_line: int = 1) -> str:
         mark = line.strip()
         if mark == BEGIN:
             if region is not None:
-                raise CourseError(f"{where}:{number}: BEGIN SOLUTION again before the END of the one in line {begun}.")
+                raise CourseError(
+                    f"{where}:{number}: BEGIN SOLUTION again before the END of the one in line {begun}."
+                )
             region, begun = [], number
             indentation = line[: len(line) - len(line.lstrip())]
         elif mark == END:
             if region is None:
-                raise CourseError(f"{where}:{number}: END SOLUTION without a BEGIN SOLUTION before it.")
+                raise CourseError(
+                    f"{where}:{number}: END SOLUTION without a BEGIN SOLUTION before it."
+                )
             kept += _stub(region, indentation, f"{where}:{begun}")
             region = None
         elif region is not None:
             region.append(line)
         elif mark.endswith(ONE_LINE):
-            kept += _stub([line.replace(ONE_LINE, "").rstrip()], line[: len(line) - len(line.lstrip())], f"{where}:{number}")
+            kept += _stub(
+                [line.replace(ONE_LINE, "").rstrip()],
+                line[: len(line) - len(line.lstrip())],
+                f"{where}:{number}",
+            )
         elif "BEGIN SOLUTION" in mark or "END SOLUTION" in mark:
-            raise CourseError(f"{where}:{number}: a mark stands alone on its line, as `{BEGIN}` or `{END}`; one line is marked with `{ONE_LINE}` at its end.")
+            raise CourseError(
+                f"{where}:{number}: a mark stands alone on its line, as `{BEGIN}` or `{END}`; one line is marked with `{ONE_LINE}` at its end."
+            )
         else:
             kept.append(line)
     if region is not None:
-        raise CourseError(f"{where}:{begun}: BEGIN SOLUTION without an END SOLUTION in the same cell.")
+        raise CourseError(
+            f"{where}:{begun}: BEGIN SOLUTION without an END SOLUTION in the same cell."
+        )
     return "\n".join(kept)
 
 
@@ -336,7 +419,13 @@ def _assigned(code: str) -> list[str]:
         return []
     names = []
     for statement in statements:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target] if isinstance(statement, ast.AnnAssign) else [None]
+        targets = (
+            statement.targets
+            if isinstance(statement, ast.Assign)
+            else [statement.target]
+            if isinstance(statement, ast.AnnAssign)
+            else [None]
+        )
         for target in targets:
             for part in target.elts if isinstance(target, ast.Tuple) else [target]:
                 if not isinstance(part, ast.Name):
@@ -347,26 +436,40 @@ def _assigned(code: str) -> list[str]:
 
 def defined_names(source: str) -> set[str]:
     """The names a cell's top level defines or assigns; lines of IPython magic are passed over."""
-    plain = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
+    plain = "\n".join(
+        "" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines()
+    )
     names = set()
     for statement in ast.parse(plain).body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(statement.name)
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            names |= {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+            names |= {
+                part.id
+                for part in ast.walk(statement)
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
     return names
 
 
 def _holds_exercise(name: str, source: str, stub: str, at: str) -> None:
     try:
         if name not in defined_names(source):
-            raise CourseError(f"{at}: exercise {name!r} must define a function {name} or assign to {name}; this cell does neither.")
+            raise CourseError(
+                f"{at}: exercise {name!r} must define a function {name} or assign to {name}; this cell does neither."
+            )
         if stub == source.rstrip("\n"):
-            raise CourseError(f"{at}: exercise {name!r} marks no solution; put `{BEGIN}` and `{END}` around what the learner writes.")
+            raise CourseError(
+                f"{at}: exercise {name!r} marks no solution; put `{BEGIN}` and `{END}` around what the learner writes."
+            )
         if name not in defined_names(stub):
-            raise CourseError(f"{at}: cut, exercise {name!r} no longer defines {name}; put `{BEGIN}` inside the function, below its head.")
+            raise CourseError(
+                f"{at}: cut, exercise {name!r} no longer defines {name}; put `{BEGIN}` inside the function, below its head."
+            )
     except SyntaxError as error:
-        raise CourseError(f"{at}: exercise {name!r} is not valid Python in line {error.lineno} of the cell ({error.msg}).") from None
+        raise CourseError(
+            f"{at}: exercise {name!r} is not valid Python in line {error.lineno} of the cell ({error.msg})."
+        ) from None
 
 
 def make_lesson(authored: NotebookNode) -> NotebookNode:

@@ -18,7 +18,16 @@ from trainlean.pictures.front import FrontPlot, origin_key
 from trainlean.pictures.link_controls import LinkControls
 from trainlean.pictures.memory import StackPlot
 from trainlean.pictures.ranks import StepTimesPlot
-from trainlean.pictures.style import LINES, SOFT, Picture, count_text, course_style, effective_batch, mib, point_label
+from trainlean.pictures.style import (
+    LINES,
+    SOFT,
+    Picture,
+    count_text,
+    course_style,
+    effective_batch,
+    mib,
+    point_label,
+)
 from trainlean.pictures.widget import Shown, image_of
 
 FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
@@ -44,7 +53,13 @@ class Control:
         """The value that a run has for this control."""
         value = run.settings.get(self.setting, self.usual)
         if isinstance(self.usual, str):
-            return self.usual if value is None or value is False else self.values[-1] if value is True else value
+            return (
+                self.usual
+                if value is None or value is False
+                else self.values[-1]
+                if value is True
+                else value
+            )
         return value
 
 
@@ -53,16 +68,31 @@ CONTROLS = (
     Control("micro_batch", "micro-batch", 1, (1, 2, 4, 8, 16, 32)),
     Control("accumulation_steps", "accumulation steps", 1, (1, 2, 4, 8, 16)),
     Control("checkpointing", "checkpointing", "off", ("off", "every layer"), always=False),
-    Control("local_steps", "local steps (H)", "DDP", ("DDP", 1, 2, 4, 8, 16, 32), always=False, known=False),
+    Control(
+        "local_steps",
+        "local steps (H)",
+        "DDP",
+        ("DDP", 1, 2, 4, 8, 16, 32),
+        always=False,
+        known=False,
+    ),
 )
 
 
 class Explorer(Shown):
     """Memory against speed of many runs; `explorer()` makes one."""
 
-    def __init__(self, runs: Sequence[Run], measure: Callable[..., Run] | None = None, budget: float | None = None):
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        measure: Callable[..., Run] | None = None,
+        budget: float | None = None,
+    ):
         self.runs, self.measure = newest(runs), measure
-        self._modelled = None, []  # the runs as the chosen network would make them, and for which network
+        self._modelled = (
+            None,
+            [],
+        )  # the runs as the chosen network would make them, and for which network
         self._quiet = True
         self._make_controls()
         self._make_picture()
@@ -81,17 +111,28 @@ class Explorer(Shown):
         self.model = widgets.Dropdown(description="model", style=labels, layout=wide())
         self.controls = {}
         for control in CONTROLS:
-            start = {"options": [control.usual], "value": control.usual, "description": control.label}
+            start = {
+                "options": [control.usual],
+                "value": control.usual,
+                "description": control.label,
+            }
             if control.words:
-                self.controls[control.setting] = widgets.ToggleButtons(**start, style=toggles, layout=wide())
+                self.controls[control.setting] = widgets.ToggleButtons(
+                    **start, style=toggles, layout=wide()
+                )
             else:
-                self.controls[control.setting] = widgets.SelectionSlider(**start, style=labels, layout=wide())
+                self.controls[control.setting] = widgets.SelectionSlider(
+                    **start, style=labels, layout=wide()
+                )
         counted = [run.settings.get("devices") or 2 for run in self.runs if run.collectives]
         self.network = LinkControls(self.redraw, max(counted, default=2))
         self.mode = widgets.ToggleButtons(
             options=[FIXED_BATCH, FIXED_MEMORY],
             description="compare at",
-            tooltips=["Runs with the same effective batch", "The best throughput that fits the budget, at any batch"],
+            tooltips=[
+                "Runs with the same effective batch",
+                "The best throughput that fits the budget, at any batch",
+            ],
             style=toggles,
             layout=wide(),
         )
@@ -102,11 +143,15 @@ class Explorer(Shown):
             description="measure this point", icon="play", layout=widgets.Layout(width="180px")
         )
         self.button.on_click(lambda _: self.measure_point())
-        self.progress = widgets.FloatProgress(min=0, max=1, layout=widgets.Layout(width="180px", visibility="hidden"))
+        self.progress = widgets.FloatProgress(
+            min=0, max=1, layout=widgets.Layout(width="180px", visibility="hidden")
+        )
         self.status = widgets.HTML()
         self._update_options()
         for setting, widget in self.controls.items():
-            widget.observe(lambda change, setting=setting: self._on_control(setting, change), "value")
+            widget.observe(
+                lambda change, setting=setting: self._on_control(setting, change), "value"
+            )
         self.model.observe(lambda _: self._on_model(), "value")
         self.mode.observe(lambda _: self.redraw(), "value")
         self.budget.observe(lambda _: self.redraw(), "value")
@@ -115,13 +160,17 @@ class Explorer(Shown):
         self._controls_box = widgets.HBox(
             [
                 widgets.VBox([self.model, *self.controls.values()], layout=column),
-                widgets.VBox([self.mode, self.budget, self.network, measuring, self.status], layout=column),
+                widgets.VBox(
+                    [self.mode, self.budget, self.network, measuring, self.status], layout=column
+                ),
             ],
             layout=widgets.Layout(flex_flow="row wrap", align_items="flex-start"),
         )
 
     def _make_picture(self):
-        below = 0.6 + 0.21 * self._step_rows if self.communicates else 0.0  # inches for the times of a step
+        below = (
+            0.6 + 0.21 * self._step_rows if self.communicates else 0.0
+        )  # inches for the times of a step
         high = 4.7 + below
         with course_style():
             self.picture = Picture(10, high, "")
@@ -135,7 +184,9 @@ class Explorer(Shown):
             }
             left, right = self.picture.subplots(1, 2, sharey=True, gridspec_kw=grid)
             self.front, self.stack = FrontPlot(left), StackPlot(right)
-            line = lambda inches, words, **look: self.picture.text(0.02, 1 - inches / high, words, va="center", **look)
+            line = lambda inches, words, **look: self.picture.text(
+                0.02, 1 - inches / high, words, va="center", **look
+            )
             self.title = line(0.21, "Memory against speed", weight="bold", size=12)
             self.sentence = line(0.5, "", size=9.5, color=SOFT)
             self.stack_title = right.text(
@@ -143,7 +194,10 @@ class Explorer(Shown):
             )
             self.steps = None
             if self.communicates:
-                self.steps = StepTimesPlot(self.picture.add_axes((0.09, 0.1 / high, 0.9, (below - 0.5) / high)), self._step_rows)
+                self.steps = StepTimesPlot(
+                    self.picture.add_axes((0.09, 0.1 / high, 0.9, (below - 0.5) / high)),
+                    self._step_rows,
+                )
                 self.steps_title = line(high - below + 0.31, "", size=9.5)
 
     def _update_options(self):
@@ -168,7 +222,9 @@ class Explorer(Shown):
             widget.layout.display = None if useful or differs else "none"
         self.network.layout.display = None if self.communicates else "none"
         alone = any(not run.collectives for run in self.runs)
-        self.network.offer(alone, {run.settings.get("devices") or 1 for run in self.runs if run.collectives})
+        self.network.offer(
+            alone, {run.settings.get("devices") or 1 for run in self.runs if run.collectives}
+        )
 
     def _start(self):
         """Begin at the effective batch that most runs share, with the first of its runs; at fixed memory where none is shared."""
@@ -184,12 +240,18 @@ class Explorer(Shown):
     @property
     def settings(self) -> dict:
         """The chosen point: a value for each control."""
-        shown = {c.setting: self.controls[c.setting].value for c in CONTROLS if c.known or self._offers(c)}
+        shown = {
+            c.setting: self.controls[c.setting].value
+            for c in CONTROLS
+            if c.known or self._offers(c)
+        }
         return shown | ({"devices": self.network.devices.value} if self.communicates else {})
 
     def _written(self) -> dict:
         """The chosen point in the words of `Run.settings`."""
-        return self.settings | ({"local_steps": None} if self.settings.get("local_steps") == "DDP" else {})
+        return self.settings | (
+            {"local_steps": None} if self.settings.get("local_steps") == "DDP" else {}
+        )
 
     def _point(self) -> str:
         """The short label of the chosen point."""
@@ -221,7 +283,12 @@ class Explorer(Shown):
         Those that have communicated are shown as they would be with the chosen devices and link: with the memory that was
         measured and the time that is modelled, as predicted runs.
         """
-        key = (tuple(map(id, self.runs)), self.model.value, self.network.devices.value, self.network.link)
+        key = (
+            tuple(map(id, self.runs)),
+            self.model.value,
+            self.network.devices.value,
+            self.network.link,
+        )
         if self._modelled[0] != key:
             runs = [run for run in self.runs if run.settings.get("model") == self.model.value]
             self._modelled = key, [self._model(run) if run.collectives else run for run in runs]
@@ -233,18 +300,28 @@ class Explorer(Shown):
             return None
         time = self._step_time(run)
         seconds = (time.seconds * run.optimizer_steps,) if time else ()
-        return replace(run, seconds=seconds, settings=run.settings | {"devices": devices}, origin="predicted")
+        return replace(
+            run, seconds=seconds, settings=run.settings | {"devices": devices}, origin="predicted"
+        )
 
     def _step_time(self, run: Run, link: Link | None = None) -> StepTime | None:
         """The modelled time of a step of a run that has communicated; computing takes what one device alone was measured to take."""
         names = ("model", "micro_batch", "accumulation_steps", "checkpointing", "sequence_length")
-        like = lambda other: all(other.settings.get(name) == run.settings.get(name) for name in names)
-        alone = [one for one in self.runs if not one.collectives and one.seconds and one.optimizer_steps and like(one)]
+        like = lambda other: all(
+            other.settings.get(name) == run.settings.get(name) for name in names
+        )
+        alone = [
+            one
+            for one in self.runs
+            if not one.collectives and one.seconds and one.optimizer_steps and like(one)
+        ]
         timed = alone[-1] if alone else run
         if not timed.seconds or not run.optimizer_steps:
             return None
         compute = timed.median_seconds / timed.optimizer_steps
-        return step_time(run, link or self.network.link, ranks=self.network.devices.value, compute=compute)
+        return step_time(
+            run, link or self.network.link, ranks=self.network.devices.value, compute=compute
+        )
 
     def compared_runs(self) -> list[Run]:
         """The runs that are compared: those of the chosen effective batch, or all of them at fixed memory."""
@@ -314,7 +391,11 @@ class Explorer(Shown):
         top = max([run.peak_bytes for run in self.shown_runs()], default=100 * MiB) / MiB
         step = 10.0 ** max(-1, len(str(int(top))) - 3)
         self._quiet = True
-        self.budget.min, self.budget.max, self.budget.step = 0, max(1.15 * top, (budget or 0) / MiB), step
+        self.budget.min, self.budget.max, self.budget.step = (
+            0,
+            max(1.15 * top, (budget or 0) / MiB),
+            step,
+        )
         self.budget.value = round(0.75 * top / step) * step if budget is None else budget / MiB
         self._quiet = False
         self._limits()
@@ -324,8 +405,15 @@ class Explorer(Shown):
         runs = self.shown_runs()
         if self.communicates:  # from standstill to the speed without any communication, so that the picture stands still
             runs = [run for run in self.runs if run.settings.get("model") == self.model.value]
-            free = [(run, self._step_time(run, Link(0.0, float("inf")))) for run in runs if run.collectives]
-            runs = [*runs, *(replace(run, seconds=(t.seconds * run.optimizer_steps,)) for run, t in free if t)]
+            free = [
+                (run, self._step_time(run, Link(0.0, float("inf"))))
+                for run in runs
+                if run.collectives
+            ]
+            runs = [
+                *runs,
+                *(replace(run, seconds=(t.seconds * run.optimizer_steps,)) for run, t in free if t),
+            ]
             runs += [replace(run, seconds=(1e9,)) for run in runs[:1]]
         with course_style():
             self.front.frame(runs, None)
@@ -344,11 +432,20 @@ class Explorer(Shown):
             run = self.chosen_run()
             stand_in = run or self.nearest_run()
             others = [other for other in shown if other not in compared]
-            self.front.draw(compared, budget=self.budget.value * MiB if shown else None, others=others, chosen=stand_in)
+            self.front.draw(
+                compared,
+                budget=self.budget.value * MiB if shown else None,
+                others=others,
+                chosen=stand_in,
+            )
             self.stack.draw(stand_in, faded=run is None)
             self.sentence.set_text(self._sentence(compared))
             self.stack_title.set_text(self._chosen_words(run, stand_in))
-            limits = (*self.front.axes.get_xlim(), *self.front.axes.get_ylim(), *{run.origin for run in shown})
+            limits = (
+                *self.front.axes.get_xlim(),
+                *self.front.axes.get_ylim(),
+                *{run.origin for run in shown},
+            )
             moving = [*self.front.moving, *self.stack.moving, self.sentence, self.stack_title]
             if self.steps is not None:
                 self._draw_steps(stand_in)
@@ -357,17 +454,26 @@ class Explorer(Shown):
 
     def _draw_steps(self, chosen):
         """The modelled times of a step of the runs that differ from the chosen one in nothing but the local steps."""
-        others = [control.setting for control in CONTROLS if control.setting != "local_steps"] + ["devices"]
-        like = lambda run: chosen is not None and all(run.settings.get(name) == chosen.settings.get(name) for name in others)
+        others = [control.setting for control in CONTROLS if control.setting != "local_steps"] + [
+            "devices"
+        ]
+        like = lambda run: (
+            chosen is not None
+            and all(run.settings.get(name) == chosen.settings.get(name) for name in others)
+        )
         control = CONTROLS[-1]
         runs = [run for run in self.shown_runs() if run.collectives and run.seconds and like(run)]
         runs.sort(key=lambda run: run.settings.get("local_steps") or 0)
-        rows = [(_local_steps(control.of(run)), self._step_time(run), _sent_words(run)) for run in runs]
+        rows = [
+            (_local_steps(control.of(run)), self._step_time(run), _sent_words(run)) for run in runs
+        ]
         self.steps.draw(rows, next((i for i, run in enumerate(runs) if run is chosen), None))
         devices = self.network.devices.value
         self.steps_title.set_text(
-            f"Time of a step, {devices:,} devices, {_link_words(self.network.link)}" if rows
-            else "This run does not communicate." if chosen is not None and devices == 1
+            f"Time of a step, {devices:,} devices, {_link_words(self.network.link)}"
+            if rows
+            else "This run does not communicate."
+            if chosen is not None and devices == 1
             else "No run of this point has communicated."
         )
 
@@ -377,13 +483,15 @@ class Explorer(Shown):
         return FrontPlot.names(shown)[shown.index(run)]
 
     def _sentence(self, compared) -> str:
-        batch = f"effective batch {effective_batch(self.settings)}" if self.mode.value == FIXED_BATCH else "any batch"
+        batch = (
+            f"effective batch {effective_batch(self.settings)}"
+            if self.mode.value == FIXED_BATCH
+            else "any batch"
+        )
         if not compared:
             return f"{self.mode.value}, {batch}: no run yet.".capitalize()
         fit = self.fitting(compared)
-        words = (
-            f"{self.mode.value}, {batch}: {len(fit)} of {len(compared)} runs fit into {mib(self.budget.value * MiB)}"
-        )
+        words = f"{self.mode.value}, {batch}: {len(fit)} of {len(compared)} runs fit into {mib(self.budget.value * MiB)}"
         timed = [run for run in fit if run.samples_per_second]
         if timed:
             best = max(timed, key=lambda run: run.samples_per_second)
@@ -396,10 +504,14 @@ class Explorer(Shown):
             return f"{self._name(run)}, time modelled"
         if run is not None:
             return f"{self._name(run)}, {run.origin}"
-        return f"{point} was not run" + (f";\nnearest: {self._name(stand_in)}, {stand_in.origin}" if stand_in else "")
+        return f"{point} was not run" + (
+            f";\nnearest: {self._name(stand_in)}, {stand_in.origin}" if stand_in else ""
+        )
 
     def __repr__(self) -> str:
-        chosen = ", ".join(f"{c.label} {self.settings[c.setting]}" for c in CONTROLS if self._offers(c))
+        chosen = ", ".join(
+            f"{c.label} {self.settings[c.setting]}" for c in CONTROLS if self._offers(c)
+        )
         if self.communicates:
             chosen += f", devices {self.network.devices.value}, link {self.network.link}"
         compared, budget = self.compared_runs(), mib(self.budget.value * MiB)
@@ -415,19 +527,34 @@ class Explorer(Shown):
         """Measure the chosen point with the given function and add it; what goes wrong becomes a sentence."""
         settings, point = self._written(), self._point()
         nearest = self.nearest_run()
-        expected = nearest.median_seconds * (len(nearest.seconds) + 2) if nearest and nearest.seconds else 10.0
-        self.button.disabled, self.progress.layout.visibility, self.progress.value = True, "visible", 0.0
+        expected = (
+            nearest.median_seconds * (len(nearest.seconds) + 2)
+            if nearest and nearest.seconds
+            else 10.0
+        )
+        self.button.disabled, self.progress.layout.visibility, self.progress.value = (
+            True,
+            "visible",
+            0.0,
+        )
         self.progress.bar_style = "info"
         self.status.value = f"Measuring {point}."
         done = threading.Event()
         # The thread carries this call's context, so that its messages reach the same output.
         ticker = threading.Thread(
-            target=contextvars.copy_context().run, args=(self._tick, done, expected, point), daemon=True
+            target=contextvars.copy_context().run,
+            args=(self._tick, done, expected, point),
+            daemon=True,
         )
         ticker.start()
         try:
             not_taken = {control.setting for control in CONTROLS if not self._measures(control)}
-            run, problem = self.measure(**{name: value for name, value in settings.items() if name not in not_taken}), None
+            run, problem = (
+                self.measure(
+                    **{name: value for name, value in settings.items() if name not in not_taken}
+                ),
+                None,
+            )
             if not isinstance(run, Run):
                 problem = f"measure() returned {type(run).__name__}, not a Run."
         except (Exception, KeyboardInterrupt) as error:
@@ -453,7 +580,9 @@ class Explorer(Shown):
         while not done.wait(0.2):
             spent = time.monotonic() - start
             self.progress.value = min(0.95, spent / expected)
-            self.status.value = f"Measuring {point}: {spent:.0f} s of about {max(expected, 1):.0f} s."
+            self.status.value = (
+                f"Measuring {point}: {spent:.0f} s of about {max(expected, 1):.0f} s."
+            )
 
     def add(self, run: Run):
         """Add a run to the picture and choose it."""
@@ -483,7 +612,11 @@ def _sent_words(run: Run) -> str:
     """What one device hands over per optimizer step, and in how many messages."""
     count, steps = total(run.collectives), run.optimizer_steps
     calls = count["calls"] / steps
-    often = f"{calls:.3g} call{'s' * (calls != 1)} a step" if calls >= 1 else f"a call in {1 / calls:.3g} steps"
+    often = (
+        f"{calls:.3g} call{'s' * (calls != 1)} a step"
+        if calls >= 1
+        else f"a call in {1 / calls:.3g} steps"
+    )
     return f"{mib(count['payload'] / steps)} a step, {often}"
 
 
@@ -494,7 +627,9 @@ def newest(runs: Sequence[Run]) -> list[Run]:
 
 
 def explorer(
-    runs: Sequence[Run] | None = None, measure: Callable[..., Run] | None = None, budget: float | None = None
+    runs: Sequence[Run] | None = None,
+    measure: Callable[..., Run] | None = None,
+    budget: float | None = None,
 ) -> Explorer:
     """The memory-against-speed explorer: a point per run, a budget, the Pareto front, memory by category of one point.
 

@@ -7,7 +7,19 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from trainlean.costs.runs import ORIGINS, MiB, Run
 from trainlean.pictures.labels import label_boxes, overlap, place_labels
-from trainlean.pictures.style import ALARM, INK, LINES, MARKERS, PALE, SOFT, Picture, count_text, course_style, mib, point_label
+from trainlean.pictures.style import (
+    ALARM,
+    INK,
+    LINES,
+    MARKERS,
+    PALE,
+    SOFT,
+    Picture,
+    count_text,
+    course_style,
+    mib,
+    point_label,
+)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -40,25 +52,53 @@ class FrontPlot:
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         self.beyond = axes.add_patch(
-            Rectangle((0.003, 0), 1, 1, transform=axes.get_yaxis_transform(), facecolor="#F3EBE8", zorder=0)
+            Rectangle(
+                (0.003, 0),
+                1,
+                1,
+                transform=axes.get_yaxis_transform(),
+                facecolor="#F3EBE8",
+                zorder=0,
+            )
         )
-        (self.budget_line,) = axes.plot([], [], color=ALARM, lw=1.3, zorder=2, transform=axes.get_yaxis_transform())
+        (self.budget_line,) = axes.plot(
+            [], [], color=ALARM, lw=1.3, zorder=2, transform=axes.get_yaxis_transform()
+        )
         self.budget_text = axes.text(
-            1, 0, "", transform=axes.get_yaxis_transform(), ha="right", va="bottom", color=ALARM, size=8.5
+            1,
+            0,
+            "",
+            transform=axes.get_yaxis_transform(),
+            ha="right",
+            va="bottom",
+            color=ALARM,
+            size=8.5,
         )
         (self.front_line,) = axes.plot([], [], color=INK, lw=1.4, zorder=3, solid_joinstyle="round")
         self.points = {}
         for origin, marker in MARKERS.items():
             common = {"ls": "", "marker": marker, "ms": 7 if marker == "o" else 6}
             hollow = {"mfc": "white"} if origin == "predicted" else {}
-            (self.points[origin, "others"],) = axes.plot([], [], color=PALE, zorder=4, **{**common, "ms": 4})
-            (self.points[origin, "out"],) = axes.plot([], [], color="#A8ADB4", zorder=4, **common, **hollow)
-            (self.points[origin, "fits"],) = axes.plot([], [], color=INK, zorder=5, **common, **hollow)
+            (self.points[origin, "others"],) = axes.plot(
+                [], [], color=PALE, zorder=4, **{**common, "ms": 4}
+            )
+            (self.points[origin, "out"],) = axes.plot(
+                [], [], color="#A8ADB4", zorder=4, **common, **hollow
+            )
+            (self.points[origin, "fits"],) = axes.plot(
+                [], [], color=INK, zorder=5, **common, **hollow
+            )
         (self.crosses,) = axes.plot([], [], ls="", marker="x", ms=9, mew=1.4, color=ALARM, zorder=6)
         (self.guide,) = axes.plot([], [], color=LINES[0], lw=0.8, ls=(0, (1, 3)), zorder=1)
-        (self.ring,) = axes.plot([], [], ls="", marker="o", ms=15, mew=1.8, mfc="none", color=LINES[0], zorder=7)
-        self.note = axes.text(0.5, 0.5, "", transform=axes.transAxes, ha="center", va="center", color=SOFT)
-        self.front_text = axes.text(0, 0, self.FRONT, size=8.5, va="bottom", style="italic", color=SOFT, transform=None)
+        (self.ring,) = axes.plot(
+            [], [], ls="", marker="o", ms=15, mew=1.8, mfc="none", color=LINES[0], zorder=7
+        )
+        self.note = axes.text(
+            0.5, 0.5, "", transform=axes.transAxes, ha="center", va="center", color=SOFT
+        )
+        self.front_text = axes.text(
+            0, 0, self.FRONT, size=8.5, va="bottom", style="italic", color=SOFT, transform=None
+        )
         self.texts = []
 
     @property
@@ -92,18 +132,31 @@ class FrontPlot:
         self.axes.set_xlim(left, max(speeds) + 0.14 * width)
 
     def draw(
-        self, runs: Sequence[Run], *, budget: float | None = None, others: Sequence[Run] = (), chosen: Run | None = None
+        self,
+        runs: Sequence[Run],
+        *,
+        budget: float | None = None,
+        others: Sequence[Run] = (),
+        chosen: Run | None = None,
     ):
         """Show `runs` against the budget (bytes), `others` pale behind them, and a ring around the chosen run."""
         axes = self.axes
         spots = {"fits": [], "out": [], "others": []}
         for run, speed in placed(list(runs) + list(others)):
             x = self.untimed_at if speed is None else speed
-            state = "others" if run in others else "out" if budget is not None and run.peak_bytes > budget else "fits"
+            state = (
+                "others"
+                if run in others
+                else "out"
+                if budget is not None and run.peak_bytes > budget
+                else "fits"
+            )
             spots[state].append((run, x, run.peak_bytes / MiB))
         for origin, state in self.points:
             chosen_spots = [spot for spot in spots[state] if spot[0].origin == origin]
-            self.points[origin, state].set_data([x for _, x, _ in chosen_spots], [y for _, _, y in chosen_spots])
+            self.points[origin, state].set_data(
+                [x for _, x, _ in chosen_spots], [y for _, _, y in chosen_spots]
+            )
         self.crosses.set_data([x for _, x, _ in spots["out"]], [y for _, _, y in spots["out"]])
 
         timed = [(run, x, y) for run, x, y in spots["fits"] if run.samples_per_second]
@@ -118,51 +171,87 @@ class FrontPlot:
         self.beyond.set_height(high - line)
         more = "" if inside else " ↑"
         self.budget_text.set_text(
-            "" if budget is None else f"budget {mib(budget)}{more}" + (", above it: out of memory" if spots["out"] else "")
+            ""
+            if budget is None
+            else f"budget {mib(budget)}{more}"
+            + (", above it: out of memory" if spots["out"] else "")
         )
         self._place_budget(spots, line, inside)
 
         ring = [(x, y) for spot in spots.values() for run, x, y in spot if run is chosen]
         self.ring.set_data([x for x, _ in ring], [y for _, y in ring])
-        self.guide.set_data(*([ring[0][0], axes.get_xlim()[1]], [ring[0][1]] * 2) if ring else ([], []))
+        self.guide.set_data(
+            *([ring[0][0], axes.get_xlim()[1]], [ring[0][1]] * 2) if ring else ([], [])
+        )
         self._label(spots, front, chosen, line if budget is not None else None)
         shown = [*runs, *others]
         timed = any(run.samples_per_second for run in shown)
         self.note.set_text(
-            "" if timed else "No run here has been timed." if shown else "No runs yet: measure one first."
+            ""
+            if timed
+            else "No run here has been timed."
+            if shown
+            else "No runs yet: measure one first."
         )
         return [run for run, _, _ in front]
 
     def _place_budget(self, spots, line, inside):
         """Put the words of the budget where no point stands: above its line (a budget beyond the picture has none) or below it."""
         (left, right), (low, high) = self.axes.get_xlim(), self.axes.get_ylim()
-        share = len(self.budget_text.get_text()) * 0.6 * 8.5 / (self.axes.bbox.width * 72 / self.axes.figure.dpi)
-        points = [((x - left) / (right - left), (y - line) / (high - low)) for spot in spots.values() for _, x, y in spot]
+        share = (
+            len(self.budget_text.get_text())
+            * 0.6
+            * 8.5
+            / (self.axes.bbox.width * 72 / self.axes.figure.dpi)
+        )
+        points = [
+            ((x - left) / (right - left), (y - line) / (high - low))
+            for spot in spots.values()
+            for _, x, y in spot
+        ]
 
         def free(side, above):
             bottom, top = (-0.02, 0.085) if above else (-0.085, 0.005)
-            return not any(bottom < y < top and (x > 0.98 - share if side == "right" else x < 0.02 + share) for x, y in points)
+            return not any(
+                bottom < y < top and (x > 0.98 - share if side == "right" else x < 0.02 + share)
+                for x, y in points
+            )
 
-        places = [(side, above) for above in ((True, False) if inside else (False,)) for side in ("right", "left")]
+        places = [
+            (side, above)
+            for above in ((True, False) if inside else (False,))
+            for side in ("right", "left")
+        ]
         side, above = next((place for place in places if free(*place)), places[0])
         self.budget_text.set(x=1 if side == "right" else 0.012, ha=side)
-        self.budget_text.set(y=line + (0.008 if above else -0.012) * (high - low), va="bottom" if above else "top")
+        self.budget_text.set(
+            y=line + (0.008 if above else -0.012) * (high - low), va="bottom" if above else "top"
+        )
 
     def _label(self, spots, front, chosen, line):
         """Name the chosen run, then the front, then the rest, as far as there is room."""
-        ranked = [spot for spot in spots["fits"] + spots["out"] + spots["others"] if spot[0] is chosen]
+        ranked = [
+            spot for spot in spots["fits"] + spots["out"] + spots["others"] if spot[0] is chosen
+        ]
         ranked += [spot for spot in front if spot not in ranked]
         rest = [spot for spot in spots["fits"] + spots["out"] if spot not in ranked]
         ranked += rest if len(rest) <= self.MOST_LABELS else []
         pixels = 72 / self.axes.figure.dpi  # into points, the unit of font sizes
         to_points = lambda x, y: tuple(self.axes.transData.transform((x, y)) * pixels)
         box = self.axes.bbox.extents * pixels
-        unnamed = [to_points(*spot[1:]) for state in spots.values() for spot in state if spot not in ranked]
+        unnamed = [
+            to_points(*spot[1:]) for state in spots.values() for spot in state if spot not in ranked
+        ]
         obstacles = [(x - 4, y - 4, x + 4, y + 4) for x, y in unnamed]
         obstacles += _segments([to_points(*corner) for corner in zip(*self.guide.get_data())])
-        obstacles += _segments([to_points(*corner) for corner in zip(*_stairs([(x, y) for _, x, y in front]))])
+        obstacles += _segments(
+            [to_points(*corner) for corner in zip(*_stairs([(x, y) for _, x, y in front]))]
+        )
         if line is not None:
-            wide, y = 0.56 * 8.5 * len(self.budget_text.get_text()), to_points(self.axes.get_xlim()[0], line)[1]
+            wide, y = (
+                0.56 * 8.5 * len(self.budget_text.get_text()),
+                to_points(self.axes.get_xlim()[0], line)[1],
+            )
             left = box[0] if self.budget_text.get_ha() == "left" else box[2] - wide
             words = (y, y + 13) if self.budget_text.get_va() == "bottom" else (y - 13, y)
             obstacles += [(box[0], y - 1, box[2], y + 1), (left, words[0], left + wide, words[1])]
@@ -173,7 +262,9 @@ class FrontPlot:
         corners = [to_points(*corner) for corner in zip(*self.front_line.get_data())]
         self._name_front(corners, [*obstacles, *label_boxes(spots, labels, places)], box, pixels)
         while len(self.texts) < len(ranked):
-            self.texts.append(self.axes.text(0, 0, "", size=8.5, va="bottom", transform=None, zorder=8))
+            self.texts.append(
+                self.axes.text(0, 0, "", size=8.5, va="bottom", transform=None, zorder=8)
+            )
         for text in self.texts:
             text.set_visible(False)
         for text, (run, _, _), label, place in zip(self.texts, ranked, labels, places):
@@ -263,7 +354,14 @@ def origin_key(axes, runs: Iterable[Run]):
         return
     handles = [
         axes.plot(
-            [], [], ls="", marker=MARKERS[o], ms=6, color=INK, label=o, **({"mfc": "white"} if o == "predicted" else {})
+            [],
+            [],
+            ls="",
+            marker=MARKERS[o],
+            ms=6,
+            color=INK,
+            label=o,
+            **({"mfc": "white"} if o == "predicted" else {}),
         )[0]
         for o in origins
     ]

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 
-def place_labels(points, labels, box, size=9.0, obstacles=(), radii=None) -> list[tuple[float, float] | None]:
+def place_labels(
+    points, labels, box, size=9.0, obstacles=(), radii=None
+) -> list[tuple[float, float] | None]:
     """Where labels can stand beside their points without overlapping: (left, bottom), or None where there is no room.
 
     `points` are (x, y), `box` and `obstacles` are (left, bottom, right, top), all in the same unit as the font `size`;
@@ -24,7 +26,9 @@ def place_labels(points, labels, box, size=9.0, obstacles=(), radii=None) -> lis
             (x + gap * 0.7, y - gap * 0.7 - high), (x - gap * 0.7 - wide, y - gap * 0.7 - high),
         ):  # fmt: skip
             area = (left - 2, bottom, left + wide + 2, bottom + high)
-            inside = area[0] >= box[0] and area[1] >= box[1] and area[2] <= box[2] and area[3] <= box[3]
+            inside = (
+                area[0] >= box[0] and area[1] >= box[1] and area[2] <= box[2] and area[3] <= box[3]
+            )
             if label and inside and not any(overlap(area, other) for other in taken + others):
                 taken.append(area)
                 places.append((left, bottom))
@@ -37,7 +41,11 @@ def place_labels(points, labels, box, size=9.0, obstacles=(), radii=None) -> lis
 def label_boxes(points, labels, places, size=8.5):
     """The areas that points and their placed labels cover."""
     marks = [(x - size / 2, y - size / 2, x + size / 2, y + size / 2) for x, y in points]
-    texts = [(p[0], p[1], p[0] + 0.62 * size * len(label), p[1] + 1.1 * size) for p, label in zip(places, labels) if p]
+    texts = [
+        (p[0], p[1], p[0] + 0.62 * size * len(label), p[1] + 1.1 * size)
+        for p, label in zip(places, labels)
+        if p
+    ]
     return marks + texts
 
 

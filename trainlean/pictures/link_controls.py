@@ -17,14 +17,33 @@ class LinkControls(widgets.VBox):
         style = {"description_width": "130px"}
         layout = lambda: widgets.Layout(width="450px")
         self.changed, self._quiet = changed, False
-        self.devices = widgets.SelectionSlider(options=COUNTS, value=2, description="devices", style=style, layout=layout())
-        self.preset = widgets.Dropdown(options=[*(link.name for link in LINKS), OWN], description="link", style=style, layout=layout())
+        self.devices = widgets.SelectionSlider(
+            options=COUNTS, value=2, description="devices", style=style, layout=layout()
+        )
+        self.preset = widgets.Dropdown(
+            options=[*(link.name for link in LINKS), OWN],
+            description="link",
+            style=style,
+            layout=layout(),
+        )
         # The sliders are logarithmic: microseconds to a second, kilobytes to terabytes per second.
         self.latency = widgets.FloatLogSlider(
-            min=-3, max=3, step=0.05, description="latency (ms)", readout_format=".3g", style=style, layout=layout()
+            min=-3,
+            max=3,
+            step=0.05,
+            description="latency (ms)",
+            readout_format=".3g",
+            style=style,
+            layout=layout(),
         )
         self.bandwidth = widgets.FloatLogSlider(
-            min=-2, max=6, step=0.05, description="bandwidth (MB/s)", readout_format=".3g", style=style, layout=layout()
+            min=-2,
+            max=6,
+            step=0.05,
+            description="bandwidth (MB/s)",
+            readout_format=".3g",
+            style=style,
+            layout=layout(),
         )
         super().__init__([self.devices, self.preset, self.latency, self.bandwidth])
         self.offer(False, [devices])
@@ -52,7 +71,10 @@ class LinkControls(widgets.VBox):
     def _take_preset(self):
         if self.preset.value != OWN and not self._quiet:
             self._quiet = True
-            self.latency.value, self.bandwidth.value = self.link.latency * 1e3, self.link.bandwidth / 1e6
+            self.latency.value, self.bandwidth.value = (
+                self.link.latency * 1e3,
+                self.link.bandwidth / 1e6,
+            )
             self._quiet = False
         self._tell()
 

@@ -8,7 +8,17 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.labels import spread
-from trainlean.pictures.style import COLOURS, INK, SOFT, UNDIVIDED, Picture, count_text, course_style, mib, parts
+from trainlean.pictures.style import (
+    COLOURS,
+    INK,
+    SOFT,
+    UNDIVIDED,
+    Picture,
+    count_text,
+    course_style,
+    mib,
+    parts,
+)
 
 
 class StackPlot:
@@ -19,7 +29,10 @@ class StackPlot:
         axes.set_xlim(0, 1)
         axes.axis("off")
         most = len(CATEGORIES) + 1
-        self.bars = [axes.add_patch(Rectangle((0.04, 0), 0.24, 0, edgecolor="white", lw=1)) for _ in range(most)]
+        self.bars = [
+            axes.add_patch(Rectangle((0.04, 0), 0.24, 0, edgecolor="white", lw=1))
+            for _ in range(most)
+        ]
         self.texts = [axes.text(0.37, 0, "", va="center", size=9) for _ in range(most)]
         (self.leaders,) = axes.plot([], [], color="#A8ADB4", lw=0.8)
         self.total = axes.text(0.04, 0, "", va="bottom", weight="bold", size=9.5)
@@ -38,21 +51,41 @@ class StackPlot:
         heights = spread(middles, 0.052 * (high - low), 0.02 * (high - low), 0.97 * high)
         for artist in self.moving:
             artist.set_visible(False)
-        for bar, text, (name, size), end, height in zip(self.bars, self.texts, shown, ends, heights):
+        for bar, text, (name, size), end, height in zip(
+            self.bars, self.texts, shown, ends, heights
+        ):
             colour = COLOURS.get(name, UNDIVIDED)
-            bar.set(visible=True, y=end - size / MiB, height=size / MiB, facecolor=colour, alpha=0.45 if faded else 1)
-            text.set(visible=True, text=f"{name}  {mib(size)}", y=height, color=SOFT if faded else INK)
+            bar.set(
+                visible=True,
+                y=end - size / MiB,
+                height=size / MiB,
+                facecolor=colour,
+                alpha=0.45 if faded else 1,
+            )
+            text.set(
+                visible=True, text=f"{name}  {mib(size)}", y=height, color=SOFT if faded else INK
+            )
         xs = [x for _ in shown for x in (0.285, 0.355, float("nan"))]
-        self.leaders.set(visible=True, data=(xs, [y for pair in zip(middles, heights) for y in (*pair, float("nan"))]))
+        self.leaders.set(
+            visible=True,
+            data=(xs, [y for pair in zip(middles, heights) for y in (*pair, float("nan"))]),
+        )
         if run:
             top = (ends or [0])[-1] + 0.012 * (high - low)
-            self.total.set(visible=True, text=mib(run.peak_bytes), y=top, color=SOFT if faded else INK)
+            self.total.set(
+                visible=True, text=mib(run.peak_bytes), y=top, color=SOFT if faded else INK
+            )
 
 
 def _category_key(picture, height, names):
     """Name the colours in one line at the given height of the picture."""
-    names = [name for name in [*CATEGORIES, *(n for n in names if n not in CATEGORIES)] if name in names]
-    handles = [Rectangle((0, 0), 1, 1, facecolor=COLOURS.get(name, UNDIVIDED), label=name) for name in names]
+    names = [
+        name for name in [*CATEGORIES, *(n for n in names if n not in CATEGORIES)] if name in names
+    ]
+    handles = [
+        Rectangle((0, 0), 1, 1, facecolor=COLOURS.get(name, UNDIVIDED), label=name)
+        for name in names
+    ]
     picture.legend(
         handles=handles, ncols=max(1, len(names)), frameon=False, borderpad=0, borderaxespad=0,
         loc="center left", bbox_to_anchor=(0.1 / picture.get_figwidth(), height),
@@ -68,13 +101,17 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
     """Peak memory of each run as a bar, stacked by category, in MiB."""
     runs = list(runs)
     with course_style():
-        picture = Picture(7.8, 1.35 + 0.42 * max(1, len(runs)), f"peak memory by category: {count_text(runs)}")
+        picture = Picture(
+            7.8, 1.35 + 0.42 * max(1, len(runs)), f"peak memory by category: {count_text(runs)}"
+        )
         axes = picture.subplots()
         longest = max([run.peak_bytes for run in runs], default=MiB) / MiB
         names = max([len(run.name) for run in runs], default=1)
         inches = min(0.085 * names + 0.25, 2.8)
         height = picture.get_figheight()
-        picture.subplots_adjust(left=inches / 7.8, right=0.97, bottom=0.5 / height, top=1 - 0.72 / height)
+        picture.subplots_adjust(
+            left=inches / 7.8, right=0.97, bottom=0.5 / height, top=1 - 0.72 / height
+        )
         for row, run in enumerate(runs):
             left = 0.0
             for category, size in parts(run):
@@ -82,9 +119,19 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
                 axes.barh(row, width, left=left, height=0.66, color=colour, edgecolor="white", lw=1)
                 words = f"{width:,.0f}" if width >= 100 else f"{width:.1f}"
                 if width > (0.025 + 0.015 * len(words)) * longest:
-                    axes.text(left + width / 2, row, words, ha="center", va="center", size=8.5, color=_on(colour))
+                    axes.text(
+                        left + width / 2,
+                        row,
+                        words,
+                        ha="center",
+                        va="center",
+                        size=8.5,
+                        color=_on(colour),
+                    )
                 left += width
-            axes.text(left + 0.012 * longest, row, mib(run.peak_bytes), va="center", weight="bold", size=9)
+            axes.text(
+                left + 0.012 * longest, row, mib(run.peak_bytes), va="center", weight="bold", size=9
+            )
         axes.set_yticks(range(len(runs)), [run.name for run in runs])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.spines["left"].set_visible(False)
@@ -92,8 +139,19 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
         axes.set_xlim(0, 1.17 * longest)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel("MiB")
-        picture.text(0.1 / 7.8, 1 - 0.2 / height, "Peak memory by category", weight="bold", size=11, va="center")
-        _category_key(picture, 1 - 0.48 / height, dict.fromkeys(name for run in runs for name, _ in parts(run)))
+        picture.text(
+            0.1 / 7.8,
+            1 - 0.2 / height,
+            "Peak memory by category",
+            weight="bold",
+            size=11,
+            va="center",
+        )
+        _category_key(
+            picture,
+            1 - 0.48 / height,
+            dict.fromkeys(name for run in runs for name, _ in parts(run)),
+        )
     return picture
 
 
@@ -106,22 +164,32 @@ def plot_timeline(timeline) -> Picture:
     timeline = list(getattr(timeline, "timeline", timeline))
     phases = [(name, len(list(entries))) for name, entries in groupby(name for name, _ in timeline)]
     with course_style():
-        picture = Picture(7.8, 3.7, f"memory over time: {len(timeline)} moments in {len(phases)} phases")
+        picture = Picture(
+            7.8, 3.7, f"memory over time: {len(timeline)} moments in {len(phases)} phases"
+        )
         axes = picture.subplots()
         picture.subplots_adjust(left=0.1, right=0.97, bottom=0.14, top=0.76)
-        picture.text(0.1 / 7.8, 0.95, "Memory over one run, by category", weight="bold", size=11, va="center")
+        picture.text(
+            0.1 / 7.8, 0.95, "Memory over one run, by category", weight="bold", size=11, va="center"
+        )
         axes.set_xlabel("recorded moment, in the order of the operations")
         axes.set_ylabel("memory (MiB)")
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         if not timeline:
-            axes.text(0.5, 0.5, "Nothing recorded.", transform=axes.transAxes, ha="center", color=SOFT)
+            axes.text(
+                0.5, 0.5, "Nothing recorded.", transform=axes.transAxes, ha="center", color=SOFT
+            )
             return picture
         steps = range(len(timeline) + 1)
         layers = [[sizes.get(c, 0) / MiB for _, sizes in timeline] for c in CATEGORIES]
         totals = [sum(column) for column in zip(*layers)]
         axes.stackplot(
-            steps, [layer + layer[-1:] for layer in layers], colors=list(COLOURS.values()), step="post", lw=0
+            steps,
+            [layer + layer[-1:] for layer in layers],
+            colors=list(COLOURS.values()),
+            step="post",
+            lw=0,
         )
         axes.set_xlim(0, len(timeline))
         axes.set_ylim(0, 1.16 * max(totals) or 1)
@@ -167,7 +235,14 @@ def _phase_strip(axes, phases, length):
             if len(text) * 5.2 + 4 < room * count / length:
                 colour = "white" if name == "optimizer step" else INK
                 axes.text(
-                    start + count / 2, 1.052, text, transform=across, ha="center", va="center", size=8, color=colour
+                    start + count / 2,
+                    1.052,
+                    text,
+                    transform=across,
+                    ha="center",
+                    va="center",
+                    size=8,
+                    color=colour,
                 )
                 break
         start += count

@@ -33,7 +33,9 @@ class Player(Shown):
             self.buttons[name] = button
         self.slider.observe(lambda _: self.redraw(), "value")
         self.image = image_of(replay.picture)
-        super().__init__([widgets.HBox([*self.buttons.values(), self.play, self.slider]), self.image])
+        super().__init__(
+            [widgets.HBox([*self.buttons.values(), self.play, self.slider]), self.image]
+        )
         self.redraw()
 
     def go(self, step: int):
@@ -59,5 +61,7 @@ def player(recording: Trace | Lives, step: int | None = None) -> Player:
     if isinstance(recording, Lives):
         return Player(LivesReplay(recording), step)
     if not recording.frames:
-        raise ValueError("This trace has no steps: record() a function that executes at least one line.")
+        raise ValueError(
+            "This trace has no steps: record() a function that executes at least one line."
+        )
     return Player(LoopReplay(recording), step)

@@ -24,7 +24,9 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
     runs = records if isinstance(records, dict) else {"": records}
     ranks = sum(len(run) for run in runs.values())
     steps = max((len(one.steps) for run in runs.values() for one in run), default=0)
-    averages = " and ".join(str(max((len(one.averages) for one in run), default=0)) for run in runs.values())
+    averages = " and ".join(
+        str(max((len(one.averages) for one in run), default=0)) for run in runs.values()
+    )
     words = f"ranks over time: {ranks} bars, {steps} optimizer steps, {averages or 0} averages of parameters"
     heads = sum(0.34 for name in runs if name)
     height = 1.55 + 0.5 * max(1, ranks) + heads + 0.16 * max(0, len(runs) - 1)
@@ -54,13 +56,21 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
         axes.xaxis.set_major_locator(MaxNLocator(8))
         axes.set_xlabel("seconds")
         if not ranks:
-            axes.text(0.5, 0.5, "Nothing recorded.", transform=axes.transAxes, ha="center", color=SOFT)
+            axes.text(
+                0.5, 0.5, "Nothing recorded.", transform=axes.transAxes, ha="center", color=SOFT
+            )
     return picture
 
 
 def _key(picture, height):
     handles = [
-        Patch(facecolor=colour, edgecolor="#B9838F" if what == "waiting" else colour, label=what, hatch="////" * (what == "waiting"), lw=0.8)
+        Patch(
+            facecolor=colour,
+            edgecolor="#B9838F" if what == "waiting" else colour,
+            label=what,
+            hatch="////" * (what == "waiting"),
+            lw=0.8,
+        )
         for what, colour in DOING.items()
     ]
     handles.append(Line2D([], [], color=SOFT, marker="|", ls="", ms=7, label="optimizer step"))
@@ -83,21 +93,33 @@ def _draw_rank(axes, y, record, line, run):
     whole = sum(spent.values()) or 1.0
     shares = [f"{what} {100 * seconds / whole:.0f} %" for what, seconds in spent.items()]
     axes.text(
-        1.015, y + 0.3, "\n".join(shares), transform=axes.get_yaxis_transform(), va="center", size=7.5, color=SOFT, linespacing=1.15
+        1.015,
+        y + 0.3,
+        "\n".join(shares),
+        transform=axes.get_yaxis_transform(),
+        va="center",
+        size=7.5,
+        color=SOFT,
+        linespacing=1.15,
     )
 
 
 def _join_ranks(axes, run, top, bottom):
     """A line through all ranks where the last of them has come to an all-reduce outside a backward pass."""
     zero = min((one.start for one in run), default=0.0)
-    alone = [[one for one in record.collectives if one["kind"] == "all-reduce" and not one["backward"]] for record in run]
+    alone = [
+        [one for one in record.collectives if one["kind"] == "all-reduce" and not one["backward"]]
+        for record in run
+    ]
     calls = list(zip(*alone))
     times = [max(one["issued"] for one in same) - zero for same in calls]
     if len(run) > 1 and len(times) <= MOST_LINES:
         axes.vlines(times, top - 0.05, bottom - 0.35, color=DOING["averaging"], lw=0.8, zorder=3)
 
 
-def plot_drift(records, *, what: str = "one weight", title: str = "Replicas drift apart and return") -> Picture:
+def plot_drift(
+    records, *, what: str = "one weight", title: str = "Replicas drift apart and return"
+) -> Picture:
     """How a watched value moves on every rank: apart between averages, together at each; below it the distance of the replicas.
 
     `records`: the `RankRecord`s of one run that was recorded with `watch`, or for every rank a list of (optimizer step, value) in
@@ -105,20 +127,43 @@ def plot_drift(records, *, what: str = "one weight", title: str = "Replicas drif
     """
     paths = [list(getattr(one, "values", one)) for one in records]
     if not paths or not all(paths):
-        raise ValueError("plot_drift needs values: record with RankRecorder(watch=lambda: ...), or give (step, value) pairs.")
-    averages = sorted({step for one in records for step in (one.averages if isinstance(one, RankRecord) else _doubled(one))})
-    apart = [(a[0], max(same) - min(same)) for a, same in ((pair[0], [value for _, value in pair]) for pair in _aligned(paths))]
+        raise ValueError(
+            "plot_drift needs values: record with RankRecorder(watch=lambda: ...), or give (step, value) pairs."
+        )
+    averages = sorted(
+        {
+            step
+            for one in records
+            for step in (one.averages if isinstance(one, RankRecord) else _doubled(one))
+        }
+    )
+    apart = [
+        (a[0], max(same) - min(same))
+        for a, same in ((pair[0], [value for _, value in pair]) for pair in _aligned(paths))
+    ]
     last = paths[0][-1][0]
     words = f"drift of {what}: {len(paths)} ranks, {last} optimizer steps, {len(averages)} averages"
     with course_style():
         picture = Picture(8.0, 4.5, words)
-        upper, lower = picture.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2.6, 1), "hspace": 0.13})
+        upper, lower = picture.subplots(
+            2, 1, sharex=True, gridspec_kw={"height_ratios": (2.6, 1), "hspace": 0.13}
+        )
         picture.subplots_adjust(left=0.115, right=0.885, bottom=0.11, top=0.87)
         picture.text(0.1 / 8, 0.955, title, weight="bold", size=11, va="center")
         for axes in (upper, lower):
-            axes.vlines(averages, 0, 1, transform=axes.get_xaxis_transform(), color="#E9EBEE", lw=7, zorder=0)
+            axes.vlines(
+                averages,
+                0,
+                1,
+                transform=axes.get_xaxis_transform(),
+                color="#E9EBEE",
+                lw=7,
+                zorder=0,
+            )
         _draw_paths(upper, paths, what)
-        lower.fill_between([x for x, _ in apart], [y for _, y in apart], color=LINES[0], alpha=0.18, lw=0)
+        lower.fill_between(
+            [x for x, _ in apart], [y for _, y in apart], color=LINES[0], alpha=0.18, lw=0
+        )
         lower.plot([x for x, _ in apart], [y for _, y in apart], color=LINES[0], lw=1.4)
         lower.set(xlabel="optimizer step", ylabel="distance")
         lower.set_ylim(0, 1.15 * max([y for _, y in apart] + [1e-12]))
@@ -127,7 +172,16 @@ def plot_drift(records, *, what: str = "one weight", title: str = "Replicas drif
             axes.yaxis.set_major_locator(MaxNLocator(5 if axes is upper else 3))
         lower.xaxis.set_major_locator(MaxNLocator(12, integer=True))
         if averages:
-            upper.text(averages[0], 1.015, "average" if len(averages) == 1 else "averages", transform=upper.get_xaxis_transform(), ha="center", va="bottom", size=8.5, color=SOFT)
+            upper.text(
+                averages[0],
+                1.015,
+                "average" if len(averages) == 1 else "averages",
+                transform=upper.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+                size=8.5,
+                color=SOFT,
+            )
     return picture
 
 
@@ -147,7 +201,16 @@ def _draw_paths(axes, paths, what):
     low, high = axes.get_ylim()
     ends = sorted((_before_the_last(path), i) for i, path in enumerate(paths))
     for (_, i), at in zip(ends, spread([end for end, _ in ends], 0.07 * (high - low), low, high)):
-        axes.text(1.02, at, f"rank {i}", transform=axes.get_yaxis_transform(), color=LINES[(1, 2, 4, 3, 5, 0)[i % 6]], va="center", size=9, weight="bold")
+        axes.text(
+            1.02,
+            at,
+            f"rank {i}",
+            transform=axes.get_yaxis_transform(),
+            color=LINES[(1, 2, 4, 3, 5, 0)[i % 6]],
+            va="center",
+            size=9,
+            weight="bold",
+        )
     axes.set_ylabel(what)
 
 
@@ -167,7 +230,10 @@ def _aligned(paths) -> list:
     for step in steps:
         here = [[(step, value) for at, value in path if at == step] for path in paths]
         if all(here):
-            moments += [[values[min(i, len(values) - 1)] for values in here] for i in range(max(map(len, here)))]
+            moments += [
+                [values[min(i, len(values) - 1)] for values in here]
+                for i in range(max(map(len, here)))
+            ]
     return moments
 
 
@@ -178,13 +244,27 @@ class StepTimesPlot:
         self.axes, self.rows = axes, rows  # more of them are cut, the chosen one excepted
         axes.set(xlim=(0, 1), ylim=(rows - 0.4, -0.6))
         axes.axis("off")
-        self.bars = [[axes.add_patch(Rectangle((0, 0), 0, 0.62, facecolor=DOING[what], lw=0)) for what in ("computing", "averaging")] for _ in range(rows)]
-        handles = [Patch(facecolor=DOING[what], label=label) for what, label in (("computing", "computing, measured"), ("averaging", "communicating, modelled"))]
+        self.bars = [
+            [
+                axes.add_patch(Rectangle((0, 0), 0, 0.62, facecolor=DOING[what], lw=0))
+                for what in ("computing", "averaging")
+            ]
+            for _ in range(rows)
+        ]
+        handles = [
+            Patch(facecolor=DOING[what], label=label)
+            for what, label in (
+                ("computing", "computing, measured"),
+                ("averaging", "communicating, modelled"),
+            )
+        ]
         axes.legend(
             handles=handles, loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, frameon=False, borderaxespad=0,
             handlelength=1.1, handleheight=0.8, handletextpad=0.5, columnspacing=1.4,
         )  # fmt: skip
-        self.names = [axes.text(-0.012, 0, "", ha="right", va="center", size=9) for _ in range(rows)]
+        self.names = [
+            axes.text(-0.012, 0, "", ha="right", va="center", size=9) for _ in range(rows)
+        ]
         self.words = [axes.text(0, 0, "", va="center", size=8.5) for _ in range(rows)]
 
     @property
@@ -203,14 +283,29 @@ class StepTimesPlot:
             ink, weight = (INK, "bold") if i == chosen else (SOFT, "normal")
             split, end = 0.5 * time.compute / longest, 0.5 * time.seconds / longest
             for bar, left, right in zip(self.bars[i], (0, split), (split, end)):
-                bar.set(visible=True, x=left, y=i - 0.31, width=right - left, alpha=1 if i == chosen else 0.55)
+                bar.set(
+                    visible=True,
+                    x=left,
+                    y=i - 0.31,
+                    width=right - left,
+                    alpha=1 if i == chosen else 0.55,
+                )
             self.names[i].set(visible=True, y=i, text=name, color=ink, weight=weight)
-            self.words[i].set(visible=True, position=(end + 0.012, i), text=f"{duration(time.seconds)}: {words}", color=ink)
+            self.words[i].set(
+                visible=True,
+                position=(end + 0.012, i),
+                text=f"{duration(time.seconds)}: {words}",
+                color=ink,
+            )
 
 
 def duration(seconds: float) -> str:
     """A modelled time for people, three digits: `12.3 ms`."""
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= 0.9995 * unit:
-            return f"{seconds / unit:.3g} {name}" if seconds < 999.5 * unit else f"{seconds / unit:,.0f} {name}"
+            return (
+                f"{seconds / unit:.3g} {name}"
+                if seconds < 999.5 * unit
+                else f"{seconds / unit:,.0f} {name}"
+            )
     return f"{seconds * 1e6:.3g} µs"

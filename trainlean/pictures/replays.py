@@ -37,7 +37,9 @@ def updates(frames) -> list[int]:
     """The indices of the frames in which the weight changed."""
     weights = [frame.values.get("weight") for frame in frames]
     return [
-        i for i in range(1, len(weights)) if None not in (weights[i], weights[i - 1]) and weights[i] != weights[i - 1]
+        i
+        for i in range(1, len(weights))
+        if None not in (weights[i], weights[i - 1]) and weights[i] != weights[i - 1]
     ]
 
 
@@ -52,14 +54,24 @@ class LoopReplay:
         width, height = code_width + 4.9, max(4.7, 0.205 * len(lines) + 1.0)
         with course_style():
             self.picture = Picture(width, height, "")
-            self.title = self.picture.text(0.2 / width, 1 - 0.28 / height, "", weight="bold", size=11, va="center")
+            self.title = self.picture.text(
+                0.2 / width, 1 - 0.28 / height, "", weight="bold", size=11, va="center"
+            )
             self._draw_source(lines, code_width, width, height)
             left = (code_width + 0.75) / width
             wide = 1 - 0.35 / width - left
-            self._draw_batches(self.picture.add_axes((left, 1 - 0.95 / height, wide, 0.42 / height)))
+            self._draw_batches(
+                self.picture.add_axes((left, 1 - 0.95 / height, wide, 0.42 / height))
+            )
             top = 1 - 0.95 / height
-            self._draw_gradient(self.picture.add_axes((left, top - 1.05 / height, wide, 0.4 / height)))
-            self._draw_weight(self.picture.add_axes((left, 0.5 / height, wide, top - 1.75 / height - 0.5 / height)))
+            self._draw_gradient(
+                self.picture.add_axes((left, top - 1.05 / height, wide, 0.4 / height))
+            )
+            self._draw_weight(
+                self.picture.add_axes(
+                    (left, 0.5 / height, wide, top - 1.75 / height - 0.5 / height)
+                )
+            )
         self.show(0)
 
     def _draw_source(self, lines, code_width, width, height):
@@ -67,34 +79,56 @@ class LoopReplay:
         axes.axis("off")
         rows = max(len(lines), axes.get_position().height * height / 0.25)
         axes.set(xlim=(0, code_width), ylim=(rows, 0))
-        self.highlight = axes.add_patch(Rectangle((0.12, 0), code_width - 0.2, 1, facecolor="#FFC400", alpha=0.25))
+        self.highlight = axes.add_patch(
+            Rectangle((0.12, 0), code_width - 0.2, 1, facecolor="#FFC400", alpha=0.25)
+        )
         self.edge = axes.add_patch(Rectangle((0.12, 0), 0.05, 1, facecolor="#B8860B"))
         longest = max(len(line) for line in lines)
         size = max(6.5, min(9.0, (code_width - 0.95) * 72 / (0.605 * max(1, longest))))
         mono = {"family": "DejaVu Sans Mono", "size": size, "va": "center"}
         for i, line in enumerate(lines):
             code, comment = _split_comment(line)
-            axes.text(0.5, i + 0.5, str(i + 1), ha="right", color="#A8ADB4", **{**mono, "size": size - 1.5})
+            axes.text(
+                0.5,
+                i + 0.5,
+                str(i + 1),
+                ha="right",
+                color="#A8ADB4",
+                **{**mono, "size": size - 1.5},
+            )
             axes.text(0.62, i + 0.5, code, **mono)
             if comment:
                 axes.text(0.62, i + 0.5, " " * len(code) + comment, color="#7A828E", **mono)
 
     def _draw_batches(self, axes):
         axes.axis("off")
-        seen = dict.fromkeys(v for v in (frame.values.get("micro-batch") for frame in self.frames) if v is not None)
+        seen = dict.fromkeys(
+            v for v in (frame.values.get("micro-batch") for frame in self.frames) if v is not None
+        )
         self.batches = list(seen)
         most = max([len(window) for window in self.parts], default=1) or 1
         shades = batch_colours(most)
         place = {batch: i for window in self.parts for i, (batch, _) in enumerate(window)}
-        self.shade = {batch: shades[place.get(batch, i % most)] for i, batch in enumerate(self.batches)}
-        self.dark = {batch: place.get(batch, i % most) >= most / 2 for i, batch in enumerate(self.batches)}
+        self.shade = {
+            batch: shades[place.get(batch, i % most)] for i, batch in enumerate(self.batches)
+        }
+        self.dark = {
+            batch: place.get(batch, i % most) >= most / 2 for i, batch in enumerate(self.batches)
+        }
         count = max(len(self.batches), 1)
         axes.set(xlim=(0, max(count, 8)), ylim=(0, 1))
         self.boxes, self.box_texts = [], []
         for i, batch in enumerate(self.batches):
             self.boxes.append(axes.add_patch(Rectangle((i + 0.06, 0.1), 0.88, 0.8, lw=0)))
             self.box_texts.append(
-                axes.text(i + 0.5, 0.48, f"{batch:g}" if count <= 24 else "", ha="center", va="center", size=9)
+                axes.text(
+                    i + 0.5,
+                    0.48,
+                    f"{batch:g}" if count <= 24 else "",
+                    ha="center",
+                    va="center",
+                    size=9,
+                )
             )
         self.batch_title = axes.text(0, 1.12, "", va="bottom", size=9.5, weight="bold")
 
@@ -104,7 +138,9 @@ class LoopReplay:
         low = min([sum(a for a in s if a < 0) for s in sums], default=0)
         span = (high - low) or 1
         axes.set(
-            xlim=(low - (0.04 * span if low else 0), high + (0.04 * span if high else 0)) if high > low else (0, 1),
+            xlim=(low - (0.04 * span if low else 0), high + (0.04 * span if high else 0))
+            if high > low
+            else (0, 1),
             ylim=(0, 1),
         )
         axes.spines["left"].set_visible(False)
@@ -112,10 +148,19 @@ class LoopReplay:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.axvline(0, color="#9AA0A8", lw=1)
         most = max([len(s) for s in sums], default=0)
-        self.bars = [axes.add_patch(Rectangle((0, 0.12), 0, 0.76, edgecolor="white", lw=1)) for _ in range(most)]
-        self.bar_texts = [axes.text(0, 0.5, "", ha="center", va="center", size=8.5) for _ in range(most)]
-        (self.sum_mark,) = axes.plot([], [], marker="v", ms=7, color=INK, ls="", clip_on=False, zorder=5)
-        self.gradient_title = axes.text(0, 1.22, "", transform=axes.transAxes, va="bottom", size=9.5, weight="bold")
+        self.bars = [
+            axes.add_patch(Rectangle((0, 0.12), 0, 0.76, edgecolor="white", lw=1))
+            for _ in range(most)
+        ]
+        self.bar_texts = [
+            axes.text(0, 0.5, "", ha="center", va="center", size=8.5) for _ in range(most)
+        ]
+        (self.sum_mark,) = axes.plot(
+            [], [], marker="v", ms=7, color=INK, ls="", clip_on=False, zorder=5
+        )
+        self.gradient_title = axes.text(
+            0, 1.22, "", transform=axes.transAxes, va="bottom", size=9.5, weight="bold"
+        )
         self.gradient_axes = axes
 
     def _draw_weight(self, axes):
@@ -128,9 +173,15 @@ class LoopReplay:
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(useOffset=False)
         (self.path,) = axes.plot([], [], color=COLOURS["weights"], lw=2, drawstyle="steps-post")
-        (self.moves,) = axes.plot([], [], ls="", marker="o", ms=5, mfc="white", mec=COLOURS["weights"], mew=1.6)
-        (self.now,) = axes.plot([], [], ls="", marker="o", ms=8, color=COLOURS["weights"], clip_on=False, zorder=5)
-        self.weight_title = axes.text(0, 1.06, "", transform=axes.transAxes, va="bottom", size=9.5, weight="bold")
+        (self.moves,) = axes.plot(
+            [], [], ls="", marker="o", ms=5, mfc="white", mec=COLOURS["weights"], mew=1.6
+        )
+        (self.now,) = axes.plot(
+            [], [], ls="", marker="o", ms=8, color=COLOURS["weights"], clip_on=False, zorder=5
+        )
+        self.weight_title = axes.text(
+            0, 1.06, "", transform=axes.transAxes, va="bottom", size=9.5, weight="bold"
+        )
         self.weights = weights
 
     @property
@@ -152,7 +203,16 @@ class LoopReplay:
         """The artists that `show` changes."""
         titles = [self.title, self.batch_title, self.gradient_title, self.weight_title]
         marks = [self.sum_mark, self.path, self.moves, self.now]
-        return [self.highlight, self.edge, *titles, *marks, *self.boxes, *self.box_texts, *self.bars, *self.bar_texts]
+        return [
+            self.highlight,
+            self.edge,
+            *titles,
+            *marks,
+            *self.boxes,
+            *self.box_texts,
+            *self.bars,
+            *self.bar_texts,
+        ]
 
     def show(self, step: int):
         """Set the picture to one step, counted from 0."""
@@ -176,7 +236,10 @@ class LoopReplay:
             )
         self.batch_title.set_text("micro-batch" + ("" if now is None else f" {now:g}"))
 
-        ends = {True: 0.0, False: 0.0}  # positive parts grow to the right of zero, negative ones to the left
+        ends = {
+            True: 0.0,
+            False: 0.0,
+        }  # positive parts grow to the right of zero, negative ones to the left
         low, high = self.gradient_axes.get_xlim()
         for i, (bar, text) in enumerate(zip(self.bars, self.bar_texts)):
             batch, amount = window[i] if i < len(window) else (None, 0.0)
@@ -190,16 +253,24 @@ class LoopReplay:
             )
             wide = abs(amount) > 0.05 * (high - low) and batch is not None
             text.set(
-                x=start + amount / 2, text=f"{batch:g}" if wide else "", color="white" if self.dark.get(batch) else INK
+                x=start + amount / 2,
+                text=f"{batch:g}" if wide else "",
+                color="white" if self.dark.get(batch) else INK,
             )
         gradient, weight = values.get("gradient"), values.get("weight")
         self.sum_mark.set_data([gradient] if gradient else [], [1.0] if gradient else [])
-        self.gradient_title.set_text("gradient " + ("none" if gradient is None else _number(gradient)))
+        self.gradient_title.set_text(
+            "gradient " + ("none" if gradient is None else _number(gradient))
+        )
 
-        self.path.set_data(range(1, step + 2), [float("nan") if w is None else w for w in self.weights[: step + 1]])
+        self.path.set_data(
+            range(1, step + 2), [float("nan") if w is None else w for w in self.weights[: step + 1]]
+        )
         moved = [i for i in self.updates if i <= step]
         self.moves.set_data([i + 1 for i in moved], [self.weights[i] for i in moved])
-        self.now.set_data([step + 1] if weight is not None else [], [weight] if weight is not None else [])
+        self.now.set_data(
+            [step + 1] if weight is not None else [], [weight] if weight is not None else []
+        )
         extra = [
             f"{name} {_number(value)}"
             for name, value in values.items()
@@ -243,7 +314,14 @@ class LivesReplay:
         self.turn = lives.turn
         with course_style():
             self.picture = Picture(9.6, 2.3 + 0.22 * lives.layers, "")
-            self.title = self.picture.text(0.012, 1 - 0.24 / self.picture.get_figheight(), "", weight="bold", size=11, va="center")
+            self.title = self.picture.text(
+                0.012,
+                1 - 0.24 / self.picture.get_figheight(),
+                "",
+                weight="bold",
+                size=11,
+                va="center",
+            )
             height = self.picture.get_figheight()
             rows = 0.22 * lives.layers + 0.1
             bottom = 1.55 / height
@@ -259,18 +337,37 @@ class LivesReplay:
     def _draw_network(self, axes):
         """A box for each layer's output: empty, filled while it is alive, hatched when it was recomputed."""
         self._rows(axes)
-        axes.set(xlim=(0, 1), xticks=[], yticks=range(1, self.lives.layers + 1), ylabel="output of layer")
+        axes.set(
+            xlim=(0, 1), xticks=[], yticks=range(1, self.lives.layers + 1), ylabel="output of layer"
+        )
         axes.tick_params(length=0)
-        self.boxes = [axes.add_patch(Rectangle((0.12, layer + 0.66), 0.76, 0.68, lw=1)) for layer in range(self.lives.layers)]
-        self.box_texts = [axes.text(0.5, layer + 0.98, "", ha="center", va="center", size=7.5) for layer in range(self.lives.layers)]
+        self.boxes = [
+            axes.add_patch(Rectangle((0.12, layer + 0.66), 0.76, 0.68, lw=1))
+            for layer in range(self.lives.layers)
+        ]
+        self.box_texts = [
+            axes.text(0.5, layer + 0.98, "", ha="center", va="center", size=7.5)
+            for layer in range(self.lives.layers)
+        ]
 
     def _draw_lives(self, axes):
         self._rows(axes)
         axes.set(xlim=(0, self.steps), xticks=[])
         self.bars = []
         for born, died, layer, again in self.lives.spans:
-            look = {"facecolor": "white", "edgecolor": COLOURS["activations"], "hatch": "////", "lw": 0.8} if again else {"facecolor": COLOURS["activations"], "lw": 0}
-            self.bars.append((born, died, axes.add_patch(Rectangle((born, layer + 0.66), 0, 0.68, **look))))
+            look = (
+                {
+                    "facecolor": "white",
+                    "edgecolor": COLOURS["activations"],
+                    "hatch": "////",
+                    "lw": 0.8,
+                }
+                if again
+                else {"facecolor": COLOURS["activations"], "lw": 0}
+            )
+            self.bars.append(
+                (born, died, axes.add_patch(Rectangle((born, layer + 0.66), 0, 0.68, **look)))
+            )
         self._draw_turn(axes)
         top = self.lives.layers + 0.62
         axes.text(self.turn - 0.4, top, "forward", ha="right", va="bottom", size=8.5, color=SOFT)
@@ -278,13 +375,20 @@ class LivesReplay:
         self.cursor = axes.axvline(0, color=INK, lw=1)
 
     def _draw_bytes(self, axes):
-        axes.set(xlim=(0, self.steps), ylim=(0, 1.2 * max(self.bytes)), xlabel="events in their order")
+        axes.set(
+            xlim=(0, self.steps), ylim=(0, 1.2 * max(self.bytes)), xlabel="events in their order"
+        )
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         most = max(self.bytes)
-        axes.set_yticks([0, most / 2, most], labels=["0", format_bytes(most / 2), format_bytes(most)])
+        axes.set_yticks(
+            [0, most / 2, most], labels=["0", format_bytes(most / 2), format_bytes(most)]
+        )
         axes.step(range(self.steps + 1), [0, *self.bytes], where="pre", color=PALE, lw=1)
         self._draw_turn(axes)
-        self.filled = [axes.add_patch(Rectangle((event, 0), 1, size, facecolor=COLOURS["activations"], lw=0)) for event, size in enumerate(self.bytes)]
+        self.filled = [
+            axes.add_patch(Rectangle((event, 0), 1, size, facecolor=COLOURS["activations"], lw=0))
+            for event, size in enumerate(self.bytes)
+        ]
         self.most = axes.axhline(0, color=INK, lw=0.8, ls=":")
         self.most_text = axes.text(0, 0, "", size=8.5, weight="bold", va="bottom")
 
@@ -295,7 +399,16 @@ class LivesReplay:
     def moving(self) -> list:
         """The artists that `show` changes."""
         bars = [bar for _, _, bar in self.bars]
-        return [self.title, self.cursor, self.most, self.most_text, *bars, *self.boxes, *self.box_texts, *self.filled]
+        return [
+            self.title,
+            self.cursor,
+            self.most,
+            self.most_text,
+            *bars,
+            *self.boxes,
+            *self.box_texts,
+            *self.filled,
+        ]
 
     @property
     def telling_step(self) -> int:
@@ -330,7 +443,9 @@ class LivesReplay:
             bar.set_visible(event <= step)
         most = max(self.bytes[: step + 1])
         self.most.set_ydata([most, most])
-        self.most_text.set(text=f" now {format_bytes(self.bytes[step])}, most {format_bytes(most)}", y=most)
+        self.most_text.set(
+            text=f" now {format_bytes(self.bytes[step])}, most {format_bytes(most)}", y=most
+        )
 
     def words(self, step: int) -> str:
         again = sum(again for *_, again in self.lives.spans)

@@ -8,7 +8,14 @@ from trainlean.pictures.labels import spread
 from trainlean.pictures.style import INK, LINES, PALE, SOFT, Picture, course_style
 
 
-def plot_compare(curves: dict, *, x: str = "step", y: str = "loss", title: str | None = None, from_zero: bool = False) -> Picture:
+def plot_compare(
+    curves: dict,
+    *,
+    x: str = "step",
+    y: str = "loss",
+    title: str | None = None,
+    from_zero: bool = False,
+) -> Picture:
     """Small line plot: `curves` maps a name to values or to a pair (x values, y values); lines are named at their ends.
 
     Later curves are drawn thinner on top of earlier ones, so that curves that coincide can all be seen.
@@ -19,7 +26,10 @@ def plot_compare(curves: dict, *, x: str = "step", y: str = "loss", title: str |
         axes = picture.subplots()
         names = max([len(name) for name in curves], default=1)
         picture.subplots_adjust(
-            left=0.12, right=1 - min(0.35, 0.03 + 0.0125 * names), bottom=0.16, top=0.88 if title else 0.95
+            left=0.12,
+            right=1 - min(0.35, 0.03 + 0.0125 * names),
+            bottom=0.16,
+            top=0.88 if title else 0.95,
         )
         axes.set(xlabel=x, ylabel=y)
         if title:
@@ -37,7 +47,9 @@ def plot_compare(curves: dict, *, x: str = "step", y: str = "loss", title: str |
         axes.yaxis.set_major_locator(MaxNLocator(5))
         low, high = axes.get_ylim()
         ends.sort(key=lambda end: end[0])
-        for (_, name, colour), height in zip(ends, spread([end[0] for end in ends], 0.075 * (high - low), low, high)):
+        for (_, name, colour), height in zip(
+            ends, spread([end[0] for end in ends], 0.075 * (high - low), low, high)
+        ):
             axes.text(
                 1.015,
                 height,
@@ -66,7 +78,9 @@ def plot_accumulation_window(k: int, micro_batches: int) -> Picture:
         raise ValueError(
             f"plot_accumulation_window needs k and micro_batches of at least 1, not {k} and {micro_batches}."
         )
-    windows = [list(range(start, min(start + k, micro_batches))) for start in range(0, micro_batches, k)]
+    windows = [
+        list(range(start, min(start + k, micro_batches))) for start in range(0, micro_batches, k)
+    ]
     colours = batch_colours(k)
     with course_style():
         width = min(10.5, max(5.6, 1.3 + 0.62 * micro_batches + 0.5 * len(windows)))
@@ -86,7 +100,9 @@ def plot_accumulation_window(k: int, micro_batches: int) -> Picture:
         for number, window in enumerate(windows):
             first = x
             for i, batch in enumerate(window):
-                axes.add_patch(Rectangle((x + 0.08, 2.65), 0.84, 0.7, facecolor=colours[i], edgecolor="none"))
+                axes.add_patch(
+                    Rectangle((x + 0.08, 2.65), 0.84, 0.7, facecolor=colours[i], edgecolor="none")
+                )
                 axes.text(
                     x + 0.5,
                     3.0,
@@ -100,7 +116,12 @@ def plot_accumulation_window(k: int, micro_batches: int) -> Picture:
                 for j in range(i + 1):  # the pile of everything added so far
                     axes.add_patch(
                         Rectangle(
-                            (x + 0.2, 0.45 + j * 1.8 / k), 0.6, 1.8 / k, facecolor=colours[j], edgecolor="white", lw=0.8
+                            (x + 0.2, 0.45 + j * 1.8 / k),
+                            0.6,
+                            1.8 / k,
+                            facecolor=colours[j],
+                            edgecolor="white",
+                            lw=0.8,
                         )
                     )
                 x += 1
@@ -126,8 +147,19 @@ def plot_accumulation_window(k: int, micro_batches: int) -> Picture:
             )
             axes.plot([first + 0.08, x - 0.08], [3.5, 3.5], color=PALE, lw=1)
             axes.plot(x + 0.28, -0.5, "o", ms=11, color=INK)
-            axes.text(x + 0.28, -0.5, str(number + 1), ha="center", va="center", size=8, color="white", weight="bold")
+            axes.text(
+                x + 0.28,
+                -0.5,
+                str(number + 1),
+                ha="center",
+                va="center",
+                size=8,
+                color="white",
+                weight="bold",
+            )
             x += gap
-        axes.add_patch(FancyArrowPatch((left, -0.5), (x, -0.5), arrowstyle="-", color=PALE, lw=1.2, zorder=0))
+        axes.add_patch(
+            FancyArrowPatch((left, -0.5), (x, -0.5), arrowstyle="-", color=PALE, lw=1.2, zorder=0)
+        )
         axes.text(left, -0.85, "each dot is one optimizer step", size=8, color=SOFT, va="center")
     return picture

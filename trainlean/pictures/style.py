@@ -14,10 +14,19 @@ from PIL import Image
 from trainlean.costs.runs import CATEGORIES, ORIGINS, MiB, Run
 
 # Okabe and Ito's palette: the five can be told apart with every common kind of colour blindness, and in grey.
-COLOURS = dict(zip(CATEGORIES, ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#BDBDBD"), strict=True))
+COLOURS = dict(
+    zip(CATEGORIES, ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#BDBDBD"), strict=True)
+)
 UNDIVIDED = "#7D8590"  # memory that a published run reports as one number
 INK, SOFT, PALE, ALARM = "#24292F", "#6B7280", "#D0D4DA", "#B3261E"
-LINES = ("#882255", "#44AA99", "#332288", "#999933", "#AA4499", "#117733")  # for curves that are no category
+LINES = (
+    "#882255",
+    "#44AA99",
+    "#332288",
+    "#999933",
+    "#AA4499",
+    "#117733",
+)  # for curves that are no category
 MARKERS = dict(zip(ORIGINS, "oDs", strict=True))
 
 STYLE = {
@@ -50,7 +59,9 @@ def course_style():
 
 
 _LOOKS = set("font text axes xtick ytick figure legend lines patch path hatch mathtext".split())
-_DEFAULTS = {key: value for key, value in mpl.rcParamsDefault.items() if key.split(".")[0] in _LOOKS}
+_DEFAULTS = {
+    key: value for key, value in mpl.rcParamsDefault.items() if key.split(".")[0] in _LOOKS
+}
 
 
 class Picture(Figure):
@@ -83,10 +94,14 @@ class Picture(Figure):
                 self.canvas.restore_region(self._still[1])
                 for artist in sorted(moving, key=lambda artist: artist.zorder):
                     artist.draw(self.canvas.get_renderer())
-            pixels = Image.frombuffer("RGBA", self.canvas.get_width_height(), self.canvas.buffer_rgba())
+            pixels = Image.frombuffer(
+                "RGBA", self.canvas.get_width_height(), self.canvas.buffer_rgba()
+            )
         buffer = io.BytesIO()
         # A palette makes the file a third as large and is written faster; these pictures have few colours.
-        pixels = pixels.convert("RGB").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        pixels = pixels.convert("RGB").quantize(
+            128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+        )
         palette = pixels.getpalette()
         whites = (i for i in range(0, len(palette), 3) if min(palette[i : i + 3]) >= 250)
         for i in whites:  # the palette's white is an average with the edges of letters
@@ -100,7 +115,9 @@ class Picture(Figure):
         from IPython.display import display
 
         bundle = {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.words}
-        display(bundle, metadata={"image/png": {"width": round(96 * self.get_figwidth())}}, raw=True)
+        display(
+            bundle, metadata={"image/png": {"width": round(96 * self.get_figwidth())}}, raw=True
+        )
 
 
 def point_label(run: Run) -> str:
@@ -121,7 +138,11 @@ def effective_batch(settings: dict) -> int | None:
     """Samples per update: micro-batch times accumulation steps times devices; None without a micro-batch."""
     if "micro_batch" not in settings:
         return None
-    return settings["micro_batch"] * settings.get("accumulation_steps", 1) * (settings.get("devices") or 1)
+    return (
+        settings["micro_batch"]
+        * settings.get("accumulation_steps", 1)
+        * (settings.get("devices") or 1)
+    )
 
 
 def count_text(runs: Sequence[Run]) -> str:
@@ -139,4 +160,6 @@ def parts(run: Run) -> list[tuple[str, int]]:
 
 def mib(size: float) -> str:
     """Bytes as MiB, the unit of the axes, with thousands separators; one decimal below 100 where there is one."""
-    return (f"{size / MiB:,.0f}" if size >= 99.95 * MiB else f"{size / MiB:.1f}".removesuffix(".0")) + " MiB"
+    return (
+        f"{size / MiB:,.0f}" if size >= 99.95 * MiB else f"{size / MiB:.1f}".removesuffix(".0")
+    ) + " MiB"

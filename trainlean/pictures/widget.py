@@ -12,12 +12,19 @@ class Shown(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         bundle = super()._repr_mimebundle_(**kwargs)
-        return {**bundle, "image/png": base64.b64encode(self.image.value).decode(), "text/plain": repr(self)}
+        return {
+            **bundle,
+            "image/png": base64.b64encode(self.image.value).decode(),
+            "text/plain": repr(self),
+        }
 
 
 def image_of(picture: Picture) -> widgets.Image:
     """The place of a picture in a widget: as wide as the figure says, whatever its resolution."""
     layout = widgets.Layout(
-        width=f"{96 * picture.get_figwidth():.0f}px", max_width="100%", height="auto", border="1px solid #D0D4DA"
+        width=f"{96 * picture.get_figwidth():.0f}px",
+        max_width="100%",
+        height="auto",
+        border="1px solid #D0D4DA",
     )
     return widgets.Image(format="png", layout=layout)

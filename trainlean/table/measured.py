@@ -17,7 +17,7 @@ from trainlean.table.training import RESULT, reason_against
 
 
 def the_device() -> str:
-    """"cuda" where torch finds a GPU of that kind, else "cpu"."""
+    """ "cuda" where torch finds a GPU of that kind, else "cpu"."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,7 +54,9 @@ def measure_rows(
             if row.micro_batch == 0:
                 reason = "not even one sample fits into the budget"
         if not reason:
-            run, reason = _in_fresh_process(row, model, device, repeats, limit or PLANS[model].limit)
+            run, reason = _in_fresh_process(
+                row, model, device, repeats, limit or PLANS[model].limit
+            )
         if run and save:
             save_run(run)
         outcomes.append(Outcome(row, run, reason))
@@ -67,7 +69,14 @@ def _in_fresh_process(row, model, device, repeats, limit):
     command = [sys.executable, "-m", "trainlean.table.training", order]
     quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
     # A group of its own, so that the compilers that a row starts end with it.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | quiet, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | quiet,
+        start_new_session=True,
+    )
     try:
         printed, errors = process.communicate(timeout=limit)
     except BaseException as error:
@@ -81,7 +90,9 @@ def _in_fresh_process(row, model, device, repeats, limit):
     said = [line.strip() for line in errors.splitlines() if line.strip()]
     if any("out of memory" in line.lower() for line in said):
         return None, "out of memory"
-    return None, said[-1][:200] if said else f"ended with status {process.returncode} and without a word"
+    return None, said[-1][
+        :200
+    ] if said else f"ended with status {process.returncode} and without a word"
 
 
 def _end(process):

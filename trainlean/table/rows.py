@@ -26,7 +26,15 @@ class Row:
 
     def training(self) -> dict:
         """The settings as `trainlean.costs.predict.predict_run` takes them."""
-        names = ("micro_batch", "accumulation_steps", "checkpointing", "precision", "optimizer", "attention", "compiled")
+        names = (
+            "micro_batch",
+            "accumulation_steps",
+            "checkpointing",
+            "precision",
+            "optimizer",
+            "attention",
+            "compiled",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -38,19 +46,39 @@ ROWS = (
     Row("fp16", precision="fp16", published="batch 4, fp16"),
     Row("all", **_ALL, published="1x4 checkpointed, fp16"),
     Row("adafactor", optimizer="adafactor", published="batch 4, Adafactor"),
-    Row("all-adafactor", **_ALL, optimizer="adafactor", published="1x4 checkpointed, fp16, Adafactor"),
+    Row(
+        "all-adafactor",
+        **_ALL,
+        optimizer="adafactor",
+        published="1x4 checkpointed, fp16, Adafactor",
+    ),
     Row("adam8bit", optimizer="adam8bit", published="batch 4, 8-bit Adam"),
-    Row("all-adam8bit", **_ALL, optimizer="adam8bit", published="1x4 checkpointed, fp16, 8-bit Adam"),
-    Row("accelerate", **_ALL, optimizer="adam8bit", loop="Accelerate", published="1x4 checkpointed, fp16, 8-bit Adam, Accelerate"),
+    Row(
+        "all-adam8bit", **_ALL, optimizer="adam8bit", published="1x4 checkpointed, fp16, 8-bit Adam"
+    ),
+    Row(
+        "accelerate",
+        **_ALL,
+        optimizer="adam8bit",
+        loop="Accelerate",
+        published="1x4 checkpointed, fp16, 8-bit Adam, Accelerate",
+    ),
     Row("bf16", precision="bf16"),
     Row("all-bf16", **_ALL | {"precision": "bf16"}),
-    Row("all-bf16-accelerate", **_ALL | {"precision": "bf16"}, optimizer="adafactor", loop="Accelerate"),
+    Row(
+        "all-bf16-accelerate",
+        **_ALL | {"precision": "bf16"},
+        optimizer="adafactor",
+        loop="Accelerate",
+    ),
     Row("sdpa", attention="sdpa"),
     Row("selective", 1, 4, "selective"),
     Row("compile", compiled=True),
     Row("largest", 0),  # the largest micro-batch that fits; found by prediction
 )
-CURVE = tuple(Row(f"{size}x{64 // size}", size, 64 // size) for size in (1, 2, 4, 8, 16, 32, 64))  # one effective batch
+CURVE = tuple(
+    Row(f"{size}x{64 // size}", size, 64 // size) for size in (1, 2, 4, 8, 16, 32, 64)
+)  # one effective batch
 
 
 @dataclass(frozen=True)
@@ -103,7 +131,9 @@ def predict_row(row: Row, model: str = "bert-large", device: str | None = None) 
     plan, config = PLANS[model], config_of(model)
     if row.micro_batch == 0:
         row = replace(row, micro_batch=largest(model, device))
-    run = predict_run(config, name=row.key, sequence_length=plan.tokens, device=device, **row.training())
+    run = predict_run(
+        config, name=row.key, sequence_length=plan.tokens, device=device, **row.training()
+    )
     return replace(run, settings=run.settings | {"model": plan.model, "loop": row.loop})
 
 
@@ -113,4 +143,6 @@ def largest(model: str, device: str) -> int:
 
     plan = PLANS[model]
     budget = plan.budget - (0 if device == "cpu" else CONTEXT)
-    return predict_largest_batch(config_of(model), budget, sequence_length=plan.tokens, device=device)
+    return predict_largest_batch(
+        config_of(model), budget, sequence_length=plan.tokens, device=device
+    )

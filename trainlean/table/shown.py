@@ -24,7 +24,9 @@ def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None
     from trainlean.costs.runs import summary
 
     outcomes, predicted = list(outcomes), predicted or {}
-    vanilla = next((outcome.run for outcome in outcomes if outcome.row.key == "vanilla" and outcome.run), None)
+    vanilla = next(
+        (outcome.run for outcome in outcomes if outcome.row.key == "vanilla" and outcome.run), None
+    )
     known = published(ROWS[0])
     lines = []
     for outcome in outcomes:
@@ -34,18 +36,31 @@ def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None
             line["time"] = outcome.reason
         else:
             [seen] = summary(run).to_dict("records")
-            line |= {"time": seen["time"], "samples/s": seen["samples/s"], "peak MiB": f"{memory_of(run) / MiB:,.1f}"}
+            line |= {
+                "time": seen["time"],
+                "samples/s": seen["samples/s"],
+                "peak MiB": f"{memory_of(run) / MiB:,.1f}",
+            }
             for name in ("allocator_reserved", "whole_device"):
                 if name in run.machine:
                     line[f"{name.replace('_', ' ')} MiB"] = f"{run.machine[name] / MiB:,.0f}"
             if vanilla:
                 pace = vanilla.samples_per_second / run.samples_per_second
-                line |= {"time/vanilla": f"{pace:.2f}", "memory/vanilla": f"{memory_of(run) / memory_of(vanilla):.2f}"}
+                line |= {
+                    "time/vanilla": f"{pace:.2f}",
+                    "memory/vanilla": f"{memory_of(run) / memory_of(vanilla):.2f}",
+                }
         if told:
-            line["published time"] = f"{told.median_seconds / known.median_seconds:.2f}" if told.seconds else "–"
-            line["published memory"] = f"{(told.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT):.2f}"
+            line["published time"] = (
+                f"{told.median_seconds / known.median_seconds:.2f}" if told.seconds else "–"
+            )
+            line["published memory"] = (
+                f"{(told.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT):.2f}"
+            )
         if run and outcome.row.key in predicted:
-            line["prediction off by"] = _percent(memory_of(predicted[outcome.row.key]) / memory_of(run) - 1)
+            line["prediction off by"] = _percent(
+                memory_of(predicted[outcome.row.key]) / memory_of(run) - 1
+            )
         lines.append(line)
     return pandas.DataFrame(lines).fillna("")
 
@@ -55,7 +70,11 @@ def _percent(error):
 
 
 def _title(row):
-    return row.key if row.micro_batch in (0, 4) else f"{row.key} ({row.micro_batch}x{row.accumulation_steps})"
+    return (
+        row.key
+        if row.micro_batch in (0, 4)
+        else f"{row.key} ({row.micro_batch}x{row.accumulation_steps})"
+    )
 
 
 def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | None = None):
@@ -67,10 +86,17 @@ def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | No
     for row, run in zip(rows, predictions or map(predict_row, rows), strict=True):
         told = published(row)
         reserved = run.machine["allocator_reserved"]
-        line = {"row": _title(replace(row, micro_batch=run.settings["micro_batch"])), "tensors": round(run.peak_bytes / MiB), "allocator": round(reserved / MiB)}
+        line = {
+            "row": _title(replace(row, micro_batch=run.settings["micro_batch"])),
+            "tensors": round(run.peak_bytes / MiB),
+            "allocator": round(reserved / MiB),
+        }
         line |= {"+ context": round((reserved + CONTEXT) / MiB), "published": "–", "error": "–"}
         if told:
-            line |= {"published": f"{told.peak_bytes / MiB:.0f}", "error": _percent(reserved / (told.peak_bytes - CONTEXT) - 1)}
+            line |= {
+                "published": f"{told.peak_bytes / MiB:.0f}",
+                "error": _percent(reserved / (told.peak_bytes - CONTEXT) - 1),
+            }
         lines.append(line)
     return pandas.DataFrame(lines)
 
@@ -82,12 +108,24 @@ def plot_table(runs: dict[str, Run]):
     keys = [row.key for row in ROWS if row.key in runs]
     rows, vanilla, known = {row.key: row for row in ROWS}, runs["vanilla"], published(ROWS[0])
     with course_style():
-        picture = Picture(8.4, 1.05 + 0.3 * len(keys), f"ratios to vanilla: {len(keys)} rows beside the published ones")
+        picture = Picture(
+            8.4,
+            1.05 + 0.3 * len(keys),
+            f"ratios to vanilla: {len(keys)} rows beside the published ones",
+        )
         height = picture.get_figheight()
         left, right = picture.subplots(1, 2, sharey=True)
-        picture.subplots_adjust(left=0.19, right=0.98, bottom=0.5 / height, top=1 - 0.4 / height, wspace=0.08)
+        picture.subplots_adjust(
+            left=0.19, right=0.98, bottom=0.5 / height, top=1 - 0.4 / height, wspace=0.08
+        )
         panels = (
-            (left, "memory / vanilla", LINES[1], lambda run: memory_of(run) / memory_of(vanilla), lambda told: (told.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT)),
+            (
+                left,
+                "memory / vanilla",
+                LINES[1],
+                lambda run: memory_of(run) / memory_of(vanilla),
+                lambda told: (told.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT),
+            ),
             (right, "time / vanilla", LINES[3], _pace(vanilla), _pace(known)),
         )
         for axes, title, colour, ours, theirs in panels:
@@ -104,10 +142,19 @@ def plot_table(runs: dict[str, Run]):
         left.set_ylim(len(keys) - 0.4, -0.6)
         for axes in (left, right):
             axes.tick_params(axis="y", length=0, labelcolor=INK)
-        picture.text(0.19, 0.1 / height, "bar: measured here    square: published (V100, 2022; without the CUDA context)", size=8.5)
+        picture.text(
+            0.19,
+            0.1 / height,
+            "bar: measured here    square: published (V100, 2022; without the CUDA context)",
+            size=8.5,
+        )
     return picture
 
 
 def _pace(vanilla):
     """A function: how many times as long as `vanilla` a run takes for each sample; None when either is not timed."""
-    return lambda run: vanilla.samples_per_second / run.samples_per_second if vanilla.samples_per_second and run.samples_per_second else None
+    return lambda run: (
+        vanilla.samples_per_second / run.samples_per_second
+        if vanilla.samples_per_second and run.samples_per_second
+        else None
+    )

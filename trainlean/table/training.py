@@ -30,7 +30,11 @@ def reason_against(row: Row, device: str) -> str:
         return "bitsandbytes is not installed"
     if row.optimizer == "adam8bit" and device != "cuda":
         return "8-bit Adam is measured on a GPU only"
-    if row.compiled and device == "cpu" and not any(which(name) for name in (os.environ.get("CXX") or "g++", "clang++", "cl")):
+    if (
+        row.compiled
+        and device == "cpu"
+        and not any(which(name) for name in (os.environ.get("CXX") or "g++", "clang++", "cl"))
+    ):
         return "torch.compile needs a C++ compiler on a CPU, and none is installed"
     if row.compiled and device == "cuda" and find_spec("triton") is None:
         return "torch.compile needs triton on a GPU, and it is not installed"
@@ -80,7 +84,9 @@ class Training:
             from accelerate import Accelerator
 
             self.accelerator = Accelerator(
-                mixed_precision={"fp32": "no"}.get(row.precision, row.precision), gradient_accumulation_steps=row.accumulation_steps, cpu=device == "cpu"
+                mixed_precision={"fp32": "no"}.get(row.precision, row.precision),
+                gradient_accumulation_steps=row.accumulation_steps,
+                cpu=device == "cpu",
             )
             self.forward, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
@@ -102,7 +108,10 @@ class Training:
 
         size = self.row.micro_batch
         for start in range(0, len(self.labels), size):
-            batch = {"input_ids": self.ids[start : start + size], "labels": self.labels[start : start + size]}
+            batch = {
+                "input_ids": self.ids[start : start + size],
+                "labels": self.labels[start : start + size],
+            }
             if self.row.attention == "eager":
                 # The model of 2022 always added a mask, in fp32; today's leaves one out that hides nothing. So one token is hidden.
                 batch["attention_mask"] = torch.ones_like(batch["input_ids"])
@@ -113,7 +122,9 @@ class Training:
         import torch
 
         for batch in self._micro_batches():
-            with torch.autocast(self.device, self.dtype or torch.bfloat16, enabled=self.dtype is not None):
+            with torch.autocast(
+                self.device, self.dtype or torch.bfloat16, enabled=self.dtype is not None
+            ):
                 loss = self.forward(**batch).loss / self.row.accumulation_steps
             self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
@@ -128,7 +139,9 @@ class Training:
                 self.optimizer.zero_grad()
 
 
-def measure_row(row: Row, config, plan: ModelPlan, device: str, progress: Callable[[], None] = lambda: None) -> Run:
+def measure_row(
+    row: Row, config, plan: ModelPlan, device: str, progress: Callable[[], None] = lambda: None
+) -> Run:
     """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch."""
     training = Training(row, config, plan, device)
     peak, flops = _memory(training)
@@ -142,7 +155,11 @@ def measure_row(row: Row, config, plan: ModelPlan, device: str, progress: Callab
         progress()
     from trainlean.costs.predict import checkpointing_label
 
-    settings = row.training() | {"checkpointing": checkpointing_label(row.checkpointing), "model": plan.model, "sequence_length": plan.tokens}
+    settings = row.training() | {
+        "checkpointing": checkpointing_label(row.checkpointing),
+        "model": plan.model,
+        "sequence_length": plan.tokens,
+    }
     return Run(
         name=row.key,
         settings=settings | {"loop": row.loop},
@@ -178,17 +195,30 @@ def _profiled(training):
     """The peak of a compiled step, which no meter of operations sees: what the allocator's events say, undivided."""
     import torch
 
-    weights = sum(p.nbytes for p in training.model.parameters()) + sum(b.nbytes for b in training.model.buffers())
-    state = sum(t.nbytes for s in training.optimizer.state.values() for t in s.values() if torch.is_tensor(t))
+    weights = sum(p.nbytes for p in training.model.parameters()) + sum(
+        b.nbytes for b in training.model.buffers()
+    )
+    state = sum(
+        t.nbytes
+        for s in training.optimizer.state.values()
+        for t in s.values()
+        if torch.is_tensor(t)
+    )
     if training.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         training.steps(1)
         more = torch.cuda.max_memory_allocated() - weights - state
     else:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profiler:
             training.steps(1)
         level = more = 0
-        events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+        events = [
+            event
+            for event in profiler.profiler.kineto_results.events()
+            if event.name() == "[memory]"
+        ]
         for event in sorted(events, key=lambda event: event.start_ns()):
             level += event.nbytes()
             more = max(more, level)
@@ -213,7 +243,11 @@ def _gpu_memory():
 def _driver():
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()[0].strip()
+        return (
+            subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+            .stdout.splitlines()[0]
+            .strip()
+        )
     except (OSError, subprocess.SubprocessError, IndexError):
         return "unknown"
 
