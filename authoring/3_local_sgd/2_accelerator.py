@@ -691,7 +691,7 @@ print(said["notebook_launcher(train, num_processes=2)"].splitlines()[0])
 # | `accelerate launch --cpu --num_processes 2` | one process; for more it wants `mpirun` | `torchrun` |
 # | `torchrun` | Accelerate takes each process for a single one | `ACCELERATE_USE_CPU=true torchrun ...` |
 #
-# A test of this course (`tests/test_local_sgd.py`) holds both cures, so the table is not only a promise. With GPUs none of this is needed.
+# A test of this course (`tests/training/test_local_sgd.py`) holds both cures, so the table is not only a promise. With GPUs none of this is needed.
 #
 # The cure for all of them is one habit: a distributed script first prints `accelerator.num_processes`, and you compare it with what you asked for.
 #

@@ -1,12 +1,10 @@
 """The figures: what they show, where their labels go, and that they are the same without a notebook."""
 
-import io
 import random
 
 import matplotlib
-import numpy as np
 import pytest
-from PIL import Image
+from made_runs import has_colour, make_run, pixels
 
 from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.front import FrontPlot, pareto_front, placed, plot_front
@@ -14,34 +12,6 @@ from trainlean.pictures.labels import place_labels, spread
 from trainlean.pictures.memory import plot_memory, plot_timeline
 from trainlean.pictures.steps import plot_accumulation_window, plot_compare
 from trainlean.pictures.style import COLOURS, UNDIVIDED, Picture, point_label
-
-
-def make_run(
-    micro_batch, accumulation_steps=1, *, speed=100.0, size=None, origin="measured", **settings
-):
-    size = 40 + 10 * micro_batch if size is None else size
-    peak = dict(zip(CATEGORIES, (8 * MiB, 8 * MiB, 16 * MiB, (size - 34) * MiB, 2 * MiB)))
-    samples = micro_batch * accumulation_steps
-    settings = {
-        "micro_batch": micro_batch,
-        "accumulation_steps": accumulation_steps,
-        "model": "small",
-        **settings,
-    }
-    seconds = (samples / speed,) if speed else ()
-    name = f"{origin} {micro_batch}x{accumulation_steps}"
-    return Run(
-        name=name, settings=settings, peak=peak, seconds=seconds, samples=samples, origin=origin
-    )
-
-
-def pixels(picture):
-    return np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGB")).astype(int)
-
-
-def has_colour(image, colour, at_least=50, off=6):
-    wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return (abs(image - wanted).max(axis=-1) <= off).sum() >= at_least
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -156,7 +126,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_shows_something_and_has_a_fixed_text(name):
     picture = PICTURES[name]()
-    image = pixels(picture)
+    image = pixels(picture.png())
     assert (image.min(axis=-1) < 200).mean() > 0.01  # ink
     assert (image == 255).all(axis=-1).mean() > 0.3  # on white
     assert (image[:3] == 255).all() and (
@@ -170,7 +140,7 @@ def test_every_picture_shows_something_and_has_a_fixed_text(name):
 def test_colours_of_the_categories_are_those_of_the_course():
     assert tuple(COLOURS) == CATEGORIES
     for name in ("memory", "timeline"):
-        image = pixels(PICTURES[name]())
+        image = pixels(PICTURES[name]().png())
         for category in ("weights", "gradients", "optimizer state", "activations"):
             assert has_colour(image, COLOURS[category]), (name, category)
 
@@ -182,7 +152,7 @@ def test_a_run_that_is_not_divided_into_categories_is_drawn_too():
         peak={"whole device": 900 * MiB},
         origin="published",
     )
-    assert has_colour(pixels(plot_memory([run])), UNDIVIDED, at_least=1000)
+    assert has_colour(pixels(plot_memory([run]).png()), UNDIVIDED, at_least=1000)
 
 
 @pytest.mark.parametrize("draw", [plot_memory, plot_front, plot_timeline, plot_compare])
@@ -229,9 +199,7 @@ def test_moving_artists_give_the_same_picture_as_drawing_everything():
         moved = picture.png(plot.moving, "same")
     for artist in plot.moving:
         artist.set_animated(False)
-    difference = abs(
-        np.asarray(Image.open(io.BytesIO(moved)).convert("RGB")).astype(int) - pixels(picture)
-    ).max(axis=-1)
+    difference = abs(pixels(moved) - pixels(picture.png())).max(axis=-1)
     assert (difference > 24).mean() < 0.002
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_figures import has_colour, make_run
+from made_runs import has_colour, make_run
 from torch.utils.checkpoint import checkpoint_sequential
 
 from trainlean.costs.links import Link, traffic

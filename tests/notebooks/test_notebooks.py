@@ -574,7 +574,9 @@ def test_every_cell_of_the_solutions_ran(path):
 def nbval(folder: Path) -> subprocess.CompletedProcess:
     """Strict nbval with the Makefile's options and the course's conftest, on a folder elsewhere."""
     options = re.search(r"^NBVAL = (.*)$", (COURSE / "Makefile").read_text(), re.MULTILINE)[1]
-    options = options.replace("tests/nbval.cfg", str(COURSE / "tests" / "nbval.cfg")).split()
+    options = options.replace(
+        "tests/support/nbval.cfg", str(COURSE / "tests" / "support" / "nbval.cfg")
+    ).split()
     command = [
         sys.executable,
         "-m",

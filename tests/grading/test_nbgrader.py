@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -11,7 +10,6 @@ import pytest
 pytest.importorskip(
     "nbgrader", reason="nbgrader is not installed; pip install nbgrader to test the lessons with it"
 )
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from classes import answer_cells, cut_to_exercises
 
 from trainlean.exercises.checking import check_notebooks

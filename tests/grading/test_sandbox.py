@@ -11,7 +11,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 import hostile
 
 from trainlean.costs.runs import MiB
