@@ -58,7 +58,7 @@ def main():
         if not row.published:
             continue
         start = time.process_time()
-        ours = predict_row(row).machine["allocator_reserved"]
+        ours = predict_row(row).device_bytes["allocator_reserved"]
         took = time.process_time() - start
         truth = published(row).peak_bytes - CONTEXT
         errors = [rule(row, weights) / truth - 1 for rule in rules]

@@ -22,6 +22,7 @@ ROOMS = [
     "costs",
     "models",
     "reviews",
+    "setup",
     "processes",
     "workspace",
 ]

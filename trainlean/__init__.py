@@ -4,7 +4,8 @@ from importlib import import_module
 
 EXPORTS = {  # by the file that has them
     "reviews": ["load_reviews", "load_tokenizer", "batches", "dataset"],
-    "models": ["small_bert", "small_bert_config", "bert_large_config"],
+    "models": ["small_bert", "small_bert_config", "bert_large_config", "model_config"],
+    "setup": ["TrainingSetup"],
     "costs.runs": [
         "CATEGORIES",
         "Run",

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint_sequential
 from trainlean.costs.links import Link, traffic
 from trainlean.costs.runs import MiB, Run, save_run
 from trainlean.costs.trace import record, record_lives
+from trainlean.pictures import explorer as explorer_module
 from trainlean.pictures import replays
 from trainlean.pictures.explorer import FIXED_MEMORY, explorer, newest
 from trainlean.pictures.player import player
@@ -271,6 +272,14 @@ def test_the_time_of_a_step_is_computing_alone_and_the_modelled_communication(ne
     assert [run.median_seconds for run in widget.runs] == [
         run.median_seconds for run in network
     ]  # the records stay
+
+
+def test_the_steps_rows_are_named_by_local_steps_whatever_control_comes_last(network, monkeypatch):
+    appended = explorer_module.Control("precision", "precision", ("fp32", "bf16"))
+    monkeypatch.setattr(explorer_module, "CONTROLS", (*explorer_module.CONTROLS, appended))
+    widget = explorer(network)
+    shown = [text.get_text() for text in widget.steps.names if text.get_visible()]
+    assert shown == ["DDP", "H = 1", "H = 2", "H = 4", "H = 8"]
 
 
 def test_one_device_has_nobody_to_talk_to(network):

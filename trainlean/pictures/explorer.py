@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log2
 
 import ipywidgets as widgets
@@ -24,55 +24,58 @@ from trainlean.pictures.style import (
     Picture,
     count_text,
     course_style,
-    effective_batch,
     mib,
-    point_label,
 )
 from trainlean.pictures.widget import Shown, image_of
+from trainlean.setup import TrainingSetup, recorded
 
 FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
 
 
 @dataclass(frozen=True)
 class Control:
-    """A setting that the explorer offers: its name in `Run.settings`, its label, the usual value and further values."""
+    """A setting that the explorer offers: a field of `TrainingSetup`, its label, and the values as records write them, the usual one first.
+
+    `names` maps values to what the control calls them.
+    """
 
     setting: str
     label: str
-    usual: int | str
-    values: tuple = ()
+    values: tuple
+    names: dict = field(default_factory=dict)
     always: bool = True  # False: only shown once a run has another value than the usual one
     known: bool = True  # False: no setting of the chosen point either, while it is not shown
 
     @property
-    def words(self) -> bool:
-        """Whether its values are words, not numbers."""
-        return all(isinstance(value, str) for value in (self.usual, *self.values))
+    def usual(self):
+        """The value of a run that says nothing about it."""
+        return self.values[0]
+
+    @property
+    def in_words(self) -> bool:
+        """Whether its values are texts, not numbers."""
+        return all(isinstance(value, str) for value in self.values)
 
     def of(self, run: Run):
-        """The value that a run has for this control."""
-        value = run.settings.get(self.setting, self.usual)
-        if isinstance(self.usual, str):
-            return (
-                self.usual
-                if value is None or value is False
-                else self.values[-1]
-                if value is True
-                else value
-            )
-        return value
+        """The value that a run has for this control, as the control names it."""
+        value = recorded(self.setting, run.settings.get(self.setting))
+        return self.names.get(value, self.usual if value is None else value)
+
+    def written(self, value):
+        """A value of this control as records write it."""
+        return next((one for one, name in self.names.items() if name == value), value)
 
 
 # What the explorer offers, in this order. Another setting joins by another line here.
 CONTROLS = (
-    Control("micro_batch", "micro-batch", 1, (1, 2, 4, 8, 16, 32)),
-    Control("accumulation_steps", "accumulation steps", 1, (1, 2, 4, 8, 16)),
-    Control("checkpointing", "checkpointing", "off", ("off", "every layer"), always=False),
+    Control("micro_batch", "micro-batch", (1, 2, 4, 8, 16, 32)),
+    Control("accumulation_steps", "accumulation steps", (1, 2, 4, 8, 16)),
+    Control("checkpointing", "checkpointing", ("off", "every layer"), always=False),
     Control(
         "local_steps",
         "local steps (H)",
-        "DDP",
         ("DDP", 1, 2, 4, 8, 16, 32),
+        names={None: "DDP"},
         always=False,
         known=False,
     ),
@@ -116,7 +119,7 @@ class Explorer(Shown):
                 "value": control.usual,
                 "description": control.label,
             }
-            if control.words:
+            if control.in_words:
                 self.controls[control.setting] = widgets.ToggleButtons(
                     **start, style=toggles, layout=wide()
                 )
@@ -210,7 +213,9 @@ class Explorer(Shown):
         for control in CONTROLS:
             widget, values = self.controls[control.setting], {control.of(run) for run in self.runs}
             differs = any(value != control.usual for value in values)
-            more = control.values if self._measures(control) or not values or control.words else ()
+            more = (
+                control.values if self._measures(control) or not values or control.in_words else ()
+            )
             offered = [v for v in control.values if v in more or v in values]
             offered += sorted(values - set(control.values), key=str)
             texts = [v for v in offered if isinstance(v, str)]
@@ -230,10 +235,10 @@ class Explorer(Shown):
         """Begin at the effective batch that most runs share, with the first of its runs; at fixed memory where none is shared."""
         runs = self.shown_runs()
         if runs:
-            batches = Counter(effective_batch(run.settings) for run in runs)
+            batches = Counter(_effective_batch(run) for run in runs)
             common = max(batches, key=lambda batch: (batches[batch], batch or 0))
             self.mode.value = FIXED_BATCH if batches[common] > 1 or len(runs) == 1 else FIXED_MEMORY
-            self.choose(next(run for run in runs if effective_batch(run.settings) == common))
+            self.choose(next(run for run in runs if _effective_batch(run) == common))
 
     # State
 
@@ -249,13 +254,20 @@ class Explorer(Shown):
 
     def _written(self) -> dict:
         """The chosen point in the words of `Run.settings`."""
-        return self.settings | (
-            {"local_steps": None} if self.settings.get("local_steps") == "DDP" else {}
-        )
+        controls = {control.setting: control for control in CONTROLS}
+        return {
+            name: controls[name].written(value) if name in controls else value
+            for name, value in self.settings.items()
+        }
+
+    @property
+    def setup(self) -> TrainingSetup:
+        """The chosen point as a setup."""
+        return TrainingSetup.read(self._written())
 
     def _point(self) -> str:
         """The short label of the chosen point."""
-        return point_label(Run(name="", settings=self._written()))
+        return self.setup.label
 
     def _measures(self, control: Control) -> bool:
         """Whether the given function takes this setting."""
@@ -306,10 +318,9 @@ class Explorer(Shown):
 
     def _step_time(self, run: Run, link: Link | None = None) -> StepTime | None:
         """The modelled time of a step of a run that has communicated; computing takes what one device alone was measured to take."""
-        names = ("model", "micro_batch", "accumulation_steps", "checkpointing", "sequence_length")
-        like = lambda other: all(
-            other.settings.get(name) == run.settings.get(name) for name in names
-        )
+        # What sends and who sends is another matter: all the rest must be alike.
+        on_one_device = lambda one: one.setup and replace(one.setup, devices=1, local_steps=None)
+        like = lambda other: on_one_device(other) == on_one_device(run)
         alone = [
             one
             for one in self.runs
@@ -325,10 +336,10 @@ class Explorer(Shown):
 
     def compared_runs(self) -> list[Run]:
         """The runs that are compared: those of the chosen effective batch, or all of them at fixed memory."""
-        batch = effective_batch(self.settings)
+        batch = self.setup.effective_batch
         if self.mode.value == FIXED_MEMORY:
             return self.shown_runs()
-        return [run for run in self.shown_runs() if effective_batch(run.settings) == batch]
+        return [run for run in self.shown_runs() if _effective_batch(run) == batch]
 
     def chosen_run(self) -> Run | None:
         """The run of the chosen point, or None: a measured one before a published one before a predicted one."""
@@ -454,14 +465,9 @@ class Explorer(Shown):
 
     def _draw_steps(self, chosen):
         """The modelled times of a step of the runs that differ from the chosen one in nothing but the local steps."""
-        others = [control.setting for control in CONTROLS if control.setting != "local_steps"] + [
-            "devices"
-        ]
-        like = lambda run: (
-            chosen is not None
-            and all(run.settings.get(name) == chosen.settings.get(name) for name in others)
-        )
-        control = CONTROLS[-1]
+        without = lambda run: run.setup and replace(run.setup, local_steps=None)
+        like = lambda run: chosen is not None and without(run) == without(chosen)
+        control = next(control for control in CONTROLS if control.setting == "local_steps")
         runs = [run for run in self.shown_runs() if run.collectives and run.seconds and like(run)]
         runs.sort(key=lambda run: run.settings.get("local_steps") or 0)
         rows = [
@@ -484,7 +490,7 @@ class Explorer(Shown):
 
     def _sentence(self, compared) -> str:
         batch = (
-            f"effective batch {effective_batch(self.settings)}"
+            f"effective batch {self.setup.effective_batch}"
             if self.mode.value == FIXED_BATCH
             else "any batch"
         )
@@ -597,6 +603,10 @@ class Explorer(Shown):
         self._quiet = False
         self._limits()
         self.redraw()
+
+
+def _effective_batch(run: Run) -> int | None:
+    return run.setup.effective_batch if run.setup else None
 
 
 def _local_steps(value) -> str:

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import re
 from collections.abc import Sequence
 from contextlib import contextmanager
 
@@ -121,28 +120,8 @@ class Picture(Figure):
 
 
 def point_label(run: Run) -> str:
-    """The short label of a run: micro-batch x accumulation steps, and what differs from the usual; else its name."""
-    settings = run.settings
-    if "micro_batch" not in settings:
-        return run.name
-    label = f"{settings['micro_batch']}×{settings.get('accumulation_steps', 1)}"
-    if (settings.get("devices") or 1) > 1:
-        label += f" H={settings['local_steps']}" if settings.get("local_steps") else " DDP"
-    checkpointing = str(settings.get("checkpointing") or "off")
-    if every := re.fullmatch(r"every (\d+) layers", checkpointing):
-        return f"{label} ckpt/{every[1]}"
-    return label + {"off": "", "selective": " ckpt sel."}.get(checkpointing, " ckpt")
-
-
-def effective_batch(settings: dict) -> int | None:
-    """Samples per update: micro-batch times accumulation steps times devices; None without a micro-batch."""
-    if "micro_batch" not in settings:
-        return None
-    return (
-        settings["micro_batch"]
-        * settings.get("accumulation_steps", 1)
-        * (settings.get("devices") or 1)
-    )
+    """The short label of a run, that of its setup; its name where the settings name no micro-batch."""
+    return run.setup.label if run.setup else run.name
 
 
 def count_text(runs: Sequence[Run]) -> str:

@@ -10,7 +10,7 @@ from trainlean.table.rows import CONTEXT, ROWS, Row, predict_row, published
 
 def memory_of(run: Run) -> int:
     """The memory to compare in a table: what the card's allocator handed out at most, else the bytes of the tensors."""
-    return run.machine.get("allocator_peak", run.peak_bytes)
+    return run.device_bytes.get("allocator_peak", run.peak_bytes)
 
 
 def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None = None):
@@ -42,8 +42,8 @@ def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None
                 "peak MiB": f"{memory_of(run) / MiB:,.1f}",
             }
             for name in ("allocator_reserved", "whole_device"):
-                if name in run.machine:
-                    line[f"{name.replace('_', ' ')} MiB"] = f"{run.machine[name] / MiB:,.0f}"
+                if name in run.device_bytes:
+                    line[f"{name.replace('_', ' ')} MiB"] = f"{run.device_bytes[name] / MiB:,.0f}"
             if vanilla:
                 pace = vanilla.samples_per_second / run.samples_per_second
                 line |= {
@@ -70,11 +70,9 @@ def _percent(error):
 
 
 def _title(row):
-    return (
-        row.key
-        if row.micro_batch in (0, 4)
-        else f"{row.key} ({row.micro_batch}x{row.accumulation_steps})"
-    )
+    if row.largest or row.setup.micro_batch == 4:
+        return row.key
+    return f"{row.key} ({row.setup.micro_batch}x{row.setup.accumulation_steps})"
 
 
 def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | None = None):
@@ -85,9 +83,9 @@ def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | No
     lines = []
     for row, run in zip(rows, predictions or map(predict_row, rows), strict=True):
         told = published(row)
-        reserved = run.machine["allocator_reserved"]
+        reserved = run.device_bytes["allocator_reserved"]
         line = {
-            "row": _title(replace(row, micro_batch=run.settings["micro_batch"])),
+            "row": _title(replace(row, setup=run.setup, largest=False)),
             "tensors": round(run.peak_bytes / MiB),
             "allocator": round(reserved / MiB),
         }
