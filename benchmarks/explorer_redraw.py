@@ -10,7 +10,8 @@ from dataclasses import replace
 from trainlean.costs.links import traffic
 from trainlean.costs.runs import CATEGORIES, Run
 from trainlean.costs.trace import record
-from trainlean.pictures.explorer import FIXED_MEMORY, explorer
+from trainlean.pictures.explorer import explorer
+from trainlean.pictures.explorer_state import FIXED_MEMORY
 from trainlean.pictures.player import player
 
 LIMIT = 0.150
