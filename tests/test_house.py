@@ -19,6 +19,7 @@ ROOMS = [
     "notebooks",
     "pictures",
     "devices",
+    "recordings",
     "costs",
     "models",
     "reviews",

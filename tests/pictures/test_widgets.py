@@ -14,14 +14,15 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from trainlean.costs.links import Link, traffic
 from trainlean.costs.runs import MiB, Run, save_run
-from trainlean.costs.trace import record, record_lives
 from trainlean.pictures import explorer as explorer_module
-from trainlean.pictures import replays
 from trainlean.pictures.explorer import explorer
 from trainlean.pictures.explorer_controls import CONTROLS, Control
 from trainlean.pictures.explorer_state import FIXED_MEMORY, newest
 from trainlean.pictures.player import player
 from trainlean.pictures.style import ALARM
+from trainlean.recordings import loops
+from trainlean.recordings.lives import record_lives
+from trainlean.recordings.loops import record
 
 
 def image_of(widget):
@@ -386,10 +387,10 @@ def trace():
 
 
 def test_contributions_are_told_apart_by_micro_batch(trace):
-    parts = replays.contributions(trace.frames)
+    parts = loops.contributions(trace.frames)
     assert max(parts, key=len) == [(0, 0.5), (1, -1.5)]
     assert [(2, 1.0), (3, 2.5)] in parts and parts[-1] == []
-    assert [trace.frames[i].line for i in replays.updates(trace.frames)] == [6, 6]
+    assert [trace.frames[i].line for i in loops.updates(trace.frames)] == [6, 6]
 
 
 def test_the_player_goes_forward_and_back(trace):

@@ -3,10 +3,11 @@
 import ipywidgets as widgets
 from traitlets import link
 
-from trainlean.costs.trace import Lives, Trace
 from trainlean.pictures.replays import LivesReplay, LoopReplay
 from trainlean.pictures.style import course_style
 from trainlean.pictures.widget import Shown, image_of
+from trainlean.recordings.lives import Lives
+from trainlean.recordings.loops import Trace
 
 
 class Player(Shown):

@@ -6,9 +6,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from trainlean.devices.ranks import RankRecord, phases
 from trainlean.pictures.labels import spread
 from trainlean.pictures.style import INK, LINES, SOFT, Picture, course_style
+from trainlean.recordings.ranks import RankRecord, phases
 
 # No hue of the memory categories. Waiting is also hatched: it is what one looks for.
 DOING = {"computing": "#A9B7C6", "waiting": "#FFFFFF", "averaging": LINES[0]}

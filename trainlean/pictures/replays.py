@@ -8,39 +8,12 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from trainlean.costs.runs import format_bytes
-from trainlean.costs.trace import Lives, Trace
 from trainlean.pictures.steps import batch_colours
 from trainlean.pictures.style import COLOURS, INK, PALE, SOFT, Picture, course_style
+from trainlean.recordings.lives import Lives
+from trainlean.recordings.loops import Trace, contributions, updates
 
 # ---------------------------------------------------------------- a training loop
-
-
-def contributions(frames) -> list[list[tuple[float | None, float]]]:
-    """For every frame, what each micro-batch added to the gradient since it was cleared: (micro-batch, amount)."""
-    window, before, result = [], 0.0, []
-    for frame in frames:
-        gradient, batch = frame.values.get("gradient"), frame.values.get("micro-batch")
-        if not gradient:
-            window, before = [], 0.0
-        elif gradient != before:
-            added = gradient - before
-            if window and window[-1][0] == batch:
-                window = window[:-1] + [(batch, window[-1][1] + added)]
-            else:
-                window = window + [(batch, added)]
-            before = gradient
-        result.append(window)
-    return result
-
-
-def updates(frames) -> list[int]:
-    """The indices of the frames in which the weight changed."""
-    weights = [frame.values.get("weight") for frame in frames]
-    return [
-        i
-        for i in range(1, len(weights))
-        if None not in (weights[i], weights[i - 1]) and weights[i] != weights[i - 1]
-    ]
 
 
 class LoopReplay:
