@@ -5,7 +5,7 @@ from dataclasses import replace
 from trainlean.costs.links import Link, total
 from trainlean.costs.runs import Run
 from trainlean.pictures.explorer_state import FIXED_BATCH, FREE, ExplorerState
-from trainlean.pictures.front import FrontPlot, origin_key
+from trainlean.pictures.front import FrontPlot, origin_legend
 from trainlean.pictures.memory import StackPlot
 from trainlean.pictures.ranks import StepTimesPlot
 from trainlean.pictures.style import LINES, SOFT, Picture, count_text, course_style, mib
@@ -36,8 +36,8 @@ class ExplorerDrawing:
             }
             left, right = self.picture.subplots(1, 2, sharey=True, gridspec_kw=grid)
             self.front, self.stack = FrontPlot(left), StackPlot(right)
-            line = lambda inches, words, **look: self.picture.text(
-                0.02, 1 - inches / high, words, va="center", **look
+            line = lambda inches, words, **style: self.picture.text(
+                0.02, 1 - inches / high, words, va="center", **style
             )
             self.title = line(0.21, "Memory against speed", weight="bold", size=12)
             self.sentence = line(0.5, "", size=9.5, color=SOFT)
@@ -74,12 +74,12 @@ class ExplorerDrawing:
             runs = [*runs, *fastest, *(replace(run, seconds=(1e9,)) for run in runs[:1])]
         with course_style():
             axes = self.front.axes
-            self.front.frame(runs, None)
+            self.front.set_limits(runs, None)
             if state.communicates:
                 right = axes.get_xlim()[1]
                 axes.set_xlim(-0.015 * right, right)
             axes.set_xlabel("samples/second" + " of one device" * state.communicates)
-            origin_key(axes, state.shown_runs())
+            origin_legend(axes, state.shown_runs())
 
     def draw(self) -> bytes:
         """The picture for the present state, as a PNG file."""
@@ -99,11 +99,11 @@ class ExplorerDrawing:
                 *self.front.axes.get_ylim(),
                 *{run.origin for run in shown},
             )
-            moving = [*self.front.moving, *self.stack.moving, self.sentence, self.stack_title]
+            animated = [*self.front.animated, *self.stack.animated, self.sentence, self.stack_title]
             if self.steps is not None:
                 self._draw_steps(stand_in)
-                moving += [*self.steps.moving, self.steps_title]
-            return self.picture.png(moving, limits)
+                animated += [*self.steps.animated, self.steps_title]
+            return self.picture.png(animated, limits)
 
     def _draw_steps(self, chosen):
         state = self.state

@@ -204,7 +204,7 @@ class ExplorerState:
         if not timed.seconds or not run.optimizer_steps:
             return None
         compute = timed.median_seconds / timed.optimizer_steps
-        return step_time(run, link or self.link, ranks=self.devices, compute=compute)
+        return step_time(run, link or self.link, world_size=self.devices, compute=compute)
 
     def compared_runs(self) -> list[Run]:
         """The runs that are compared: those of the chosen effective batch, or all of them at fixed memory."""

@@ -47,7 +47,7 @@ class Player(Shown):
         """Draw the present step."""
         with course_style():
             self.replay.show(self.slider.value - 1)
-            self.image.value = self.replay.picture.png(self.replay.moving)
+            self.image.value = self.replay.picture.png(self.replay.animated)
 
     def __repr__(self) -> str:
         return f"Step-by-step player: {self.replay.words(self.slider.value - 1)}"

@@ -34,7 +34,7 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
         picture = Picture(8.6, height, words)
         axes = picture.add_axes((0.75 / 8.6, 0.52 / height, 1 - 1.85 / 8.6, 1 - 1.27 / height))
         picture.text(0.1 / 8.6, 1 - 0.2 / height, title, weight="bold", size=11, va="center")
-        _key(picture, height)
+        _legend(picture, height)
         y, ticks, longest = 0.0, [], 1e-9
         for name, run in runs.items():
             if name:
@@ -62,7 +62,7 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
     return picture
 
 
-def _key(picture, height):
+def _legend(picture, height):
     handles = [
         Patch(
             facecolor=colour,
@@ -84,10 +84,10 @@ def _draw_rank(axes, y, record, line, run):
     spent = dict.fromkeys(DOING, 0.0)
     for what, start, end in line:
         spent[what] += end - start
-        look = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
+        style = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
         if what == "waiting":
-            look |= {"hatch": "/////", "edgecolor": "#B9838F", "lw": 0.5}
-        axes.add_patch(Rectangle((start, y), end - start, 0.6, zorder=2, **look))
+            style |= {"hatch": "/////", "edgecolor": "#B9838F", "lw": 0.5}
+        axes.add_patch(Rectangle((start, y), end - start, 0.6, zorder=2, **style))
     zero = min(one.start for one in run)
     axes.vlines([at - zero for at in record.steps], y + 0.64, y + 0.76, color=SOFT, lw=0.9)
     whole = sum(spent.values()) or 1.0
@@ -268,13 +268,13 @@ class StepTimesPlot:
         self.words = [axes.text(0, 0, "", va="center", size=8.5) for _ in range(rows)]
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `draw` changes."""
         return [*(bar for pair in self.bars for bar in pair), *self.names, *self.words]
 
     def draw(self, rows: Sequence[tuple], chosen: int | None = None):
         """Show rows of (name, StepTime, words); the one with the index `chosen` is bold."""
-        for artist in self.moving:
+        for artist in self.animated:
             artist.set_visible(False)
         if chosen is not None and chosen >= self.rows:
             rows, chosen = [*rows[: self.rows - 1], rows[chosen]], self.rows - 1

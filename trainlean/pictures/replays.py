@@ -1,6 +1,6 @@
 """Recordings as pictures that a player steps through: a training loop line by line, a network's activations event by event.
 
-A replay has `picture`, `steps` (how many), `show(step)` (sets the picture to a step, from 0), `moving` (the artists that
+A replay has `picture`, `steps` (how many), `show(step)` (sets the picture to a step, from 0), `animated` (the artists that
 `show` changes), `telling_step` (the one that says most on a page without buttons) and `words(step)` (a fixed text).
 """
 
@@ -172,7 +172,7 @@ class LoopReplay:
         return f"{self.steps} steps, {counts}; at step {step + 1}, line {line}: {self.trace.source.splitlines()[line - 1].strip()}"
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `show` changes."""
         titles = [self.title, self.batch_title, self.gradient_title, self.weight_title]
         marks = [self.sum_mark, self.path, self.moves, self.now]
@@ -328,7 +328,7 @@ class LivesReplay:
         axes.set(xlim=(0, self.steps), xticks=[])
         self.bars = []
         for born, died, layer, again in self.lives.spans:
-            look = (
+            style = (
                 {
                     "facecolor": "white",
                     "edgecolor": COLOURS["activations"],
@@ -339,7 +339,7 @@ class LivesReplay:
                 else {"facecolor": COLOURS["activations"], "lw": 0}
             )
             self.bars.append(
-                (born, died, axes.add_patch(Rectangle((born, layer + 0.66), 0, 0.68, **look)))
+                (born, died, axes.add_patch(Rectangle((born, layer + 0.66), 0, 0.68, **style)))
             )
         self._draw_turn(axes)
         top = self.lives.layers + 0.62
@@ -369,7 +369,7 @@ class LivesReplay:
         axes.axvline(self.turn + 0.5, color=SOFT, lw=0.8, ls="--")
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `show` changes."""
         bars = [bar for _, _, bar in self.bars]
         return [

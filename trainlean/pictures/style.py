@@ -70,28 +70,28 @@ class Picture(Figure):
         super().__init__(figsize=(width, height), dpi=dpi)
         FigureCanvasAgg(self)
         self.words = words
-        self._still = None
+        self._background = None
 
     def __repr__(self) -> str:
         return self.words
 
     __str__ = __repr__
 
-    def png(self, moving: Sequence = (), still=None) -> bytes:
+    def png(self, animated: Sequence = (), background=None) -> bytes:
         """The picture as a PNG file.
 
-        With `moving` artists, everything else is drawn once and kept until `still` compares unequal to what it was:
+        With `animated` artists, everything else is drawn once and kept until `background` compares unequal to what it was:
         a redraw then costs only the artists that move.
         """
-        for artist in moving:
+        for artist in animated:
             artist.set_animated(True)
         with course_style():
-            if not moving or self._still is None or self._still[0] != still:
+            if not animated or self._background is None or self._background[0] != background:
                 self.canvas.draw()
-                self._still = (still, self.canvas.copy_from_bbox(self.bbox))
-            if moving:
-                self.canvas.restore_region(self._still[1])
-                for artist in sorted(moving, key=lambda artist: artist.zorder):
+                self._background = (background, self.canvas.copy_from_bbox(self.bbox))
+            if animated:
+                self.canvas.restore_region(self._background[1])
+                for artist in sorted(animated, key=lambda artist: artist.zorder):
                     artist.draw(self.canvas.get_renderer())
             pixels = Image.frombuffer(
                 "RGBA", self.canvas.get_width_height(), self.canvas.buffer_rgba()
