@@ -43,6 +43,7 @@ EXPORTS = {  # by the file that has them
     "pictures.graphs": ["plot_graph", "plot_graphs_run"],
     "pictures.explorer": ["explorer"],
     "pictures.player": ["player"],
+    "pictures.style": ["rank_colour"],
 }
 _HOME = {name: file for file, names in EXPORTS.items() for name in names}
 __all__ = sorted(_HOME)

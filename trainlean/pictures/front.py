@@ -9,6 +9,8 @@ from trainlean.costs.runs import ORIGINS, MiB, Run
 from trainlean.pictures.labels import label_boxes, overlap, place_labels
 from trainlean.pictures.style import (
     ALARM,
+    BEYOND_BUDGET,
+    FAINT,
     INK,
     LINES,
     MARKERS,
@@ -57,7 +59,7 @@ class FrontPlot:
                 1,
                 1,
                 transform=axes.get_yaxis_transform(),
-                facecolor="#F3EBE8",
+                facecolor=BEYOND_BUDGET,
                 zorder=0,
             )
         )
@@ -83,7 +85,7 @@ class FrontPlot:
                 [], [], color=PALE, zorder=4, **{**common, "ms": 4}
             )
             (self.points[origin, "out"],) = axes.plot(
-                [], [], color="#A8ADB4", zorder=4, **common, **hollow
+                [], [], color=FAINT, zorder=4, **common, **hollow
             )
             (self.points[origin, "fits"],) = axes.plot(
                 [], [], color=INK, zorder=5, **common, **hollow

@@ -10,7 +10,10 @@ from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.labels import spread
 from trainlean.pictures.style import (
     COLOURS,
+    FAINT,
     INK,
+    OTHER_PHASE,
+    PHASES,
     SOFT,
     UNDIVIDED,
     Picture,
@@ -34,7 +37,7 @@ class StackPlot:
             for _ in range(most)
         ]
         self.texts = [axes.text(0.37, 0, "", va="center", size=9) for _ in range(most)]
-        (self.leaders,) = axes.plot([], [], color="#A8ADB4", lw=0.8)
+        (self.leaders,) = axes.plot([], [], color=FAINT, lw=0.8)
         self.total = axes.text(0.04, 0, "", va="bottom", weight="bold", size=9.5)
 
     @property
@@ -213,7 +216,7 @@ def plot_timeline(timeline) -> Picture:
 
 def _phase_strip(axes, phases, length):
     """A strip above the axes that names the phases; one too narrow for its name keeps only its shade."""
-    start, shades = 0, {"forward": "#E9EBEE", "backward": "#C9CED5", "optimizer step": "#7D8590"}
+    start = 0
     across = axes.get_xaxis_transform()
     room = axes.bbox.width * 72 / axes.figure.dpi
     for name, count in phases:
@@ -224,7 +227,7 @@ def _phase_strip(axes, phases, length):
                 0.07,
                 transform=across,
                 clip_on=False,
-                facecolor=shades.get(name, "#DCDFE4"),
+                facecolor=PHASES.get(name, OTHER_PHASE),
                 edgecolor="white",
                 lw=1,
             )

@@ -7,11 +7,19 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from trainlean.pictures.labels import spread
-from trainlean.pictures.style import INK, LINES, SOFT, Picture, course_style
+from trainlean.pictures.style import (
+    BAND,
+    DOING,
+    HATCH,
+    INK,
+    LINES,
+    SOFT,
+    Picture,
+    course_style,
+    rank_colour,
+)
 from trainlean.recordings.ranks import RankRecord, phases
 
-# No hue of the memory categories. Waiting is also hatched: it is what one looks for.
-DOING = {"computing": "#A9B7C6", "waiting": "#FFFFFF", "averaging": LINES[0]}
 MOST_LINES = 60  # between the ranks; more of them would be a curtain
 
 
@@ -66,7 +74,7 @@ def _legend(picture, height):
     handles = [
         Patch(
             facecolor=colour,
-            edgecolor="#B9838F" if what == "waiting" else colour,
+            edgecolor=HATCH if what == "waiting" else colour,
             label=what,
             hatch="////" * (what == "waiting"),
             lw=0.8,
@@ -86,7 +94,7 @@ def _draw_rank(axes, y, record, line, run):
         spent[what] += end - start
         style = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
         if what == "waiting":
-            style |= {"hatch": "/////", "edgecolor": "#B9838F", "lw": 0.5}
+            style |= {"hatch": "/////", "edgecolor": HATCH, "lw": 0.5}
         axes.add_patch(Rectangle((start, y), end - start, 0.6, zorder=2, **style))
     zero = min(one.start for one in run)
     axes.vlines([at - zero for at in record.steps], y + 0.64, y + 0.76, color=SOFT, lw=0.9)
@@ -156,7 +164,7 @@ def plot_drift(
                 0,
                 1,
                 transform=axes.get_xaxis_transform(),
-                color="#E9EBEE",
+                color=BAND,
                 lw=7,
                 zorder=0,
             )
@@ -188,7 +196,7 @@ def plot_drift(
 def _draw_paths(axes, paths, what):
     """One line per rank, its fall to the average dotted, and a dot where the replicas meet."""
     for i, path in enumerate(paths):
-        colour = LINES[(1, 2, 4, 3, 5, 0)[i % 6]]
+        colour = rank_colour(i)
         run = [path[0]]
         for before, after in zip(path, path[1:]):
             if after[0] == before[0]:  # the same step again: an average
@@ -206,7 +214,7 @@ def _draw_paths(axes, paths, what):
             at,
             f"rank {i}",
             transform=axes.get_yaxis_transform(),
-            color=LINES[(1, 2, 4, 3, 5, 0)[i % 6]],
+            color=rank_colour(i),
             va="center",
             size=9,
             weight="bold",

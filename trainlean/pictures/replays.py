@@ -9,7 +9,20 @@ from matplotlib.ticker import MaxNLocator
 
 from trainlean.costs.runs import format_bytes
 from trainlean.pictures.steps import batch_colours
-from trainlean.pictures.style import COLOURS, INK, PALE, SOFT, Picture, course_style
+from trainlean.pictures.style import (
+    AXIS,
+    COLOURS,
+    COMMENT,
+    CURRENT_LINE,
+    CURRENT_LINE_EDGE,
+    EMPTY,
+    FAINT,
+    INK,
+    PALE,
+    SOFT,
+    Picture,
+    course_style,
+)
 from trainlean.recordings.lives import Lives
 from trainlean.recordings.loops import Trace, contributions, updates
 
@@ -53,9 +66,9 @@ class LoopReplay:
         rows = max(len(lines), axes.get_position().height * height / 0.25)
         axes.set(xlim=(0, code_width), ylim=(rows, 0))
         self.highlight = axes.add_patch(
-            Rectangle((0.12, 0), code_width - 0.2, 1, facecolor="#FFC400", alpha=0.25)
+            Rectangle((0.12, 0), code_width - 0.2, 1, facecolor=CURRENT_LINE, alpha=0.25)
         )
-        self.edge = axes.add_patch(Rectangle((0.12, 0), 0.05, 1, facecolor="#B8860B"))
+        self.edge = axes.add_patch(Rectangle((0.12, 0), 0.05, 1, facecolor=CURRENT_LINE_EDGE))
         longest = max(len(line) for line in lines)
         size = max(6.5, min(9.0, (code_width - 0.95) * 72 / (0.605 * max(1, longest))))
         mono = {"family": "DejaVu Sans Mono", "size": size, "va": "center"}
@@ -66,12 +79,12 @@ class LoopReplay:
                 i + 0.5,
                 str(i + 1),
                 ha="right",
-                color="#A8ADB4",
+                color=FAINT,
                 **{**mono, "size": size - 1.5},
             )
             axes.text(0.62, i + 0.5, code, **mono)
             if comment:
-                axes.text(0.62, i + 0.5, " " * len(code) + comment, color="#7A828E", **mono)
+                axes.text(0.62, i + 0.5, " " * len(code) + comment, color=COMMENT, **mono)
 
     def _draw_batches(self, axes):
         axes.axis("off")
@@ -119,7 +132,7 @@ class LoopReplay:
         axes.spines["left"].set_visible(False)
         axes.set_yticks([])
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.axvline(0, color="#9AA0A8", lw=1)
+        axes.axvline(0, color=AXIS, lw=1)
         most = max([len(s) for s in sums], default=0)
         self.bars = [
             axes.add_patch(Rectangle((0, 0.12), 0, 0.76, edgecolor="white", lw=1))
@@ -199,7 +212,7 @@ class LoopReplay:
         reached = {f.values.get("micro-batch") for f in self.frames[: step + 1]}
         for batch, box, text in zip(self.batches, self.boxes, self.box_texts):
             box.set(
-                facecolor=self.shade[batch] if batch in reached else "#EEF0F2",
+                facecolor=self.shade[batch] if batch in reached else EMPTY,
                 edgecolor=INK,
                 lw=1.8 if batch == now else 0,
             )

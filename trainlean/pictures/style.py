@@ -26,13 +26,25 @@ LINES = (
     "#AA4499",
     "#117733",
 )  # for curves that are no category
+# For ranks, whichever figure: no hue of a category, so that blue stays the weights' and orange the activations'. Also with the
+# common kinds of colour blindness they can be told from each other and from the categories (tests/pictures/test_style.py).
+RANKS = ("#C2187E", "#5C5A12", "#999933", "#4A0D1E")
+# What a rank does, or a step's time is spent on. Waiting is also hatched: it is what one looks for.
+DOING = {"computing": "#A9B7C6", "waiting": "#FFFFFF", "averaging": LINES[0]}
+HATCH = "#B9838F"  # of waiting
+PHASES = {"forward": "#E9EBEE", "backward": "#C9CED5", "optimizer step": "#7D8590"}
+OTHER_PHASE, BAND = "#DCDFE4", "#E9EBEE"
+FAINT, AXIS = "#A8ADB4", "#9AA0A8"  # marks that step back, and the lines of axes
+BEYOND_BUDGET, EMPTY = "#F3EBE8", "#EEF0F2"
+CURRENT_LINE, CURRENT_LINE_EDGE, COMMENT = "#FFC400", "#B8860B", "#7A828E"  # of source code
+NEW_GRAPH, CACHED_GRAPH = LINES[2], "#B9B5DB"
 MARKERS = dict(zip(ORIGINS, "oDs", strict=True))
 
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "text.color": INK,
-    "axes.edgecolor": "#9AA0A8",
+    "axes.edgecolor": AXIS,
     "axes.labelcolor": SOFT,
     "axes.labelpad": 7,
     "axes.spines.top": False,
@@ -48,6 +60,11 @@ STYLE = {
     "figure.facecolor": "white",
     "path.simplify": True,
 }
+
+
+def rank_colour(rank: int) -> str:
+    """The colour of a rank; from the fifth on they come again."""
+    return RANKS[rank % len(RANKS)]
 
 
 @contextmanager
