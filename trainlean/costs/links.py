@@ -4,6 +4,13 @@ The settings of a run that communicates: `devices` (the world_size), `local_step
 of the parameters; None for DDP, which averages gradients in every step). `micro_batch` and `accumulation_steps` are those
 of one device. What was sent is in `Run.collectives`, by kind: {"calls", "payload", "messages", "sent"}, of one rank in one
 whole training; `payload` is what was handed over, `messages` and `sent` what the algorithm below makes of it.
+
+Sources: a message's time is the alpha-beta model (alpha: latency, beta: seconds per byte) of Thakur, Rabenseifner and Gropp,
+"Optimization of Collective Communication Operations in MPICH", International Journal of High Performance Computing
+Applications 19(1), 2005, which has the binomial trees as well; its gamma, the time to add numbers up, is left out. The ring
+is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", Journal of Parallel and
+Distributed Computing 69(2), 2009. DDP's buckets and their overlap: Li and others, "PyTorch Distributed: Experiences on
+Accelerating Data Parallel Training", Proceedings of the VLDB Endowment 13(12), 2020.
 """
 
 from collections.abc import Sequence
@@ -148,7 +155,7 @@ def communication_table(runs, *, by_kind: bool = True):
 
 
 def total(collectives: dict) -> dict:
-    """The counts of all kinds, added up."""
+    """The counts (`COLLECTIVE_COUNTS`) of all kinds of `Run.collectives`, added up."""
     return {name: sum(count[name] for count in collectives.values()) for name in COLLECTIVE_COUNTS}
 
 
@@ -156,12 +163,18 @@ def total(collectives: dict) -> dict:
 
 
 def all_reduce_seconds(payload: float, world_size: int, link: Link) -> float:
-    """Seconds of one ring all-reduce of `payload` bytes: 2(N-1) latencies, and 2(N-1)/N of the payload through the link."""
+    """Seconds of one ring all-reduce of `payload` bytes among N = `world_size` ranks (Patarasuk and Yuan 2009).
+
+    2(N-1) latencies, and 2(N-1)/N of the payload through the link. ValueError: fewer than 1 rank.
+    """
     return _seconds("all-reduce", 1, payload, world_size, link)
 
 
 def communication_seconds(collectives: dict, link: Link, world_size: int) -> float:
-    """Seconds that counted collectives (`Run.collectives`) take one after the other among `world_size` ranks, which may be others than were counted."""
+    """Seconds that counted collectives (`Run.collectives`: calls and payload bytes) take one after the other.
+
+    Among `world_size` ranks, which may be others than were counted. ValueError: fewer than 1 rank.
+    """
     return sum(
         _seconds(kind, count["calls"], count["payload"], world_size, link)
         for kind, count in collectives.items()
@@ -192,7 +205,7 @@ def ddp_step_seconds(
     """Seconds of one optimizer step under DDP: `compute` seconds of computation, gradients of `payload` bytes averaged in buckets.
 
     With `overlap` a bucket is sent while the last micro-batch's backward pass still works on the later ones. `buckets`: their
-    bytes in the order of sending; without them torch's default sizes.
+    bytes in the order of sending; without them torch's default sizes. ValueError: fewer than 1 rank.
     """
     sizes = buckets_of(payload) if buckets is None else list(buckets)
     backward = BACKWARD * compute / accumulation_steps if overlap else 0.0
@@ -218,8 +231,9 @@ def local_sgd_step_seconds(
     *,
     tensors: int = 1,
 ) -> float:
-    """Seconds of one optimizer step of Local SGD, the average after every `local_steps` (H) spread over them.
+    """Seconds of one optimizer step of Local SGD: `compute` seconds, and the average after every `local_steps` (H) spread over them.
 
+    `payload`: bytes of the parameters that are averaged. ValueError: fewer than 1 rank, local step or tensor.
     `tensors`: calls per average; 1 for one flat buffer, the number of parameters where each is averaged by itself.
     """
     if local_steps < 1 or tensors < 1:
@@ -232,7 +246,7 @@ def local_sgd_step_seconds(
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one optimizer step, modelled: computing, and what communication adds to it."""
+    """Seconds of one optimizer step, modelled: `compute`, and what `communication` adds to it."""
 
     compute: float
     communication: float

@@ -131,7 +131,7 @@ def _numbers(values):
 
 
 def save_run(run: Run) -> None:
-    """Add the run to the learner's records (`runs.jsonl` in the work folder)."""
+    """Add the run to the learner's records (`runs.jsonl` in the work folder). ValueError: settings that JSON cannot hold."""
     try:
         json.dumps(run.to_dict())
     except TypeError as error:
@@ -155,7 +155,7 @@ def load_runs(**settings) -> list[Run]:
 
 
 def summary(runs):
-    """A table of runs, one row each: time, samples/second and memory first, then the counts.
+    """A table of runs, one row each: seconds, samples/second and MiB at the peak first, then the counts.
 
     Returns a pandas DataFrame of numbers and texts. Times have one fixed form, `median s (fastest–slowest)`;
     the columns of communication are there when a run has communicated.
@@ -267,7 +267,7 @@ def recorded_runs(folder: str | Path = MEASUREMENTS) -> list[Run]:
 
 
 def record_runs(runs: list[Run], path: str | Path, command: str) -> None:
-    """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine."""
+    """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine; an OSError passes through."""
     date = datetime.now(timezone.utc).date().isoformat()
     record = {
         "source": "trainlean measure",

@@ -132,6 +132,7 @@ def plot_drift(
 
     `records`: the `RankRecord`s of one run that was recorded with `watch`, or for every rank a list of (optimizer step, value) in
     which an average shows as a second value of the same step. Bars across mark the steps after which an average was taken.
+    ValueError: a rank without values.
     """
     paths = [list(getattr(one, "values", one)) for one in records]
     if not paths or not all(paths):

@@ -172,6 +172,7 @@ class LoopReplay:
 
     @property
     def steps(self) -> int:
+        """How many steps there are: executed lines."""
         return len(self.frames)
 
     @property
@@ -180,6 +181,7 @@ class LoopReplay:
         return max(0, self.updates[0] - 1) if self.updates else self.steps - 1
 
     def words(self, step: int) -> str:
+        """A fixed text for the picture at a step, counted from 0."""
         line = self.frames[step].line
         counts = f"{len(self.batches)} micro-batches, {len(self.updates)} updates"
         return f"{self.steps} steps, {counts}; at step {step + 1}, line {line}: {self.trace.source.splitlines()[line - 1].strip()}"
@@ -434,6 +436,7 @@ class LivesReplay:
         )
 
     def words(self, step: int) -> str:
+        """A fixed text for the picture at a step, counted from 0."""
         again = sum(again for *_, again in self.lives.spans)
         most = format_bytes(max(self.bytes))
         return f"{self.steps} events, {self.lives.layers} layers, {again} outputs recomputed, most {most}; at event {step + 1}, {self.lives.say(step)}"
