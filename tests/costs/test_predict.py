@@ -130,7 +130,8 @@ def test_nothing_of_the_models_size_is_allocated():
         (dict(micro_batch=1, colour=3), "no setting 'colour'; its settings are micro_batch, acc"),
         (dict(accumulation_steps=3), "micro_batch is missing"),
         (dict(setup=4), "setup is a TrainingSetup"),
-        (dict(micro_batch=1, devices=2), "that of one device"),
+        (dict(micro_batch=1, local_steps=4), "No prediction is made for local_steps=4"),
+        (dict(micro_batch=1, devices=2), "No prediction is made for devices=2"),
         (dict(micro_batch=1, sequence_length=513), "512 positions"),
     ],
 )

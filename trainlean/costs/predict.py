@@ -24,7 +24,7 @@ from transformers.optimization import Adafactor
 from trainlean.costs.allocator import replay
 from trainlean.costs.meter import Meter
 from trainlean.costs.runs import CATEGORIES, Run
-from trainlean.setup import TrainingSetup, changed
+from trainlean.setup import USUAL, TrainingSetup, changed
 
 aten = torch.ops.aten
 
@@ -72,6 +72,18 @@ OPTIMIZERS = {
 }
 AUTOCAST = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}  # by precision
 DEVICES = ("cpu", "gpu", "gpu of 2022")
+# What a prediction follows; a setup that differs from the usual in anything else is refused, not predicted without it.
+PREDICTED = {
+    "micro_batch",
+    "accumulation_steps",
+    "sequence_length",
+    "checkpointing",
+    "optimizer",
+    "precision",
+    "attention",
+    "compiled",
+    "model",
+}
 USUAL_LENGTH = 512  # tokens, where a setup does not say
 # Selective checkpointing keeps what the linear layers give, and computes the attention's scores and all small operations again.
 SELECTIVE = (aten.mm.default, aten.addmm.default)
@@ -171,10 +183,11 @@ def _check_predictable(config, setup, device):
         )
     if device not in DEVICES:
         raise ValueError(f"The device is one of {', '.join(DEVICES)}, not {device!r}.")
-    if setup.devices > 1:
-        raise ValueError(
-            f"A prediction is that of one device: leave out devices={setup.devices}, and take the times from `step_time`."
-        )
+    for setting, usual in USUAL.items():
+        if setting not in PREDICTED and (value := getattr(setup, setting)) != usual:
+            raise ValueError(
+                f"No prediction is made for {setting}={value!r}: leave it out, and see what one device without it needs."
+            )
     if setup.compiled and (
         setup.checkpointing or setup.precision != "fp32" or device == "gpu of 2022"
     ):
