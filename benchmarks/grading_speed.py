@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import nbformat
 from classes import cut_to_exercises
 
-from trainlean.exercises.exercise import all_exercises
+from trainlean.exercises.finding import all_exercises
 from trainlean.grading.asking import WorkerProcess
 from trainlean.grading.plan import Plan
 from trainlean.grading.run import grade_all

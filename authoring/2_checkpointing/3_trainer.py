@@ -46,7 +46,8 @@ from trainlean import (
     small_bert,
     summary,
 )
-from trainlean.exercises.exercise import find_exercise, judge
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.verdicts import judge
 from trainlean.costs.runs import save_run
 
 torch.set_num_threads(1)  # for a model this small, threads mostly wait for each other

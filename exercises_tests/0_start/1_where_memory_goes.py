@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from exercises_tests.toys import Toy
+from exercises_tests.probing.toys import Toy
 from trainlean.exercises.exercise import Exercise, Mistake
 
 # ---------------------------------------------------------------- training_state_bytes

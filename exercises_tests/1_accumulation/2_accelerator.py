@@ -13,8 +13,10 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from exercises_tests.toys import Case, Recorder, draw, flat, fresh_accelerate, training, windows
-from trainlean.exercises.exercise import Exercise, Mistake, Observation
+from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.toys import Case, Recorder, draw, flat, training, windows
+from trainlean.exercises.comparing import Observation
+from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1
 

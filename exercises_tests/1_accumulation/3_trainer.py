@@ -11,7 +11,8 @@ from unittest import mock
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from exercises_tests.toys import Case, Recorder, Toy, flat, fresh_accelerate, training, windows
+from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.toys import Case, Recorder, Toy, flat, training, windows
 from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1

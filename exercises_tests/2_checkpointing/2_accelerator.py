@@ -10,8 +10,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from exercises_tests.toys import Case, Recorder, flat, fresh_accelerate, training, windows
-from trainlean.exercises.exercise import Exercise, Mistake, Observation
+from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.toys import Case, Recorder, flat, training, windows
+from trainlean.exercises.comparing import Observation
+from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1
 

@@ -6,7 +6,7 @@ import random
 import tempfile
 from dataclasses import dataclass
 
-from exercises_tests.toys import fresh_accelerate
+from exercises_tests.probing.accelerate import fresh_accelerate
 from trainlean.exercises.exercise import Exercise, Mistake
 
 # ---------------------------------------------------------------- peak_activations

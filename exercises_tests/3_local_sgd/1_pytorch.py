@@ -10,9 +10,10 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from exercises_tests.rank_threads import as_ranks
-from exercises_tests.toys import Case, Recorder, Toy, draw, flat
-from trainlean.exercises.exercise import Exercise, Mistake, Observation
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import Case, Recorder, Toy, draw, flat
+from trainlean.exercises.comparing import Observation
+from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE = 0.1
 LARGER_THAN_A_SIGNAL = 8  # bytes: a rank may also tell the others a number

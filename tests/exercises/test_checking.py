@@ -9,8 +9,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from trainlean.exercises import checking
-from trainlean.exercises.checking import check_notebooks, needed_for, run_statements, statements
-from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, all_exercises
+from trainlean.exercises.checking import check_notebooks
+from trainlean.exercises.finding import all_exercises
+from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
+from trainlean.notebooks.statements import needed_for, run_statements, statements
 from trainlean.workspace import COURSE, read_records
 
 SIGNATURE = (

@@ -8,24 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from trainlean.exercises.exercise import (
+from trainlean.exercises.comparing import equal, first_difference, same
+from trainlean.exercises.exercise import Exercise, Mistake
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.seeing import Seen, pack, plain, see, unpack
+from trainlean.exercises.verdicts import (
     CANNOT,
     CRASHED,
     NOT_ATTEMPTED,
     RIGHT,
     WRONG,
-    Exercise,
-    Mistake,
-    Seen,
-    equal,
-    find_exercise,
-    first_difference,
     judge,
-    pack,
-    plain,
-    same,
-    see,
-    unpack,
     verdict,
 )
 from trainlean.workspace import CourseError

@@ -6,7 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Exercise, Verdict
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Verdict
 from trainlean.grading import classroom
 from trainlean.grading.gradebooks import (
     feedback_page,

@@ -16,7 +16,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from trainlean import cli
-from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
+from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
 from trainlean.grading import classroom
 from trainlean.grading.asking import WorkerProcess
 from trainlean.grading.classroom import grade_class

@@ -8,13 +8,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hostile
 import nbformat
 import pytest
 
-import hostile
-
 from trainlean.costs.runs import MiB
-from trainlean.exercises.exercise import CRASHED, RIGHT
+from trainlean.exercises.verdicts import CRASHED, RIGHT
 from trainlean.grading import sandbox
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Graded, Plan

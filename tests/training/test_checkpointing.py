@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.checkpoint import checkpoint_sequential, create_selective_checkpoint_contexts
 
 from trainlean import Meter, batches, load_reviews, small_bert
-from trainlean.exercises.checking import answer_from
+from trainlean.exercises.solutions import answer_from
 from trainlean.workspace import COURSE
 
 LESSON = COURSE / "solutions" / "2_checkpointing" / "1_pytorch.ipynb"

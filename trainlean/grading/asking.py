@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from trainlean.exercises.checking import no_answer, seconds_for
-from trainlean.exercises.exercise import CRASHED
+from trainlean.exercises.verdicts import CRASHED
 from trainlean.grading.judging import TEXT_LIMIT
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.sandbox import NONE, environment, run_here

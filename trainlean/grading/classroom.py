@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trainlean.exercises.checking import belonging
-from trainlean.exercises.exercise import OUTCOMES, RIGHT, WRONG, Exercise
+from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.feedback import OUTCOME_COLOURS
+from trainlean.exercises.verdicts import OUTCOMES, RIGHT, WRONG
 from trainlean.grading.cluster import with_cluster
 from trainlean.grading.gradebooks import (
     Row,

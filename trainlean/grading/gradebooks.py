@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, Exercise, Verdict
+from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.feedback import OUTCOME_COLOURS
+from trainlean.exercises.verdicts import NOT_ATTEMPTED, RIGHT, Verdict
 from trainlean.grading.plan import Graded
 from trainlean.grading.submissions import Submission
 from trainlean.workspace import CourseError, write_whole

@@ -6,17 +6,10 @@ import zipfile
 import numpy as np
 
 from trainlean.exercises.checking import judge_seen
-from trainlean.exercises.exercise import (
-    CRASHED,
-    NOT_ATTEMPTED,
-    Exercise,
-    Observation,
-    Seen,
-    Verdict,
-    cannot_check,
-    see_oracle,
-    unpack,
-)
+from trainlean.exercises.comparing import Observation
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.seeing import Seen, unpack
+from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, Verdict, cannot_check, see_oracle
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.sandbox import Limits
 from trainlean.workspace import CourseError

@@ -3,10 +3,10 @@
 import hashlib
 from dataclasses import asdict, dataclass, field
 
-from trainlean.exercises.exercise import Exercise, Verdict
-from trainlean.grading.probes import cut_probe, file_of
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.verdicts import Verdict
+from trainlean.grading.probes import files_of, probe_files
 from trainlean.grading.sandbox import Isolation, Limits
-from trainlean.workspace import COURSE
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Plan:
     def settings(self) -> dict:
         """What a worker reads first; probes only, no oracle and no mistake."""
         return {
-            "probes": {name: cut_probe(exercise) for name, exercise in self.exercises.items()},
+            "probes": {name: probe_files(exercise) for name, exercise in self.exercises.items()},
             "seed": self.seed,
             "limits": asdict(self.limits),
             "patience": self.patience,
@@ -30,9 +30,7 @@ class Plan:
 
     def fingerprint(self) -> str:
         """Changes with the exercises' tests, so that a run is not gone on with under others."""
-        files = {file_of(exercise) for exercise in self.exercises.values()} | {
-            path for path in (COURSE / "exercises_tests").glob("*.py")
-        }
+        files = {path for exercise in self.exercises.values() for path in files_of(exercise)}
         return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[
             :16
         ]

@@ -29,14 +29,14 @@ from trainlean.exercises.checking import (
     cells_of,
     no_answer,
     seconds_for,
-    see_answer,
-    statements,
     too_long,
 )
-from trainlean.exercises.exercise import Verdict, pack
+from trainlean.exercises.seeing import pack, see_answer
+from trainlean.exercises.verdicts import Verdict
 from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
 from trainlean.grading.sandbox import Limits, confine, protect_worker
 from trainlean.notebooks.notebook import notebook_of
+from trainlean.notebooks.statements import statements
 from trainlean.workspace import CourseError
 
 PRELOADED = [
