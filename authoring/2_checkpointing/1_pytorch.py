@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 80, without the two sections at the end that are marked as optional · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 80 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -937,119 +937,6 @@ last(hidden).sum().backward()
 print("gradient of the first layer:", first.linear.weight.grad)
 
 # %% [markdown]
-# ## Optional, for later: recursion
-#
-# Recursion goes lower still than segments. Cut the chain in half, checkpoint the first half, and treat each half the same way when it is computed:
-
-
-# %%
-def bisected(layers, x):
-    if len(layers) == 1:
-        return layers[0](x)
-    half = len(layers) // 2
-    x = torch_checkpoint(bisected, layers[:half], x, use_reentrant=False)
-    return bisected(layers[half:], x)
-
-
-meter = chain(Layer, bisected)
-print(
-    f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP, {meter.flops / curves[Layer, 1][2]:.2f} times plain"
-)
-
-# %% [markdown]
-# The memory grows with the logarithm of the depth now (Chen and others, 2016, arXiv:1604.06174, who also gave the square root). But a layer may be recomputed once per level, so the 4/3 no longer hold.
-
-# %% [markdown]
-# ## Optional, for later: a ready curve
-#
-# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much of the plain memory it may use: 1 is all of it, 0 only the inputs. It then saves what spares most work within that budget.
-#
-# The knob, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. Use it to learn, and look before you build on it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
-
-
-# %%
-def saved_and_recomputed(net, budget):
-    """Bytes that the compiled forward pass keeps (weights left out), and FLOPs of its backward pass."""
-    from torch._functorch import config
-
-    weights, saved = {weight.untyped_storage().data_ptr() for weight in net.parameters()}, {}
-
-    def pack(tensor):
-        if tensor.untyped_storage().data_ptr() not in weights:
-            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    torch._dynamo.reset()
-    with config.patch(activation_memory_budget=budget):
-        compiled = torch.compile(net.forward, backend="aot_eager_decomp_partition")
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = compiled(torch.randn(240, 64, requires_grad=True)).sum()
-        with Meter() as meter:
-            loss.backward()
-    return sum(saved.values()), meter.flops
-
-
-class Block(nn.Module):
-    def __init__(self, width=64):
-        super().__init__()
-        self.up, self.down, self.norm = (
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
-            nn.LayerNorm(width),
-        )
-
-    def forward(self, x):
-        return self.norm(x + self.down(torch.nn.functional.gelu(self.up(x))))
-
-
-def budget_curve(budgets=(1, 0.75, 0.5, 0.25, 0)):
-    torch.manual_seed(0)
-    net = nn.Sequential(*[Block() for _ in range(4)])
-    return {budget: saved_and_recomputed(net, budget) for budget in budgets}
-
-
-try:
-    from torch._functorch import config
-
-    config.activation_memory_budget
-    curve = budget_curve()
-except (ImportError, AttributeError):
-    curve = {}
-    print("This version of PyTorch does not have the memory budget; nothing later depends on it.")
-
-for budget, (size, flops) in curve.items():
-    print(f"budget {budget:4}: keeps {format_bytes(size):>9}, backward {flops / 1e6:5.1f} MFLOP")
-
-# %%
-if curve:
-    with course_style():
-        figure, axis = plt.subplots(figsize=(6, 3.4), constrained_layout=True)
-        axis.plot(
-            [size / 2**20 for size, _ in curve.values()],
-            [flops / 1e6 for _, flops in curve.values()],
-            "o-",
-            color=INK,
-            lw=1,
-        )
-        for budget, (size, flops) in curve.items():
-            axis.annotate(
-                f"{budget}",
-                (size / 2**20, flops / 1e6),
-                (5, -13 if budget == 0.75 else 5),
-                textcoords="offset points",
-            )
-        axis.set(
-            xlabel="kept between forward and backward (MiB)",
-            ylabel="backward (MFLOP)",
-            title="What the compiler keeps, by budget",
-            ylim=(0, 1.2 * max(flops for _, flops in curve.values()) / 1e6),
-        )
-    plt.show()
-
-# %% [markdown]
-# Read it from the right. The first large saving costs no FLOPs: plain training keeps many things that no product is needed for. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
-
-# %% [markdown]
 # ## What to keep
 #
 # - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients, and at most a third more FLOPs where each segment is computed twice.
@@ -1059,3 +946,5 @@ if curve:
 # - What runs twice must be the same twice: random state (kept for you), counters and batch norm (not). Write `use_reentrant=False`.
 #
 # Next: [Checkpointing with Accelerate](2_accelerator.ipynb), one line in the accumulation loop.
+#
+# Optional, at any time: [recursion and budgets](4_budgets.ipynb), where memory grows with the logarithm of the depth, and a compiler chooses what is kept.

@@ -726,3 +726,5 @@ pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by
 # - The weights at the end are the same.
 #
 # One cost is left that neither technique touches: what several devices send each other. That is the next unit, [Local SGD](../3_local_sgd/1_pytorch.ipynb).
+#
+# Optional, before that: [recursion and budgets](4_budgets.ipynb), for chains of great depth and for a compiler that chooses what is kept.

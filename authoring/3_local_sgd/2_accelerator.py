@@ -3,7 +3,7 @@
 #
 # **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, foretell what it sends, say what it leaves unequal, and find out whether your processes know of each other at all.
 #
-# **Minutes**: 40 · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
+# **Minutes**: 40 · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -438,7 +438,7 @@ print(
 # %% [markdown]
 # DDP leaves the frozen part at home. `LocalSGD` sends everything; who adapts a large model with few trained weights sends the large model.
 #
-# Do so many messages matter? Each one costs the link's *latency*. The link model of the [last notebook](1_pytorch.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
+# Do so many messages matter? Each one costs the link's *latency*. The link model of the [last notebook](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
 
 # %%
 with torch.device("meta"):  # shapes only: no memory is taken

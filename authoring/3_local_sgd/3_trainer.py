@@ -678,7 +678,7 @@ plt.show()
 #
 # The order to try them follows from that. First accumulation, which costs the least. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link.
 #
-# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [first notebook of this unit](1_pytorch.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second notebook of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
 explorer(runs[::-1], budget=30 * MiB)
