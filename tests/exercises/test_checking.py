@@ -167,7 +167,7 @@ def test_endless_loop_ends(tmp_path, capsys, monkeypatch):
 
 def test_a_wait_without_an_end_ends_though_it_computes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(checking, "SECONDS", 1)
-    monkeypatch.setattr(checking, "PATIENCE", 2)
+    monkeypatch.setattr(checking, "CLOCK_FACTOR", 2)
     _, seen = rows(capsys, write(tmp_path, "import time\n" + SIGNATURE + "    time.sleep(600)\n"))
     assert seen["train_accumulated"]["outcome"] == CRASHED
     assert "within 1 s" in seen["train_accumulated"]["message"]

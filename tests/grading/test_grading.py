@@ -453,40 +453,50 @@ def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
 # ---------------------------------------------------------------- a private folder
 
 OVERLAY = '''
-from exercises_tests.toys import draw
 from trainlean.exercises.exercise import Mistake
 
-
-def forgets_the_rest(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    """Private: it steps once, at the very end."""
-    for inputs, targets in micro_batches:
-        (loss_function(model(inputs), targets) / 17).backward()
-    optimizer.step()
-
-
-MISTAKES = {"train_accumulated": (Mistake("the private one", forgets_the_rest, why="It was seen last year.", hint="Seventeen?"),)}
+MISTAKES = {
+    "train_accumulated": (
+        Mistake(
+            "the private one",
+            {"(loss / accumulation_steps).backward()": "(loss / 17).backward()"},
+            why="It was seen last year.",
+            hint="Seventeen?",
+        ),
+    )
+}
 '''
-PRIVATE = """
-from exercises_tests.toys import flat
+PROBES = '''
+from exercises_tests.probing.toys import flat
+
+
+def train_accumulated(answer, seed):
+    return {"the sum": answer(seed, 1)}
+'''
+PRIVATE = '''
 from trainlean.exercises.exercise import Exercise
+
+from . import probes
 
 SECRET = 42
 
-
-def probe(answer, seed):
-    return {"the sum": answer(seed, 1)}
-
-
-train_accumulated = Exercise(
-    name="train_accumulated", points=4, probe=probe, oracle=lambda seed: {"the sum": seed + 1 + 0 * SECRET}, mistakes=(), hints=("What?", "That."), also_right=()
+EXERCISES = (
+    Exercise(
+        name="train_accumulated",
+        points=4,
+        probe=probes.train_accumulated,
+        oracle=lambda seed: {"the sum": seed + 1 + 0 * SECRET},
+        mistakes=(),
+        hints=("What?", "That."),
+        also_right=(),
+    ),
 )
-EXERCISES = (train_accumulated,)
-"""
+'''
 
 
 def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_exercises):
     (tmp_path / "mistakes").mkdir()
-    (tmp_path / "mistakes" / "unit_1.py").write_text(OVERLAY)
+    (tmp_path / "mistakes" / "mistakes.py").write_text(OVERLAY)
     mine = exercises_with(tmp_path / "mistakes")
     assert [mistake.name for mistake in mine[ONE].mistakes] == [
         *(mistake.name for mistake in two_exercises[ONE].mistakes),
@@ -494,10 +504,16 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
     ]
     seventeen = (
         SIGNATURE
-        + "    for inputs, targets in micro_batches:\n        (loss_function(model(inputs), targets) / 17).backward()\n    optimizer.step()\n"
+        + """    for index, (inputs, targets) in enumerate(micro_batches):
+        (loss_function(model(inputs), targets) / 17).backward()
+        if (index + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
     )
     (tmp_path / "exercises").mkdir()
-    (tmp_path / "exercises" / "private.py").write_text(PRIVATE)
+    (tmp_path / "exercises" / "exercises.py").write_text(PRIVATE)
+    (tmp_path / "exercises" / "probes.py").write_text(PROBES)
     replaced = exercises_with(tmp_path / "exercises")[ONE]
     assert (replaced.points, replaced.notebook) == (4, LESSON)
     plan = Plan({"train_accumulated": replaced, TWO: two_exercises[TWO]}, 7, isolation())
@@ -525,10 +541,10 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
     ],
 )
 def test_an_overlay_that_does_not_work(tmp_path, text, says):
-    (tmp_path / "x.py").write_text(text)
+    (tmp_path / "mistakes.py").write_text(text)
     with pytest.raises(CourseError, match=says):
         exercises_with(tmp_path)
-    with pytest.raises(CourseError, match="holds no exercise file"):
+    with pytest.raises(CourseError, match="holds neither an exercises.py nor a mistakes.py"):
         exercises_with(tmp_path / "nowhere")
 
 
