@@ -452,7 +452,7 @@ def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
 
 # ---------------------------------------------------------------- a private folder
 
-OVERLAY = '''
+OVERLAY = """
 from trainlean.exercises.exercise import Mistake
 
 MISTAKES = {
@@ -465,15 +465,15 @@ MISTAKES = {
         ),
     )
 }
-'''
-PROBES = '''
+"""
+PROBES = """
 from exercises_tests.probing.toys import flat
 
 
 def train_accumulated(answer, seed):
     return {"the sum": answer(seed, 1)}
-'''
-PRIVATE = '''
+"""
+PRIVATE = """
 from trainlean.exercises.exercise import Exercise
 
 from . import probes
@@ -491,7 +491,7 @@ EXERCISES = (
         also_right=(),
     ),
 )
-'''
+"""
 
 
 def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_exercises):

@@ -22,9 +22,10 @@ from trainlean.exercises.verdicts import (
     RIGHT,
     Verdict,
     cannot_check,
+    see_oracle,
     verdict,
 )
-from trainlean.notebooks.statements import Statement, needed_for, statements
+from trainlean.notebooks.statements import Needed, Statement, handout, needed_for, statements
 from trainlean.processes import server_context
 from trainlean.workspace import COURSE, CourseError
 
@@ -49,20 +50,31 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
     )  # imports for a second, while the server of the processes does, too
 
     notebook = read_notebook(path)
-    found, problems = statements(notebook)
     exercises = belonging(path, notebook)
+    handed_out = handout({exercise.notebook for exercise in exercises})
+    found, problems = statements(notebook, handed_out)
+    needed = {e.name: needed_for(e.name, found, handed_out) for e in exercises}
+    ran_out: list[str] = []
+
+    def first(exercise: Exercise, _: Needed) -> Seen | str:
+        seen = ask_in_process(path, exercise, seed)
+        if isinstance(seen, str):
+            ran_out.append(exercise.name)
+        return seen
+
+    def once_more(exercise: Exercise, _: Needed) -> Seen | str:
+        return ask_in_process(path, exercise, seed, alone=True)
+
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        answers = pool.map(
-            lambda exercise: ask(
-                path, exercise, found, problems, lambda e, _: ask_in_process(path, e, seed)
-            ),
-            exercises,
-        )
-        # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
-        return [
-            judge_seen(exercise, answer, cells_of(exercise, found), seed)
-            for exercise, answer in zip(exercises, answers, strict=True)
-        ]
+        answers = list(pool.map(lambda e: ask(path, e, needed[e.name], problems, first), exercises))
+    for number, exercise in enumerate(exercises):
+        if exercise.name in ran_out:  # it may have been the others' fault: alone it counts
+            answers[number] = ask(path, exercise, needed[exercise.name], problems, once_more)
+    # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
+    return [
+        judge_seen(exercise, answer, cells_of(exercise, found), seed)
+        for exercise, answer in zip(exercises, answers, strict=True)
+    ]
 
 
 def belonging(path: Path, notebook, exercises: Iterable[Exercise] | None = None) -> list[Exercise]:
@@ -103,9 +115,9 @@ def is_lesson(path: Path) -> bool:
 def ask(
     path: Path,
     exercise: Exercise,
-    found: list[Statement],
+    needed: Needed,
     problems: dict[int, str],
-    put: Callable[[Exercise, list[Statement]], Seen | str],
+    put: Callable[[Exercise, Needed], Seen | str],
 ) -> Seen | Verdict:
     """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge.
 
@@ -125,8 +137,7 @@ def ask(
 
     if cannot := cannot_check(exercise):
         return cannot
-    chosen = needed_for(exercise.name, found)
-    if not any(exercise.name in statement.binds for statement in chosen):
+    if not any(exercise.name in statement.binds for statement in needed):
         if problems:
             return without_probe(
                 CRASHED, f"There is no readable {exercise.name}; {'; '.join(problems.values())}."
@@ -135,7 +146,7 @@ def ask(
             NOT_ATTEMPTED,
             f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.",
         )
-    seen = put(exercise, chosen)
+    seen = put(exercise, needed)
     return without_probe(CRASHED, seen) if isinstance(seen, str) else seen
 
 
@@ -168,9 +179,13 @@ def seconds_for(exercise: Exercise) -> float:
     return SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
 
 
-def too_long(name: str, seconds: float) -> str:
-    """Why nothing was seen, when time ran out."""
-    return f"{name} gave no answer within {seconds:g} s: does a loop in it never end?"
+def too_long(name: str, limit: float, computed: float, waited: float) -> str:
+    """Why nothing was seen, when time ran out: after so much computing, or waiting (all in seconds)."""
+    if computed >= limit:
+        return (
+            f"{name} computed for {computed:.0f} s without an answer: does a loop in it never end?"
+        )
+    return f"{name} gave no answer within {waited:.0f} s, of which it computed for {computed:.1f} s: does it wait for something that never comes? On a busy machine, check again."
 
 
 def no_answer(name: str, status: object) -> str:
@@ -178,9 +193,15 @@ def no_answer(name: str, status: object) -> str:
     return f"The process that ran {name} ended without an answer (exit status {status})."
 
 
-def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
-    """What the probe saw of a notebook's answer, or a sentence why nothing was seen."""
+def ask_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = False) -> Seen | str:
+    """What the probe saw of a notebook's answer, or a sentence why nothing was seen.
+
+    `alone`: nothing else is asked at the same time, and time is less scarce: as much as the oracle takes here and now
+    decides where that is more than the usual limit.
+    """
     name, seconds = exercise.name, seconds_for(exercise)
+    if alone:
+        seconds = max(2 * seconds, 20 * _oracle_seconds(exercise, seed))
     context = server_context(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
@@ -189,11 +210,10 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
     process.start()
     sender.close()
     try:
-        receiver.poll(
-            START_SECONDS
-        ) and receiver.recv_bytes()  # the process is up; only now its time counts
-        if not _answers_in_time(receiver, process.pid, seconds):
-            return too_long(name, seconds)
+        receiver.poll(START_SECONDS) and receiver.recv_bytes()  # it is up: only now its time counts
+        computed, waited = _wait(receiver, process.pid, seconds)
+        if not receiver.poll():
+            return too_long(name, seconds, computed, waited)
         return unpack(receiver.recv_bytes())
     except EOFError:
         process.join(1)
@@ -203,18 +223,28 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
         process.join()
 
 
-def _answers_in_time(receiver, pid: int, seconds: float) -> bool:
-    """Whether a process answers before it has computed for so long; on a busy machine that may take `CLOCK_FACTOR` times as long."""
+def _oracle_seconds(exercise: Exercise, seed: int) -> float:
+    start = time.process_time()
+    see_oracle(exercise, seed)
+    return time.process_time() - start
+
+
+def _wait(receiver, pid: int, seconds: float) -> tuple[float, float]:
+    """Wait until a process answers, has computed for so long, or has taken `CLOCK_FACTOR` times as long on the clock.
+
+    Returns the seconds that it has computed and those that have passed.
+    """
     start, process = time.monotonic(), psutil.Process(pid)
-    used = sum(process.cpu_times()[:2])
+    used, computed = sum(process.cpu_times()[:2]), 0.0
     while not receiver.poll(0.2):
         try:
             computed = sum(process.cpu_times()[:2]) - used
         except psutil.Error:
-            return receiver.poll(1)
+            receiver.poll(1)
+            break
         if computed > seconds or time.monotonic() - start > CLOCK_FACTOR * seconds:
-            return False
-    return True
+            break
+    return computed, time.monotonic() - start
 
 
 def _import_ahead(paths: list[Path]) -> None:
@@ -240,8 +270,9 @@ def _answer_questions(path: str, name: str, seed: int, sender) -> None:
     torch.set_num_threads(1)
     exercise = all_exercises()[name]
     sender.send_bytes(b"ready")
-    found, _ = statements(read_notebook(Path(path)))
-    sender.send_bytes(pack(see_answer(exercise, needed_for(name, found), seed)))
+    handed_out = handout([exercise.notebook])
+    found, _ = statements(read_notebook(Path(path)), handed_out)
+    sender.send_bytes(pack(see_answer(exercise, needed_for(name, found, handed_out), seed)))
 
 
 # ---------------------------------------------------------------- the command

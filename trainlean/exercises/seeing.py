@@ -9,13 +9,13 @@ import sysconfig
 import traceback
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from trainlean.exercises.comparing import Observation
 from trainlean.exercises.exercise import Exercise
-from trainlean.notebooks.statements import Statement, run_statements
+from trainlean.notebooks.statements import Needed, run_statements
 from trainlean.workspace import COURSE
 
 
@@ -57,18 +57,28 @@ def see(exercise: Exercise, answer: object, seed: int) -> Seen:
     )
 
 
-def see_answer(exercise: Exercise, chosen: list[Statement], seed: int) -> Seen:
+def see_answer(exercise: Exercise, needed: Needed, seed: int) -> Seen:
     """What the probe sees of the answer that the statements build; call it only where they may run."""
     try:
-        answer = run_statements(chosen)[exercise.name]
+        answer = run_statements(needed)[exercise.name]
     except Exception as error:
         if type(error) is NotImplementedError and not str(error):
             return Seen(attempted=False)
-        return Seen(
-            {"raised": f"{type(error).__name__}: {error} (while its cell was run)"},
-            traceback=learners_part(error),
-        )
-    return see(exercise, answer, seed)
+        raised = f"{type(error).__name__}: {error} (while its cell was run)"
+        seen = Seen({"raised": raised}, traceback=learners_part(error))
+        return _with_what_was_left_out(seen, needed)
+    return _with_what_was_left_out(see(exercise, answer, seed), needed)
+
+
+def _with_what_was_left_out(seen: Seen, needed: Needed) -> Seen:
+    """The same; a name that is missing because its cell was not run is told with that cell."""
+    raised = str(seen.observation.get("raised", ""))
+    missing = re.match(r"NameError: name '(\w+)' is not defined", raised)
+    if not missing or missing[1] not in needed.left_out:
+        return seen
+    cell = needed.left_out[missing[1]]
+    why = f"{raised}; cell {cell} of the lesson makes it, and a check runs of the lesson only what defines things: make it within your answer"
+    return replace(seen, observation={"raised": why})
 
 
 @contextlib.contextmanager

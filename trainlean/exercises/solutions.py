@@ -7,11 +7,14 @@ from pathlib import Path
 from trainlean.exercises.exercise import Exercise
 from trainlean.notebooks.notebook import Place, nbgrader_mark, read_authored, read_notebook
 from trainlean.notebooks.statements import (
+    Handout,
+    Needed,
     Statement,
     cell_statements,
     needed_for,
     run_statements,
     statements,
+    text_hash,
 )
 from trainlean.workspace import CourseError
 
@@ -31,14 +34,14 @@ def answer_in(exercise: Exercise, source: str) -> object:
 
     Raises CourseError when Python cannot read it, and whatever the cell raises.
     """
-    return run_statements(_chosen(exercise, source))[exercise.name]
+    return run_statements(_needed(exercise, source))[exercise.name]
 
 
 def standalone(exercise: Exercise, edit: dict[str, str]) -> str:
     """One cell with the solution, this edit made, and all cells of the lesson on which it rests."""
     source = edited_solution(exercise, edit)
     _, number = _solution(exercise.notebook, exercise.name)
-    cells = sorted({one.cell for one in _chosen(exercise, source)})
+    cells = sorted({one.cell for one in _needed(exercise, source)})
     texts = [
         source if cell == number else _lesson(exercise.notebook).cells[cell - 1].source
         for cell in cells
@@ -46,7 +49,7 @@ def standalone(exercise: Exercise, edit: dict[str, str]) -> str:
     return "\n".join(re.sub(r"^\s*%%px.*", "#", text) for text in texts)
 
 
-def _chosen(exercise: Exercise, source: str) -> list[Statement]:
+def _needed(exercise: Exercise, source: str) -> Needed:
     """The statements on which the answer rests when `source` stands in the exercise's cell."""
     _, number = _solution(exercise.notebook, exercise.name)
     try:
@@ -97,7 +100,10 @@ def _solution(notebook: str, name: str) -> tuple[str, int]:
 
 @cache
 def _statements(notebook: str) -> list[Statement]:
-    return statements(_lesson(notebook))[0]
+    handed_out = Handout(
+        {text_hash(cell.source): n for n, cell in enumerate(_lesson(notebook).cells)}
+    )
+    return statements(_lesson(notebook), handed_out)[0]
 
 
 @cache

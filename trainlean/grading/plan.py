@@ -7,6 +7,7 @@ from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.verdicts import Verdict
 from trainlean.grading.probes import files_of, probe_files
 from trainlean.grading.sandbox import Isolation, Limits
+from trainlean.notebooks.statements import handout
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,14 @@ class Plan:
         """What a worker reads first; probes only, no oracle and no mistake."""
         return {
             "probes": {name: probe_files(exercise) for name, exercise in self.exercises.items()},
+            "handouts": {lesson: asdict(handout([lesson])) for lesson in self._lessons()},
             "seed": self.seed,
             "limits": asdict(self.limits),
             "patience": self.patience,
         }
+
+    def _lessons(self) -> set[str]:
+        return {exercise.notebook for exercise in self.exercises.values()}
 
     def fingerprint(self) -> str:
         """Changes with the exercises' tests, so that a run is not gone on with under others."""

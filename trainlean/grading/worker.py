@@ -21,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
+
 from trainlean import EXPORTS
 from trainlean.exercises.checking import (
     HEAVY,
@@ -36,7 +38,7 @@ from trainlean.exercises.verdicts import Verdict
 from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
 from trainlean.grading.sandbox import Limits, confine, protect_worker
 from trainlean.notebooks.notebook import notebook_of
-from trainlean.notebooks.statements import statements
+from trainlean.notebooks.statements import Handout, joined, needed_for, statements
 from trainlean.workspace import CourseError
 
 PRELOADED = [
@@ -81,6 +83,7 @@ class Worker:
             settings["patience"],
         )
         self.limits = Limits(**settings["limits"])
+        self.handouts = settings["handouts"]
         self.outside = settings["process_names"]
         self.probes = {name: compiled(cut) for name, cut in settings["probes"].items()}
         self.starts_processes = {
@@ -109,8 +112,10 @@ class Worker:
         linecache.clearcache()
         try:
             notebook = notebook_of(data, request["where"])
-            found, problems = statements(notebook)
             exercises = belonging(Path(request["where"]), notebook, self.exercises.values())
+            lessons = sorted({exercise.notebook for exercise in exercises})
+            handed_out = joined(Handout(**self.handouts[lesson]) for lesson in lessons)
+            found, problems = statements(notebook, handed_out)
         except CourseError as error:
             return _send(self.sink, {"end": True, "problem": str(error)})
         except (RecursionError, MemoryError, ValueError) as error:
@@ -132,7 +137,7 @@ class Worker:
             answer = ask(
                 Path(request["where"]),
                 exercise,
-                found,
+                needed_for(exercise.name, found, handed_out),
                 problems,
                 lambda e, chosen: self._put(e, chosen, folder),
             )
@@ -186,7 +191,7 @@ class Worker:
             os.close(ours)
             status, used = self._end(child)
         if data is None and status < 0 and used >= seconds:
-            problem = too_long(exercise.name, seconds)
+            problem = too_long(exercise.name, seconds, used, used)
         return data if data is not None else problem or no_answer(exercise.name, status)
 
     def _answer(self, exercise, chosen, folder: str, pipe: int, seconds: float) -> None:
@@ -250,7 +255,8 @@ class Worker:
                     )
             if wanted is not None and len(received) >= 8 + wanted:
                 return bytes(received[8 : 8 + wanted]), ""
-        return None, too_long(exercise.name, seconds * IDLE)
+        computed = sum(psutil.Process(child).cpu_times()[:2])
+        return None, too_long(exercise.name, seconds, computed, seconds * IDLE)
 
     def _memory_in_use(self, child: int) -> int:
         """Bytes that the submission's processes use beyond what they were forked with."""
