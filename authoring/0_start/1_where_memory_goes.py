@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Where memory goes
 #
-# **You will be able to** say what fills memory during training, measure it on your own machine, and foretell it for a model that does not fit there.
+# **You will be able to** say what fills memory during training, measure it on your own machine, and predict it for a model that does not fit there.
 #
 # **Minutes**: 45 · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
 
@@ -363,10 +363,11 @@ plot_memory(predicted)
 CONTEXT = 1343  # MiB, measured by the authors of the table before any tensor existed
 published = published_runs()[:3]
 for ours, theirs in zip(predicted, published, strict=True):
-    foretold = ours.peak_bytes / 2**20
+    peak = ours.peak_bytes / 2**20 + CONTEXT
     told = theirs.peak_bytes / 2**20
     print(
-        f"{ours.name:20} predicted {foretold:7,.0f} + context {CONTEXT:,} = {foretold + CONTEXT:7,.0f} MiB   published {told:7,.0f} MiB   difference {foretold + CONTEXT - told:+7,.0f} MiB ({(foretold + CONTEXT) / told - 1:+.1%})"
+        f"{ours.name:20} predicted {peak - CONTEXT:7,.0f} + context {CONTEXT:,} = {peak:7,.0f} MiB "
+        f"  published {told:7,.0f} MiB   difference {peak - told:+7,.0f} MiB ({peak / told - 1:+.1%})"
     )
 
 # %% [markdown]

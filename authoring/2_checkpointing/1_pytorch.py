@@ -18,7 +18,6 @@
 # %%
 from functools import partial
 
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 from torch.utils.checkpoint import (
@@ -41,6 +40,7 @@ from trainlean import (
     load_reviews,
     measure,
     player,
+    plot_segments,
     plot_timeline,
     predict_run,
     published_runs,
@@ -49,7 +49,6 @@ from trainlean import (
     small_bert,
     summary,
 )
-from trainlean.pictures.style import COLOURS, INK, course_style
 
 reviews = load_reviews()
 
@@ -585,42 +584,16 @@ print(
 # As curves, with the FLOPs below:
 
 # %%
-with course_style():
-    figure, axes = plt.subplots(
-        2, 2, figsize=(9, 5), sharex=True, height_ratios=(1.7, 1), constrained_layout=True
-    )
-    for column, kind in enumerate((Layer, Wide)):
-        top, bottom = axes[:, column]
-        fine = [k / 10 for k in range(10, 161)]
-        top.plot(
-            fine,
-            [(WORK[kind] + (k - 1) * BOUNDARY + 16 / k * INTERIOR[kind]) / 1024 for k in fine],
-            color=INK,
-            lw=1,
-            label="formula",
-        )
-        top.plot(
-            SEGMENTS,
-            [curves[kind, k][0] / 1024 for k in SEGMENTS],
-            "o",
-            color=COLOURS["activations"],
-            label="measured",
-        )
-        top.axvline((16 * INTERIOR[kind] / BOUNDARY) ** 0.5, color=INK, lw=0.8, ls=":")
-        top.set(
-            title=f"{kind.__name__}: interior = {INTERIOR[kind] // BOUNDARY} x boundary",
-            ylabel="activations (KiB)",
-            ylim=(0, None),
-        )
-        top.legend(frameon=False)
-        bottom.plot(SEGMENTS, [curves[kind, k][2] / 1e6 for k in SEGMENTS], "o-", color=INK, lw=1)
-        bottom.set(
-            xlabel="segments",
-            ylabel="MFLOP",
-            ylim=(0, 1.2 * curves[kind, 16][2] / 1e6),
-            xticks=SEGMENTS,
-        )
-plt.show()
+plot_segments(
+    {
+        kind.__name__: {k: (curves[kind, k][0], curves[kind, k][2]) for k in SEGMENTS}
+        for kind in (Layer, Wide)
+    },
+    layers=16,
+    boundary=BOUNDARY,
+    interior={kind.__name__: size for kind, size in INTERIOR.items()},
+    work={kind.__name__: size for kind, size in WORK.items()},
+)
 
 # %% [markdown]
 # Three things to see.

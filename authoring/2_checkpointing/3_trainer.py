@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Gradient checkpointing with the Trainer
 #
-# **You will be able to** switch checkpointing on in the `Trainer`, choose how many layers take part, foretell the memory of BERT-large for every choice, and say when checkpointing makes training slower and when faster.
+# **You will be able to** switch checkpointing on in the `Trainer`, choose how many layers take part, predict the memory of BERT-large for every choice, and say when checkpointing makes training slower and when faster.
 #
 # **Minutes**: 50 · **Before this**: [Gradient checkpointing with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
@@ -23,7 +23,6 @@ from functools import partial
 import pandas as pd
 import torch
 from accelerate import Accelerator
-from matplotlib import pyplot as plt
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Subset
@@ -34,20 +33,23 @@ from trainlean import (
     check,
     dataset,
     explorer,
+    find_exercise,
     format_bytes,
     guess,
     hint,
+    judge,
     load_reviews,
     measure,
+    plot_checkpointed_layers,
     plot_memory,
+    plot_race,
     predict_run,
     published_runs,
     reveal,
+    save_run,
     small_bert,
     summary,
 )
-from trainlean.exercises.exercise import find_exercise, judge
-from trainlean.costs.runs import save_run
 
 torch.set_num_threads(1)  # for a model this small, threads mostly wait for each other
 folder = tempfile.TemporaryDirectory()
@@ -341,7 +343,7 @@ print(
 )
 
 
-def foretell(every_n_layers):
+def predict(every_n_layers):
     activations = kept_by_rule(24, every_n_layers, interior, boundary) + rest
     share = (
         0 if every_n_layers is None else math.ceil(24 / every_n_layers) / 24
@@ -353,7 +355,7 @@ def foretell(every_n_layers):
     )
 
 
-front = [foretell(every_n_layers) for every_n_layers in (None, 8, 4, 2, 1)]
+front = [predict(every_n_layers) for every_n_layers in (None, 8, 4, 2, 1)]
 reveal(
     "BERT-large's activations with every_n_layers=2",
     round(front[3].peak["activations"] / MiB),
@@ -382,34 +384,11 @@ print(
 )
 
 # %%
-figure, axes = plt.subplots(figsize=(7.4, 3.8))
-x, y = [run.flops / 1e12 for run in front], [run.peak_bytes / MiB + CONTEXT for run in front]
-axes.plot(x, y, "o-", color="#4A4E57", markerfacecolor="white", label="predicted")
-for run, at, height in zip(front, x, y):
-    axes.annotate(
-        run.name.replace("every_n_layers", "n"),
-        (at, height),
-        xytext=(-5, -13),
-        textcoords="offset points",
-        ha="right",
-    )
-axes.plot(
-    x[0], published[1].peak_bytes / MiB, "D", color="#B3261E", label="published: accumulation"
+plot_checkpointed_layers(
+    front,
+    {"accumulation": (front[0], published[1]), "+ checkpointing": (front[-1], published[2])},
+    CONTEXT,
 )
-axes.plot(
-    x[-1], published[2].peak_bytes / MiB, "s", color="#B3261E", label="published: + checkpointing"
-)
-axes.set(
-    xlabel="TFLOP for one optimizer step (4 sequences)",
-    ylabel="predicted peak + context (MiB)",
-    title="BERT-large, 1 x 4: memory against computation",
-    ylim=(6000, 9200),
-    xlim=(3.9, 5.6),
-)
-axes.legend(frameon=False)
-axes.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
 
 # %% [markdown]
 # The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So there is no best $n$. Take the largest one that fits.
@@ -605,37 +584,16 @@ print(
 # Here is the race, with the medians of the tables above. The black line over each bar goes from the slowest to the fastest repeat. The title compares the first bar with the last, unless their lines overlap: then it is too noisy to tell.
 
 # %%
-figure, panels = plt.subplots(1, 2, figsize=(9.4, 2.8))
-for panel, (model, runs) in zip(panels, points.items()):
-    bars = [
-        next(run for run in runs if run.name == name)
-        for name in ("1 x 16", "1 x 16, every layer", "4 x 4, every layer")
-    ]
-    speeds = [run.samples_per_second for run in bars]
-    lows, highs = ([run.samples / limit(run.seconds) for run in bars] for limit in (max, min))
-    errors = [
-        [speed - low for speed, low in zip(speeds, lows)],
-        [high - speed for speed, high in zip(speeds, highs)],
-    ]
-    panel.barh(range(3), speeds, color=["#4A4E57", "#A8ADB4", "#0072B2"], xerr=errors, capsize=3)
-    overlap = lows[2] <= highs[0] and lows[0] <= highs[2]
-    verdict = (
-        "too noisy to tell" if overlap else f"{speeds[2] / speeds[0]:.2f} x at the same memory"
-    )
-    panel.set_yticks(
-        range(3),
-        [
-            "plain, 1 x 16",
-            "checkpointed, 1 x 16\n(same batch)",
-            "checkpointed, 4 x 4\n(same memory)",
-        ],
-    )
-    panel.invert_yaxis()
-    panel.set_xlabel("samples/second")
-    panel.set_title(f"{model}: {verdict}", fontsize=10)
-    panel.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
+BARS = {
+    "1 x 16": "plain, 1 x 16",
+    "1 x 16, every layer": "checkpointed, 1 x 16\n(same batch)",
+    "4 x 4, every layer": "checkpointed, 4 x 4\n(same memory)",
+}
+races = {
+    model: [run for name in BARS for run in runs if run.name == name]
+    for model, runs in points.items()
+}
+plot_race(races, BARS.values())
 
 # %% [markdown]
 # Read the panels from the first bar. A shorter second bar is the price at the same batch. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.

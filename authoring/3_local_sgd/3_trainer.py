@@ -17,7 +17,6 @@ import os
 
 import pandas as pd
 import torch
-from matplotlib import pyplot as plt
 from torch.utils.data import DataLoader
 from trainlean import (
     check,
@@ -26,6 +25,7 @@ from trainlean import (
     guess,
     hint,
     load_reviews,
+    plot_techniques,
     reveal,
     small_bert,
     start_devices,
@@ -628,48 +628,7 @@ table = [
 pd.DataFrame(table, columns=["run", "optimizer steps", "GFLOP", "all-reduces", "bytes per step"])
 
 # %%
-MiB = 2**20
-figure, axes = plt.subplots(figsize=(8.6, 4.6))
-sent = [run.collectives["all-reduce"]["payload"] / run.optimizer_steps / MiB for run in runs]
-memory = [run.peak_bytes / MiB for run in runs]
-for here, there in zip(zip(sent, memory), zip(sent[1:], memory[1:])):
-    axes.annotate(
-        "",
-        xy=there,
-        xytext=here,
-        arrowprops={
-            "arrowstyle": "->",
-            "color": "#6B7280",
-            "shrinkA": 9,
-            "shrinkB": 9,
-            "linewidth": 1.4,
-        },
-    )
-colours = ["#4A4E57", "#0072B2", "#E69F00", "#B3261E"]
-places = [("left", (14, -4)), ("right", (-14, -6)), ("left", (14, -10)), ("left", (-4, 12))]
-for run, x, y, colour, (side, offset) in zip(runs, sent, memory, colours, places):
-    axes.scatter(x, y, s=160 * run.flops / runs[0].flops, color=colour, zorder=3)
-    words = f"{run.name}\n{run.flops / runs[0].flops:.2f} x the FLOPs"
-    axes.annotate(
-        words,
-        (x, y),
-        xytext=offset,
-        textcoords="offset points",
-        ha=side,
-        fontsize=9.5,
-        color=colour,
-    )
-axes.set(
-    xlabel="communication: MiB handed over by a rank for each optimizer step",
-    ylabel="memory: peak of a rank (MiB)",
-)
-axes.set(xlim=(0, 1.45 * max(sent)), ylim=(0, 1.15 * max(memory)))
-axes.set_title(
-    "Down: memory. Left: communication. The size of a dot: computation.", loc="left", fontsize=10.5
-)
-axes.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
+plot_techniques(runs)
 
 # %% [markdown]
 # - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
@@ -681,7 +640,7 @@ plt.show()
 # Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second notebook of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
-explorer(runs[::-1], budget=30 * MiB)
+explorer(runs[::-1], budget=30 * 2**20)
 
 # %% [markdown]
 # ## What to keep
@@ -694,4 +653,4 @@ explorer(runs[::-1], budget=30 * MiB)
 #
 # You can now take a training that does not fit, say which of the three drivers is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
 #
-# Last: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it foretold without the card.
+# Last: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it predicted without the card.
