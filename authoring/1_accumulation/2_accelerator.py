@@ -221,7 +221,8 @@ for number, batch in enumerate(dataloader, start=1):
         optimizer.step()
         optimizer.zero_grad()
         print(
-            f"micro-batch {number}: sync_gradients {accelerator.sync_gradients!s:5}  steps so far {len(receipts)}"
+            f"micro-batch {number}: sync_gradients {accelerator.sync_gradients!s:5}  steps so far "
+            f"{len(receipts)}"
         )
 
 # %% [markdown]
@@ -265,7 +266,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 
 # %% exercise="train_with_accelerator" points=3
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
-    """Train once through the data loader, accumulating as the accelerator was told to, each window's gradient clipped."""
+    """One pass over the data loader, accumulating as the accelerator was told; clip each window."""
     # BEGIN SOLUTION
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
@@ -406,7 +407,7 @@ plot_receipts({"Accelerate 1.15 as it is": as_it_is, "cured": right})
 
 # %% exercise="train_to_the_last_batch" points=3
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    """Train with an Accelerator so that the last window of each epoch is the mean over its own micro-batches."""
+    """Train so that the last window of each epoch is the mean over its own micro-batches."""
     # BEGIN SOLUTION
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -530,7 +531,7 @@ print("\n".join(lines[start - 2 : start + 2]))
 
 # %% exercise="linear_decay" points=2
 def linear_decay(accelerator, optimizer, dataloader, epochs):
-    """A prepared scheduler that takes the learning rate in a straight line to 0 at the end of the training."""
+    """A prepared scheduler that takes the learning rate in a straight line to 0 at the end."""
     # BEGIN SOLUTION
     steps_an_epoch = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
     num_training_steps = steps_an_epoch * epochs * accelerator.num_processes
@@ -758,7 +759,8 @@ for length in (2, 2 * world_size):
             scheduler.step()
             optimizer.zero_grad()
     print(
-        f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards {optimizer.param_groups[0]['lr']}"
+        f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards "
+        f"{optimizer.param_groups[0]['lr']}"
     )
 
 # %% [markdown]
@@ -819,7 +821,8 @@ weights = {train.__name__: train_reviews(train) for train in (train_pytorch, tra
 for name, vector in {"before training": start, **weights}.items():
     moved = (vector - start).double().norm()
     print(
-        f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by {moved:.4f}"
+        f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by "
+        f"{moved:.4f}"
     )
 difference = (weights["train_pytorch"] - weights["train_accumulating"]).abs().max()
 print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")

@@ -155,7 +155,8 @@ player(segment_lives)
 for name, lives in {"plain": plain_lives, "three segments": segment_lives}.items():
     computed = sum(event.what == "computed" for event in lives.events)
     print(
-        f"{name:15} outputs computed: {computed}   most bytes of outputs: {format_bytes(max(lives.live_bytes))}"
+        f"{name:15} outputs computed: {computed}   most bytes of outputs: "
+        f"{format_bytes(max(lives.live_bytes))}"
     )
 
 said = [segment_lives.say(event) for event in range(len(segment_lives.events))]
@@ -201,13 +202,16 @@ def forward_units(apply, blocks=8, width=32, rows=64):
 
 print(f"plain:                        {forward_units(lambda block, x: block(x)):.2f}")
 print(
-    f"checkpointed:                 {forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}"
+    "checkpointed:                 "
+    f"{forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}"
 )
 print(
-    f"checkpointed, not stopped:    {forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}"
+    "checkpointed, not stopped:    "
+    f"{forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}"
 )
 print(
-    f"checkpointed, reentrant:      {forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}"
+    "checkpointed, reentrant:      "
+    f"{forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}"
 )
 reveal(
     "forward units with checkpoints",
@@ -275,10 +279,12 @@ plot_timeline(checkpointed)
 # %%
 for category in plain.peak:
     print(
-        f"{category:16} {format_bytes(plain.peak[category]):>10} plain {format_bytes(checkpointed.peak[category]):>10} checkpointed"
+        f"{category:16} {format_bytes(plain.peak[category]):>10} plain "
+        f"{format_bytes(checkpointed.peak[category]):>10} checkpointed"
     )
 print(
-    f"{'most activations':16} {format_bytes(most_activations(plain)):>10} plain {format_bytes(most_activations(checkpointed)):>10} checkpointed"
+    f"{'most activations':16} {format_bytes(most_activations(plain)):>10} plain "
+    f"{format_bytes(most_activations(checkpointed)):>10} checkpointed"
 )
 print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 
@@ -342,7 +348,8 @@ check(checkpointed_bill)
 without, with_it = published_runs()[1:3]
 slower = with_it.median_seconds / without.median_seconds
 print(
-    f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: {with_it.median_seconds:.2f} s"
+    f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: "
+    f"{with_it.median_seconds:.2f} s"
 )
 print(f"samples a second: {1 / slower - 1:+.0%}    seconds: {slower - 1:+.0%}")
 
@@ -461,7 +468,8 @@ for preserve in (True, False):
         partial(torch_checkpoint, use_reentrant=False, preserve_rng_state=preserve)
     )
     print(
-        f"preserve_rng_state={preserve!s:5}: the right gradient: {torch.allclose(found, right, atol=1e-5)}"
+        f"preserve_rng_state={preserve!s:5}: the right gradient: "
+        f"{torch.allclose(found, right, atol=1e-5)}"
     )
 
 # %% [markdown]
@@ -511,7 +519,7 @@ class Recompute(torch.autograd.Function):
 
 
 def checkpoint(block, *inputs):
-    """block(*inputs), of which only the inputs are kept; the rest is computed again in the backward pass."""
+    """block(*inputs), of which only the inputs are kept; backward computes the rest again."""
     # BEGIN SOLUTION
     return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
     # END SOLUTION
@@ -573,7 +581,8 @@ for kind in (Layer, Wide):
         formula = WORK[kind] + (segments - 1) * BOUNDARY + 16 // segments * INTERIOR[kind]
         curves[kind, segments] = most_activations(meter), formula, meter.flops
         print(
-            f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP"
+            f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, "
+            f"formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP"
         )
 print(
     "measured and formula agree to the byte:",
@@ -607,7 +616,8 @@ plot_segments(
 # %%
 meter = chain(Layer, lambda layers, x: torch_checkpoint(layers, x, use_reentrant=False))
 print(
-    f"one checkpoint around everything: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP"
+    f"one checkpoint around everything: {most_activations(meter) // 1024} KiB, "
+    f"{meter.flops / 1e6:.1f} MFLOP"
 )
 
 # %% [markdown]
@@ -630,7 +640,8 @@ for name, layers, interior, boundary in (
 ):
     ratio = interior / boundary
     print(
-        f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: {(layers * ratio) ** 0.5:4.1f} segments"
+        f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: "
+        f"{(layers * ratio) ** 0.5:4.1f} segments"
     )
 
 # %% [markdown]
@@ -674,7 +685,7 @@ print(
 
 # %% exercise="run_in_segments" points=3
 def run_in_segments(layers, x, segments):
-    """The output of the layers, run one after the other; all segments but the last are checkpointed."""
+    """The layers' output, run one after the other; all segments but the last are checkpointed."""
     # BEGIN SOLUTION
     cuts = [len(layers) * i // segments for i in range(segments + 1)]
     for start, end in zip(cuts[:-2], cuts[1:-1]):
@@ -699,7 +710,7 @@ check(run_in_segments)
 
 # %% exercise="choose_segments" points=3
 def choose_segments(layers, boundary, interior, work, budget):
-    """The number of segments with the fewest FLOPs whose activations fit into budget bytes, or None."""
+    """The number of segments with the fewest FLOPs that fits into budget bytes, or None."""
     # BEGIN SOLUTION
     for segments in range(1, layers + 1):  # fewer segments recompute fewer layers
         longest = -(-layers // segments)
@@ -748,7 +759,8 @@ def cost(**more):
 
 selective = {"context_fn": partial(create_selective_checkpoint_contexts, keep_products)}
 print(
-    f"products computed: {cost():.0f} with everything recomputed, {cost(**selective):.0f} with B kept"
+    f"products computed: {cost():.0f} with everything recomputed, "
+    f"{cost(**selective):.0f} with B kept"
 )
 
 # %% [markdown]
@@ -812,7 +824,8 @@ for name, prepare in policies.items():
         one_step(prepare)
     measured[name] = most_activations(meter), meter.flops
     print(
-        f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs {meter.flops / plain.flops:.3f} times plain"
+        f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs "
+        f"{meter.flops / plain.flops:.3f} times plain"
     )
 
 # %% [markdown]

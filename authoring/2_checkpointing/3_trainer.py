@@ -184,7 +184,8 @@ pd.DataFrame(
 slower = published[2].seconds[0] / published[1].seconds[0]
 more_flops = every_layer.flops / plain.flops
 print(
-    f"published: {1 / slower - 1:+.0%} samples a second, which is {slower - 1:+.0%} seconds; predicted: {more_flops - 1:+.0%} FLOPs"
+    f"published: {1 / slower - 1:+.0%} samples a second, which is {slower - 1:+.0%} seconds; "
+    f"predicted: {more_flops - 1:+.0%} FLOPs"
 )
 
 # %% [markdown]
@@ -205,9 +206,8 @@ def checkpointed_layers(model):
 few = Subset(reviews, range(4))
 for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_layers": 8}):
     model = small_bert(num_hidden_layers=8, use_cache=False)
-    print(
-        f"{checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments(**details)), model, few))}   {details}"
-    )
+    trained = train(arguments(4, 1, **checkpointing_arguments(**details)), model, few)
+    print(f"{checkpointed_layers(trained)}   {details}")
 
 # %% [markdown]
 # One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. A larger $n$ means *more* memory and less recomputation.
@@ -300,12 +300,14 @@ interior = (measured_activations(8, None) - measured_activations(4, None)) / 4
 boundary = (measured_activations(8, 1) - measured_activations(4, 1)) / 4
 rest = measured_activations(4, None) - 4 * interior
 print(
-    f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest {format_bytes(rest)}"
+    f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest "
+    f"{format_bytes(rest)}"
 )
 for every_n_layers in (None, 4, 3, 2, 1):
     rule = kept_by_rule(8, every_n_layers, interior, boundary) + rest
     print(
-        f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured {format_bytes(measured_activations(8, every_n_layers)):>9}"
+        f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured "
+        f"{format_bytes(measured_activations(8, every_n_layers)):>9}"
     )
 
 # %% [markdown]
@@ -317,7 +319,8 @@ for every_n_layers in (None, 4, 3, 2, 1):
 
 # %%
 print(
-    f"off {plain.peak['activations'] / MiB:,.0f} MiB, every layer {every_layer.peak['activations'] / MiB:,.0f} MiB"
+    f"off {plain.peak['activations'] / MiB:,.0f} MiB, every layer "
+    f"{every_layer.peak['activations'] / MiB:,.0f} MiB"
 )
 
 # %% [markdown]
@@ -339,7 +342,8 @@ interior = (plain.peak["activations"] - half_plain.peak["activations"]) / 12
 boundary = (every_layer.peak["activations"] - half_every.peak["activations"]) / 12
 rest = plain.peak["activations"] - 24 * interior
 print(
-    f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, everything else {format_bytes(rest)}"
+    f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, "
+    f"everything else {format_bytes(rest)}"
 )
 
 
@@ -380,7 +384,8 @@ pd.DataFrame(
 
 # %%
 print(
-    f"rule {format_bytes(front[-1].peak['activations'])}, traced {format_bytes(every_layer.peak['activations'])}"
+    f"rule {format_bytes(front[-1].peak['activations'])}, traced "
+    f"{format_bytes(every_layer.peak['activations'])}"
 )
 
 # %%
@@ -572,10 +577,13 @@ def operations(micro_batch, every_n_layers):
 plain_one, checkpointed_four = operations(1, None), operations(4, 1)
 by_name = {run.name: run for run in points[SHORT]}
 print(
-    f"operations of a checkpointed micro-batch: {checkpointed_four / plain_one:.1f} times those of a plain one"
+    f"operations of a checkpointed micro-batch: {checkpointed_four / plain_one:.1f} times "
+    "those of a plain one"
 )
 print(
-    f"4 x 4 checkpointed against 1 x 16 plain: {4 * checkpointed_four / (16 * plain_one):.2f} times the operations, {by_name['4 x 4, every layer'].flops / by_name['1 x 16'].flops:.2f} times the FLOPs"
+    f"4 x 4 checkpointed against 1 x 16 plain: {4 * checkpointed_four / (16 * plain_one):.2f} "
+    f"times the operations, {by_name['4 x 4, every layer'].flops / by_name['1 x 16'].flops:.2f} "
+    "times the FLOPs"
 )
 
 # %% [markdown]

@@ -313,7 +313,7 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 
 # %% exercise="train_local_sgd" points=4
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
-    """Train this rank's replica alone, and average the replicas every averaging_period optimizer steps and at the end."""
+    """Train this rank alone; average the replicas every averaging_period steps and at the end."""
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for parameter in model.parameters():

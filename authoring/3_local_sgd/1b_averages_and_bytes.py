@@ -213,7 +213,7 @@ except ValueError as error:
 
 # %% exercise="train_with_averager" points=3
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
-    """Train one rank with torch's averager; first average after averaging_period steps, and one at the end."""
+    """Train one rank with torch's averager: first after averaging_period steps, last at the end."""
     # BEGIN SOLUTION
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
@@ -273,7 +273,8 @@ for name, (make, clip) in optimizers.items():
     )
     if rank == 0:
         print(
-            f"{name:22} largest difference {'< 1e-12' if difference < 1e-12 else f'{difference:.3f}'}"
+            f"{name:22} largest difference "
+            f"{'< 1e-12' if difference < 1e-12 else f'{difference:.3f}'}"
         )
 
 # %% [markdown]

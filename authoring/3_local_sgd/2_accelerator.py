@@ -433,7 +433,7 @@ pd.DataFrame(
 # %%
 # %%px
 def gap(mine):
-    """The largest difference between this rank's tensor and the mean over the ranks, doubled: for two ranks, their distance."""
+    """Twice the largest difference from the mean over the ranks: the distance of two ranks."""
     mean = mine.clone()
     torch.distributed.all_reduce(mean)
     return 2 * (mine - mean / world_size).abs().max().item()
@@ -527,7 +527,8 @@ for name, vector in {
 }.items():
     same = bool((vector - reference).abs().max() < 1e-6)
     print(
-        f"{name:8} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start_of_it).norm():.4f}  same to 1e-6: {same}"
+        f"{name:8} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by "
+        f"{(vector - start_of_it).norm():.4f}  same to 1e-6: {same}"
     )
 
 # %% [markdown]
@@ -596,7 +597,10 @@ say = 'print(f"rank {accelerator.process_index} of {accelerator.num_processes}",
 (folder / "script.py").write_text(
     f"from accelerate import Accelerator\naccelerator = Accelerator()\n{say}\n"
 )
-train = f"def train():\n    from accelerate import Accelerator\n    accelerator = Accelerator()\n    {say}\n"
+train = (
+    "def train():\n    from accelerate import Accelerator\n    accelerator = Accelerator()\n"
+    f"    {say}\n"
+)
 (folder / "notebook.py").write_text(
     f"from accelerate import notebook_launcher\n{train}notebook_launcher(train, num_processes=2)\n"
 )

@@ -119,7 +119,8 @@ with Meter() as meter:
 size = sum(parameter.nbytes for parameter in trainer.model.parameters())
 sent = meter.collectives["all-reduce"]
 print(
-    f"{meter.optimizer_steps} steps, {sent['calls']} all-reduces, {sent['payload']:,} bytes = {sent['payload'] / size:.0f} x the weights"
+    f"{meter.optimizer_steps} steps, {sent['calls']} all-reduces, {sent['payload']:,} bytes = "
+    f"{sent['payload'] / size:.0f} x the weights"
 )
 
 # %% [markdown]
@@ -169,7 +170,7 @@ from transformers import TrainerCallback
 
 
 class LocalSGDCallback(TrainerCallback):
-    """Local SGD for a Trainer: each rank trains alone, the weights are averaged every `local_steps` optimizer steps."""
+    """Local SGD for a Trainer: ranks train alone and average every `local_steps` steps."""
 
     def __init__(self, trainer, local_steps):
         self.trainer = trainer
@@ -189,7 +190,8 @@ class LocalSGDCallback(TrainerCallback):
         model = self.trainer.model_wrapped
         if not isinstance(model, DistributedDataParallel):
             raise ValueError(
-                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+                "Local SGD needs a model in DistributedDataParallel, but this one is in "
+                f"{type(model).__name__}."
             )
         self.alone = model.no_sync()
         self.alone.__enter__()
@@ -257,7 +259,8 @@ class LocalSGD(TrainerCallback):
         model = self.trainer.model_wrapped
         if not isinstance(model, DistributedDataParallel):
             raise ValueError(
-                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+                "Local SGD needs a model in DistributedDataParallel, but this one is in "
+                f"{type(model).__name__}."
             )
         self.alone = model.no_sync()
         self.alone.__enter__()

@@ -96,7 +96,7 @@ for fault in source["faults"]:
 
 # %% exercise="ratios" points=2
 def ratios(rows, context):
-    """Pairs (time, memory) as multiples of the first row's, for one sample and without the context."""
+    """Pairs (time, memory) as multiples of the first row's, for one sample, without the context."""
     # BEGIN SOLUTION
     vanilla = rows[0]
     pairs = []
@@ -186,7 +186,9 @@ pd.DataFrame(
 reserved = steps["gpu of 2022"].machine["allocator_reserved"]
 told = published[0].peak_bytes
 print(
-    f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = {(reserved + CONTEXT) / MiB:,.0f} MiB; published {told / MiB:,.0f}: {(reserved + CONTEXT) / told - 1:+.1%}"
+    f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = "
+    f"{(reserved + CONTEXT) / MiB:,.0f} MiB; published {told / MiB:,.0f}: "
+    f"{(reserved + CONTEXT) / told - 1:+.1%}"
 )
 
 # %% [markdown]
@@ -332,7 +334,8 @@ def train_in_bf16(hidden, steps=2):
 for hidden in (0, 1):
     run = measure(partial(train_in_bf16, hidden), name=f"{hidden} hidden", repeats=1)
     print(
-        f"{hidden} tokens hidden: activations {run.peak['activations'] / MiB:.1f} MiB of {run.peak_bytes / MiB:.1f}"
+        f"{hidden} tokens hidden: activations {run.peak['activations'] / MiB:.1f} MiB of "
+        f"{run.peak_bytes / MiB:.1f}"
     )
 
 # %% [markdown]
@@ -352,7 +355,8 @@ if on_gpu:
     display(measured_table([Outcome(known[run.name], run) for run in on_gpu], today))
 else:
     print(
-        "No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is known here of its times."
+        "No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is "
+        "known here of its times."
     )
 
 # %% [markdown]
@@ -472,7 +476,8 @@ if sizes_on_gpu:
     display(summary(sizes_on_gpu))
 else:
     print(
-        "No file in data/measurements/ holds BERT-large's speed for micro-batches from 1x64 to 64x1: that curve is not measured."
+        "No file in data/measurements/ holds BERT-large's speed for micro-batches from 1x64 to "
+        "64x1: that curve is not measured."
     )
 
 # %% [markdown]
@@ -486,7 +491,7 @@ else:
 
 # %% exercise="largest_micro_batch" points=2
 def largest_micro_batch(peak, effective_batch, budget, context):
-    """The pair (micro_batch, accumulation_steps) with the largest micro-batch that fits, or (0, 0)."""
+    """(micro_batch, accumulation_steps) with the largest micro-batch that fits, or (0, 0)."""
     # BEGIN SOLUTION
     for micro_batch in range(effective_batch, 0, -1):
         if effective_batch % micro_batch == 0 and peak(micro_batch) + context <= budget:
