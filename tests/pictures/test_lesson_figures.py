@@ -203,8 +203,11 @@ def after(x):
     return x < 1
 
 
-def test_a_diff_shows_what_came_and_what_went_without_the_names():
-    diff = show_diff(before, after)
+def test_a_diff_shows_what_came_and_what_went_without_the_names(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    show_diff(before, after)
+    (diff,) = shown
     assert diff.lines == [" def train(x):", "-    y = x + 1", "-    return y", "+    return x < 1"]
     assert repr(diff) == "\n".join(diff.lines)
     assert "return x &lt; 1" in diff._repr_html_()

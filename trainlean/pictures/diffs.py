@@ -32,13 +32,15 @@ class Diff:
         return f'<div style="{style}">{rows}</div>'
 
 
-def show_diff(before: Callable, after: Callable) -> Diff:
-    """The lines of two functions: green ones came, red ones went. Their names count as equal; they have source text.
+def show_diff(before: Callable, after: Callable) -> None:
+    """Display the lines of two functions: green ones came, red ones went. Their names count as equal.
 
     OSError where the source of a function cannot be read.
     """
+    from IPython.display import display
+
     sources = [
         inspect.getsource(function).replace(function.__name__, "train").splitlines()
         for function in (before, after)
     ]
-    return Diff(*sources)
+    display(Diff(*sources))

@@ -123,4 +123,4 @@ def _heading(panel, text):
 
 def _bare(panel):
     panel.spines[:].set_visible(False)
-    panel.tick_params(length=0)
+    panel.tick_params(length=0, labelcolor=INK)
