@@ -123,6 +123,7 @@ def plot_race(races: dict[str, Sequence[Run]], labels: Sequence[str]) -> Picture
             faster = f"{speeds[-1] / speeds[0]:.2f} x at the same memory"
             panel.set_yticks(range(len(runs)), labels)
             panel.invert_yaxis()
+            panel.tick_params(axis="y", labelcolor=INK)
             panel.set_xlabel("samples/second")
             _title(panel, f"{title}: {'too noisy to tell' if overlap else faster}")
         picture.tight_layout()
