@@ -22,15 +22,15 @@ def plot_losses(panels: dict[str, Curves], *, y: str = "loss on held-out reviews
         picture = Picture(11, 3.5, f"{y} over {'; '.join(panels)}: {names}")
         axes = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for number, (panel, (title, curves)) in enumerate(zip(axes, panels.items())):
-            _draw_curves(panel, curves, seconds=number > 0)
-            panel.set_title(title, loc="center", fontsize=10, weight="normal", pad=6)
+            _draw_curves(panel, curves, title, seconds=number > 0)
         axes[0].set_ylabel(y)
         axes[0].legend(frameon=False, fontsize=9)
         picture.tight_layout()
     return picture
 
 
-def _draw_curves(panel, curves, seconds):
+def _draw_curves(panel, curves, title, seconds):
+    panel.set_title(title, loc="center", fontsize=10, weight="normal", pad=6)
     panel.set_xscale("log" if seconds else "linear")
     panel.set_xlabel("modelled seconds" if seconds else "optimizer steps")
     for shade, (name, points) in enumerate(curves.items()):
@@ -69,7 +69,7 @@ class LossSliders(Shown):
         with course_style():
             picture = Picture(6.4, 3.4, repr(self))
             panel = picture.subplots()
-            _draw_curves(panel, curves, seconds=True)
+            _draw_curves(panel, curves, str(self.network.link), seconds=True)
             panel.set_ylabel("loss on held-out reviews")
             panel.legend(frameon=False, fontsize=9)
             picture.tight_layout()
