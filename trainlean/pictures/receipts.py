@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.patches import Rectangle
 
 from trainlean.pictures.style import ALARM, COLOURS, INK, LINES, Picture, course_style
@@ -61,7 +61,7 @@ def plot_synchronisation(on_rank_0: dict, on_rank_1: dict) -> Picture:
             for number, (after, before) in enumerate(zip(counts, [0, *counts])):
                 for lane, colour in enumerate(RANKS):
                     left.add_patch(Rectangle((number, lane + 0.15), 0.7, 0.7, color=colour))
-                    words = {"ha": "center", "va": "center", "color": (INK, "white")[lane]}
+                    words = {"ha": "center", "va": "center", "color": _readable_on(colour)}
                     left.text(number + 0.35, lane + 0.5, str(number + 1 + count * lane), **words)
                 if after > before:
                     left.plot([number + 0.84] * 2, [0.1, 1.9], color=ALARM, linewidth=3)
@@ -115,6 +115,12 @@ def plot_averages(trainings: dict[str, Sequence[tuple[int, int]]]) -> Picture:
 def _write_shares(panel, row, words):
     for place, word in enumerate(words):
         panel.text(place, row, word, ha="center", va="center", fontsize=9, color=INK)
+
+
+def _readable_on(colour):
+    """White on dark colours, ink on light ones, by relative luminance (WCAG 2.2) without its gamma."""
+    red, green, blue = to_rgb(colour)
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else INK
 
 
 def _heading(panel, text):
