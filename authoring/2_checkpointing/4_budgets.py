@@ -15,11 +15,10 @@
 # %%
 import pandas as pd
 import torch
-from matplotlib import pyplot as plt
+from IPython.display import display
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
-from trainlean import Meter, check, format_bytes, guess, hint, reveal
-from trainlean.pictures.style import INK, course_style
+from trainlean import Meter, check, format_bytes, guess, hint, plot_budgets, reveal
 
 # %% [markdown]
 # ## Recursion
@@ -188,29 +187,7 @@ for budget, (size, flops) in curve.items():
 
 # %%
 if curve:
-    with course_style():
-        figure, axis = plt.subplots(figsize=(6, 3.4), constrained_layout=True)
-        axis.plot(
-            [size / 2**20 for size, _ in curve.values()],
-            [flops / 1e6 for _, flops in curve.values()],
-            "o-",
-            color=INK,
-            lw=1,
-        )
-        for budget, (size, flops) in curve.items():
-            axis.annotate(
-                f"{budget}",
-                (size / 2**20, flops / 1e6),
-                (5, -13 if budget == 0.75 else 5),
-                textcoords="offset points",
-            )
-        axis.set(
-            xlabel="kept between forward and backward (MiB)",
-            ylabel="backward (MFLOP)",
-            title="What the compiler keeps, by budget",
-            ylim=(0, 1.2 * max(flops for _, flops in curve.values()) / 1e6),
-        )
-    plt.show()
+    display(plot_budgets(curve))
 
 # %% [markdown]
 # Read it from the right. The first large saving costs no FLOPs: plain training keeps many things that no product is needed for. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.

@@ -19,13 +19,13 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from matplotlib import pyplot as plt
 from trainlean import (
     check,
     communication_table,
     guess,
     hint,
     plot_drift,
+    plot_driver_and_ring,
     plot_ranks,
     reveal,
     start_devices,
@@ -158,55 +158,8 @@ communication_table(on_rank_0)
 # In a **ring** every rank sends only to its neighbour. The gradient is cut into as many pieces as there are ranks.
 # In the first round trip the pieces are added up on their way, in the second the finished sums are handed around. That makes $2(N-1)$ messages, each an $N$-th of the gradient.
 
-
 # %%
-def draw_nodes(panel, arrows, title, driver=None):
-    angles = torch.arange(8) * 2 * torch.pi / 8
-    places = list(zip((torch.sin(angles)).tolist(), torch.cos(angles).tolist()))
-    if driver is not None:
-        places[driver] = (0, 0)
-    for start, end in arrows:
-        style = {
-            "arrowstyle": "<|-|>" if driver is not None else "-|>",
-            "color": "#b3261e" if driver is not None else "#0072B2",
-            "lw": 1.6,
-            "shrinkA": 13,
-            "shrinkB": 13,
-        }
-        panel.annotate("", places[end], places[start], arrowprops=style)
-    for number, place in enumerate(places):
-        panel.plot(*place, "o", markersize=24, color="#b3261e" if number == driver else "#0072B2")
-        panel.text(*place, number, color="white", ha="center", va="center", weight="bold")
-    panel.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
-    panel.set_title(title, fontsize=10)
-    panel.axis("off")
-
-
-figure, (star, ring, bars) = plt.subplots(1, 3, figsize=(10, 3.4), width_ratios=[1, 1, 1.3])
-draw_nodes(
-    star, [(0, other) for other in range(1, 8)], "driver: everything through rank 0", driver=0
-)
-draw_nodes(ring, [(one, (one + 1) % 8) for one in range(8)], "ring: an eighth at a time, 14 times")
-ranks = [2, 4, 8, 16, 32, 64, 128]
-bars.plot(ranks, [(n - 1) for n in ranks], "o-", color="#b3261e")
-bars.plot(ranks, [2 * (n - 1) / n for n in ranks], "o-", color="#0072B2")
-bars.text(14, 40, "the driver", color="#b3261e", ha="center", weight="bold")
-bars.text(40, 2.6, "every rank of a ring", color="#0072B2", ha="center", weight="bold")
-bars.set(
-    xscale="log",
-    yscale="log",
-    xticks=ranks,
-    xticklabels=ranks,
-    yticks=[1, 10, 100],
-    yticklabels=[1, 10, 100],
-    xlabel="ranks",
-    title="gradients sent by the busiest rank",
-)
-bars.minorticks_off()
-bars.title.set_fontsize(10)
-bars.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
+plot_driver_and_ring()
 
 # %% [markdown]
 # The driver's work grows with the number of ranks. In the ring a rank sends less than two gradients, however many ranks there are. This is why libraries use rings or trees.
@@ -217,17 +170,17 @@ plt.show()
 # Leave the averaging out. To *see* what happens, take the smallest model again: one weight, which should learn by what number to multiply.
 # Rank 0's samples say 1.5, rank 1's say 2.5; all samples together say 2. Real shares of data differ as well, only less.
 #
-# `train_local` averages after every `period` steps. With a period of 100 it never does. `RankRecorder` notes the weight after every optimizer step.
+# `train_local` averages after every `local_steps` steps. With 100 it never does. `RankRecorder` notes the weight after every optimizer step.
 
 
 # %%
 # %%px
-def train_local(model, optimizer, loss_of, micro_batches, period):
+def train_local(model, optimizer, loss_of, micro_batches, local_steps):
     for step, batch in enumerate(micro_batches, start=1):
         loss_of(model, batch).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % period == 0:
+        if step % local_steps == 0:
             for parameter in model.parameters():
                 average(parameter.data)
 
@@ -262,7 +215,7 @@ plot_drift(devices.pull("alone"), what="weight", title="Two replicas that never 
 #
 # ## Drift and return
 #
-# Now with a period. What is averaged are not the gradients this time, but the **parameters**. This is **Local SGD**; the period is called $H$. Twelve steps, $H = 5$:
+# Now average after every few steps. What is averaged are not the gradients this time, but the **parameters**. This is **Local SGD**; the number of steps between averages, `local_steps`, is called $H$. Twelve steps, $H = 5$:
 
 # %%
 # %%px
@@ -299,12 +252,12 @@ def average_parameters(model):
     nn.utils.vector_to_parameters(flat, model.parameters())
 
 
-def train_local_to_the_end(model, optimizer, loss_of, micro_batches, period):
+def train_local_to_the_end(model, optimizer, loss_of, micro_batches, local_steps):
     for step, batch in enumerate(micro_batches, start=1):
         loss_of(model, batch).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % period == 0 or step == len(micro_batches):
+        if step % local_steps == 0 or step == len(micro_batches):
             average_parameters(model)
 
 
@@ -360,7 +313,7 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 
 # %% exercise="train_local_sgd" points=4
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
-    """Train this rank's replica alone, and average the replicas every averaging_period optimizer steps and at the end."""
+    """Train this rank alone; average the replicas every averaging_period steps and at the end."""
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for parameter in model.parameters():

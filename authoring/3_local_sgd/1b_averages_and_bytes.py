@@ -13,16 +13,11 @@
 # Do they train like yours? Does the mean of the *parameters* make the ranks equal in everything? And if $H$ may be chosen freely: how seldom should ranks meet, on which network?
 
 # %%
-import base64
-import io
 import os
 
-import ipywidgets as widgets
 import pandas as pd
 import torch
 import torch.distributed as dist
-from IPython.display import display
-from matplotlib import pyplot as plt
 from torch import nn
 from torch.nn.functional import cross_entropy
 from trainlean import (
@@ -37,11 +32,12 @@ from trainlean import (
     load_reviews,
     load_tokenizer,
     local_sgd_step_seconds,
+    loss_sliders,
+    plot_losses,
     reveal,
     start_devices,
     stop_devices,
 )
-from trainlean.pictures.link_controls import LinkControls
 
 # %% [markdown]
 # Two ranks again, two real processes on the CPU:
@@ -51,7 +47,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # on the CPU, on machines with several 
 devices = start_devices(2)
 
 # %% [markdown]
-# And what you have from the last notebook: an average of tensors, an average of all parameters in one flat tensor, training with DDP, and training that averages every `period` steps and at the end.
+# And what you have from the last notebook: an average of tensors, an average of all parameters in one flat tensor, training with DDP, and training that averages every `local_steps` steps and at the end.
 
 
 # %%
@@ -81,12 +77,12 @@ def train_ddp(model, optimizer, loss_of, micro_batches):
         optimizer.zero_grad()
 
 
-def train_local_to_the_end(model, optimizer, loss_of, micro_batches, period):
+def train_local_to_the_end(model, optimizer, loss_of, micro_batches, local_steps):
     for step, batch in enumerate(micro_batches, start=1):
         loss_of(model, batch).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % period == 0 or step == len(micro_batches):
+        if step % local_steps == 0 or step == len(micro_batches):
             average_parameters(model)
 
 
@@ -217,7 +213,7 @@ except ValueError as error:
 
 # %% exercise="train_with_averager" points=3
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
-    """Train one rank with torch's averager; first average after averaging_period steps, and one at the end."""
+    """Train one rank with torch's averager: first after averaging_period steps, last at the end."""
     # BEGIN SOLUTION
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
@@ -277,7 +273,8 @@ for name, (make, clip) in optimizers.items():
     )
     if rank == 0:
         print(
-            f"{name:22} largest difference {'< 1e-12' if difference < 1e-12 else f'{difference:.3f}'}"
+            f"{name:22} largest difference "
+            f"{'< 1e-12' if difference < 1e-12 else f'{difference:.3f}'}"
         )
 
 # %% [markdown]
@@ -368,10 +365,8 @@ runs = [
     measured("DDP", train_ddp, wrap=DistributedDataParallel, devices=world_size),
 ]
 runs += [
-    measured(
-        f"H = {period}", train_local_to_the_end, period, devices=world_size, local_steps=period
-    )
-    for period in (1, 2, 4)
+    measured(f"H = {H}", train_local_to_the_end, H, devices=world_size, local_steps=H)
+    for H in (1, 2, 4)
 ]
 
 # %%
@@ -451,7 +446,7 @@ print(f"{replicas} replicas, {steps} steps each, {len(micro_batches)} micro-batc
 
 
 # %%
-def loss_curve(period):
+def loss_curve(local_steps):
     """The loss on held-out reviews at the averages, as (step, loss) pairs."""
     models = [BagOfWords() for _ in range(replicas)]
     optimizers = [torch.optim.AdamW(model.parameters(), lr=0.03) for model in models]
@@ -463,7 +458,7 @@ def loss_curve(period):
             model(batch).backward()
             optimizer.step()
             optimizer.zero_grad()
-        if step % period == 0:
+        if step % local_steps == 0:
             with torch.no_grad():
                 for copies in zip(*(model.parameters() for model in models)):
                     mean = torch.stack(copies).mean(0)
@@ -474,8 +469,8 @@ def loss_curve(period):
     return curve
 
 
-curves = {period: loss_curve(period) for period in (1, 8, 32, 160)}
-rows = [(period, steps // period, f"{curve[-1][1]:.2f}") for period, curve in curves.items()]
+curves = {H: loss_curve(H) for H in (1, 8, 32, 160)}
+rows = [(H, steps // H, f"{curve[-1][1]:.2f}") for H, curve in curves.items()]
 pd.DataFrame(rows, columns=["H", "averages", "loss at the end"])
 
 # %% [markdown]
@@ -496,30 +491,19 @@ pd.DataFrame(rows, columns=["H", "averages", "loss at the end"])
 payload = sum(parameter.nbytes for parameter in BagOfWords().parameters())
 
 
-def draw_losses(panel, link=None, ranks=replicas):
-    for shade, (period, curve) in enumerate(curves.items()):
-        unit = 1 if link is None else local_sgd_step_seconds(0.005, payload, ranks, link, period)
-        at, loss = zip(*curve[link is not None :])
-        panel.plot(
-            [unit * step for step in at],
-            loss,
-            ".-",
-            color=plt.colormaps["viridis"](shade / 3.6),
-            label=f"H = {period}",
-        )
-    panel.set_xlabel("optimizer steps" if link is None else "modelled seconds")
-    panel.set_title("at equal samples" if link is None else f"{link}", fontsize=10)
-    panel.set_xscale("linear" if link is None else "log")
-    panel.spines[["top", "right"]].set_visible(False)
+def over_time(link, devices=replicas):
+    """The curves as (modelled second, loss) pairs, without their beginning."""
+    second = {H: local_sgd_step_seconds(0.005, payload, devices, link, H) for H in curves}
+    return {
+        f"H = {H}": [(step * second[H], loss) for step, loss in curve[1:]]
+        for H, curve in curves.items()
+    }
 
 
-figure, panels = plt.subplots(1, 3, figsize=(11, 3.5), sharey=True)
-for panel, link in zip(panels, (None, LINKS[1], LINKS[4])):
-    draw_losses(panel, link)
-panels[0].set_ylabel("loss on held-out reviews")
-panels[0].legend(frameon=False, fontsize=9)
-figure.tight_layout()
-plt.show()
+plot_losses(
+    {"at equal samples": {f"H = {H}": curve for H, curve in curves.items()}}
+    | {str(link): over_time(link) for link in (LINKS[1], LINKS[4])}
+)
 
 # %% [markdown]
 # In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it turns round: when $H = 1$ has its first point, $H = 32$ is through.
@@ -528,30 +512,7 @@ plt.show()
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
 
 # %%
-network = LinkControls(lambda: None, devices=replicas, start=LINKS[2])
-picture = widgets.Image(format="png", width=620)
-
-
-def show_losses(change=None):
-    figure, panel = plt.subplots(figsize=(6.4, 3.4))
-    draw_losses(panel, network.link, network.devices.value)
-    panel.set_ylabel("loss on held-out reviews")
-    panel.legend(frameon=False, fontsize=9)
-    data = io.BytesIO()
-    figure.savefig(data, dpi=110, bbox_inches="tight")
-    plt.close(figure)
-    picture.value = data.getvalue()
-
-
-for control in network.children:
-    control.observe(show_losses, "value")
-show_losses()
-shown = widgets.VBox([network, picture])._repr_mimebundle_()
-still = {
-    "image/png": base64.b64encode(picture.value).decode(),
-    "text/plain": "The same losses over modelled time, with sliders for the network",
-}
-display(shown | still, raw=True)  # a page without a kernel shows the still picture
+loss_sliders(over_time, devices=replicas, start=LINKS[2])
 
 # %% [markdown]
 # Now a model that fills a network: BERT-large, one second of computing for each step (an assumption, too), from 8 devices to 4096. The table shows the modelled seconds of *one optimizer step*.
@@ -563,8 +524,8 @@ for link in (LINKS[1], LINKS[4]):
     for count in (8, 64, 4096):
         seconds = {"DDP": ddp_step_seconds(1.0, payload, count, link)}
         seconds |= {
-            f"H = {period}": local_sgd_step_seconds(1.0, payload, count, link, period)
-            for period in (1, 8, 64, 512)
+            f"H = {H}": local_sgd_step_seconds(1.0, payload, count, link, H)
+            for H in (1, 8, 64, 512)
         }
         rows[f"{link.name}, {count:,} devices"] = {
             name: f"{value:,.1f} s" for name, value in seconds.items()
