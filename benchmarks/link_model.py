@@ -377,14 +377,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.forward:
         *names, latency, bandwidth = options.forward
-        return forward(names, float(latency), float(bandwidth))
+        forward(names, float(latency), float(bandwidth))
+        return
     if options.work is not None:
-        return work(options.work, options.local_steps, options.width)
+        work(options.work, options.local_steps, options.width)
+        return
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(1)
     )  # so that what was made is removed then, too
     if reason := reason_against():
-        return print(f"Not measured here. {reason}")
+        print(f"Not measured here. {reason}")
+        return
     errors = []
     try:
         for link in (LINKS[i] for i in options.link):

@@ -146,7 +146,8 @@ def _label(value: object, place: str) -> int:
 
 
 def _stars(value: object) -> int | None:
-    return int(value) if str(value).strip() in {"1", "2", "3", "4", "5"} else None
+    word = str(value).strip()
+    return int(word) if word in {"1", "2", "3", "4", "5"} else None
 
 
 # ---------------------------------------------------------------- the hub

@@ -8,10 +8,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hostile
 import nbformat
 import pytest
-
-import hostile
 
 from trainlean.costs.runs import MiB
 from trainlean.exercises.exercise import CRASHED, RIGHT

@@ -1,6 +1,7 @@
 """Lazy tensors: whether this torch still has them, processes in which nothing lazy has run, and recorded outputs."""
 
 import contextlib
+import importlib
 import io
 import os
 import sys
@@ -20,9 +21,8 @@ def why_not_lazy() -> str:
     import torch
 
     try:
-        import torch._lazy
-        import torch._lazy.metrics
-        import torch._lazy.ts_backend
+        for module in ("torch._lazy", "torch._lazy.metrics", "torch._lazy.ts_backend"):
+            importlib.import_module(module)
 
         _ = torch._C._lazy_ts_backend._init, torch._C._lazy._mark_step
     except (ImportError, AttributeError) as error:

@@ -1,4 +1,6 @@
-"""Notebooks: where they lie, what they say, and how an authored one is cut into a lesson. Author's marks:
+"""Notebooks: where they lie, what they say, and how an authored one is cut into a lesson.
+
+The author's marks:
 
 # %% exercise="accumulate" points=2      the exercise cell; it defines `accumulate`
 # BEGIN SOLUTION ... # END SOLUTION      what the lesson does not show
@@ -38,14 +40,17 @@ class Place:
 
     @property
     def authored(self) -> Path:
+        """The percent-format file that is the source of the other two."""
         return self.course / "authoring" / f"{self.name}.py"
 
     @property
     def lesson(self) -> Path:
+        """The notebook that learners open."""
         return self.course / "lessons" / f"{self.name}.ipynb"
 
     @property
     def solution(self) -> Path:
+        """The complete notebook, with outputs."""
         return self.course / "solutions" / f"{self.name}.ipynb"
 
 
@@ -146,9 +151,9 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
             raise CourseError(
                 f"{where}, line {line}: git left merge conflict marks; choose one side and remove the marks."
             ) from None
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        at = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise CourseError(
-            f"{where}{line}: this is not JSON, so it is not a notebook; was it saved completely?"
+            f"{where}{at}: this is not JSON, so it is not a notebook; was it saved completely?"
         ) from None
     try:
         if not isinstance(content, dict) or "nbformat" not in content:
@@ -186,14 +191,14 @@ class ExerciseCell:
     """Where an exercise stands in a notebook: cell numbers from 0; `check` is None when its check cell is gone."""
 
     name: str
-    points: int
+    points: float
     index: int
     check: int | None
 
 
 def exercise_cells(notebook: NotebookNode) -> list[ExerciseCell]:
     """The exercises of a built lesson or solution, in order; a duplicated cell is listed twice."""
-    checks = {}
+    checks: dict[str, tuple[int, float]] = {}
     for index, cell in enumerate(notebook.cells):
         mark = nbgrader_mark(cell)
         if mark.get("grade"):
