@@ -142,7 +142,10 @@ class Devices:
         return self._results(ranks)
 
     def px(self, line: str, cell: str | None = None) -> None:
-        """Run a cell on every rank; its output comes in rank order, every line after its rank."""
+        """Run a cell on every rank; its output comes in rank order, every line after its rank.
+
+        Raises ValueError for options on the line with %%px, DeviceError where a rank failed or never came.
+        """
         if cell is not None and line.strip():
             raise ValueError(
                 f"%%px takes no options, but was given {line.strip()!r}; the code starts on the next line."

@@ -87,7 +87,7 @@ def lazy_or_recorded(notebook: str) -> None:
     """Where lazy tensors cannot run, say why, and show recorded outputs instead of running the cells that follow.
 
     `notebook` is a lesson such as "1_accumulation/4_lazy_tensors"; the outputs are those of its built solution. Only cells
-    that are unchanged are replaced; definitions and checks run as always.
+    that are unchanged are replaced; definitions and checks run as always. Raises CourseError where there are none to show.
     """
     why = why_not_lazy()
     if not why:

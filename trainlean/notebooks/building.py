@@ -324,6 +324,7 @@ def reset_exercise(place: Place, exercise: str) -> Path | None:
     """Give one exercise cell its stub back and leave the other cells alone; the return value says where the old text was kept.
 
     Copies of the cell are removed; a cell that was deleted comes back before its check cell, else at the end.
+    CourseError names the exercises there are where `exercise` is none of them.
     """
     fresh = fresh_lesson(place)
     known = {cell.name: fresh.cells[cell.index] for cell in exercise_cells(fresh)}
@@ -395,7 +396,7 @@ def _text(notebook: NotebookNode) -> str:
 
 
 def write(notebook: NotebookNode, path: Path) -> None:
-    """Write a notebook in one stable form, whole or not at all; over the size limit it is refused."""
+    """Write a notebook in one stable form, whole or not at all; CourseError where it is over the size limit."""
     text = _text(notebook)
     size = len(text.encode())
     if size > SIZE_LIMIT:

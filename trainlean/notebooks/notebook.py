@@ -59,6 +59,7 @@ def find_notebooks(names: Iterable[str | Path] = (), course: Path = COURSE) -> l
 
     A name is a path (authored file, lesson, solution, or a folder of them) or the notebook's name, whole
     ("1_accumulation/1_pytorch"), a unit ("1_accumulation") or the last part when only one notebook has it.
+    Raises CourseError for a name that picks nothing or more than one.
     """
     root = course / "authoring"
     everything = [
@@ -128,7 +129,7 @@ def read_notebook(path: str | Path) -> NotebookNode:
 
 
 def notebook_of(data: bytes, where: str) -> NotebookNode:
-    """The notebook in the bytes of a file, as `read_notebook` gives it; `where` names the file in sentences."""
+    """The notebook in the bytes of a file, as `read_notebook` gives it; `where` names the file in CourseError's sentence."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -224,7 +225,10 @@ def nbgrader_mark(cell) -> dict:
 
 
 def read_authored(place: Place) -> NotebookNode:
-    """The authored file as the notebook a solution is before it runs: marks checked, nbgrader metadata, cell ids."""
+    """The authored file as the notebook a solution is before it runs: marks checked, nbgrader metadata, cell ids.
+
+    CourseError names file and line of what is wrong with it.
+    """
     import jupytext
 
     where = shown(place.authored)
@@ -362,7 +366,7 @@ def _set_ids(notebook: NotebookNode) -> None:
 
 
 def cut(source: str, where: str = "cell", first_line: int = 1) -> str:
-    """The cell as a learner gets it: every marked region replaced by a stub; `where` and `first_line` name it in errors.
+    """The cell as a learner gets it: every marked region replaced by a stub; `where` and `first_line` name it in CourseErrors.
 
     Regions of top-level assignments become `NAME = None  # YOUR CODE HERE`; any other region becomes the comment
     and `raise NotImplementedError()` at the indentation of its BEGIN mark.
