@@ -10,10 +10,13 @@ NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-star
 
 LOCK = --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate --custom-compile-command "make lock"
 
-.PHONY: lab test lint build doctor lock clean
+.PHONY: lab setup test lint build doctor lock clean
 
 lab: $(READY)
 	@$(BIN)/python -m trainlean.cli lab
+
+# The set-up alone, for containers and workflows.
+setup: $(READY)
 
 test: lint $(READY)-nbgrader
 	$(BIN)/python -m trainlean.cli build --check
