@@ -119,7 +119,7 @@ def test_workflows_call_what_is_there():
         COURSE / ".devcontainer" / "devcontainer.json",
     ]
     text = "\n".join(file.read_text() for file in files)
-    scripts = set(re.findall(r"\.ci[/\\]\w+", text))
+    scripts = set(re.findall(r"\.ci[/\\][\w.]+", text))
     assert scripts and all((COURSE / script.replace("\\", "/")).exists() for script in scripts)
     targets = set(re.findall(r"make (\w+)", text))
     assert targets and targets <= set(

@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """A learner's first minutes, in the environment that runs this: JupyterLab answers, a check judges, a lesson is built.
 
-    .venv/bin/python .ci/learner
+    .venv/bin/python .ci/learner.py
 
 Leaves lessons, solutions and the learner's records as they were. Exits with 1 and one sentence where something does not come up.
 """
