@@ -146,7 +146,7 @@ def test_probing_leaves_randomness_as_it_was():
 
 def test_a_seed_decides_what_is_drawn_and_warnings_are_quiet():
     def draws(answer, seed):
-        warnings.warn("noise")
+        warnings.warn("noise", stacklevel=1)
         return {"torch": torch.rand(1).item(), "random": random.random(), "numpy": np.random.rand()}
 
     drawing = replace(total, probe=draws)
