@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from trainlean.costs.links import traffic
 from trainlean.costs.runs import CATEGORIES, Run
-from trainlean.costs.trace import record
-from trainlean.pictures.explorer import FIXED_MEMORY, explorer
+from trainlean.pictures.explorer import explorer
+from trainlean.pictures.explorer_state import FIXED_MEMORY
 from trainlean.pictures.player import player
+from trainlean.recordings.loops import record
 
 LIMIT = 0.150
 

@@ -63,7 +63,7 @@ def main(arguments=None):
     rows = [row for row in ROWS if row.published]
     for row in rows[:1] if options.short else rows:
         start = time.process_time()
-        ours = predict_row(row).machine["allocator_reserved"]
+        ours = predict_row(row).device_bytes["allocator_reserved"]
         took = time.process_time() - start
         truth = published(row).peak_bytes - CONTEXT
         errors = [rule(row, weights) / truth - 1 for rule in rules]

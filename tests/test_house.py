@@ -19,9 +19,11 @@ ROOMS = [
     "notebooks",
     "pictures",
     "devices",
+    "recordings",
     "costs",
     "models",
     "reviews",
+    "setup",
     "processes",
     "workspace",
 ]

@@ -4,7 +4,8 @@ from importlib import import_module
 
 EXPORTS = {  # by the file that has them
     "reviews": ["load_reviews", "load_tokenizer", "batches", "dataset"],
-    "models": ["small_bert", "small_bert_config", "bert_large_config"],
+    "models": ["small_bert", "small_bert_config", "bert_large_config", "model_config"],
+    "setup": ["TrainingSetup"],
     "costs.runs": [
         "CATEGORIES",
         "Run",
@@ -27,12 +28,13 @@ EXPORTS = {  # by the file that has them
     ],
     "costs.meter": ["Meter", "measure"],
     "costs.predict": ["predict_run"],
-    "costs.trace": ["record", "record_lives"],
+    "recordings.loops": ["record"],
+    "recordings.lives": ["record_lives"],
     "table.rows": ["CONTEXT", "ROWS", "CURVE", "find_rows", "predict_row"],
     "table.measured": ["Outcome", "measure_rows"],
     "table.shown": ["measured_table", "prediction_table", "plot_table"],
     "devices.engines": ["DeviceError", "start_devices", "stop_devices"],
-    "devices.ranks": ["RankRecorder", "record_rank"],
+    "recordings.ranks": ["RankRecorder", "record_rank"],
     "devices.lazy": ["in_fresh_process", "lazy_or_recorded"],
     "exercises.finding": ["find_exercise"],
     "exercises.verdicts": ["judge"],
@@ -57,6 +59,7 @@ EXPORTS = {  # by the file that has them
         "plot_techniques",
         "plot_micro_batches",
     ],
+    "pictures.style": ["rank_colour"],
 }
 _HOME = {name: file for file, names in EXPORTS.items() for name in names}
 __all__ = sorted(_HOME)

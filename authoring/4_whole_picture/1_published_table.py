@@ -183,7 +183,7 @@ pd.DataFrame(
 # With the allocator and the context:
 
 # %%
-reserved = steps["gpu of 2022"].machine["allocator_reserved"]
+reserved = steps["gpu of 2022"].device_bytes["allocator_reserved"]
 told = published[0].peak_bytes
 print(
     f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = "
@@ -261,7 +261,7 @@ def with_activations(row):
 
 
 def meter(row):
-    return predicted[row.key].machine["allocator_reserved"]
+    return predicted[row.key].device_bytes["allocator_reserved"]
 
 
 # %%
@@ -301,7 +301,9 @@ pd.DataFrame(
     {
         "activations": [round(run.peak["activations"] / MiB) for run in today.values()],
         "tensors": [round(run.peak_bytes / MiB) for run in today.values()],
-        "allocator": [round(run.machine["allocator_reserved"] / MiB) for run in today.values()],
+        "allocator": [
+            round(run.device_bytes["allocator_reserved"] / MiB) for run in today.values()
+        ],
         "TFLOP a step": [round(run.flops / 1e12, 2) for run in today.values()],
     },
     index=today.keys(),
@@ -444,7 +446,7 @@ def batch_of_64(micro_batch, checkpointing=False):
 
 
 def needed(micro_batch, checkpointing=False):
-    return batch_of_64(micro_batch, checkpointing).machine["allocator_reserved"] + CONTEXT
+    return batch_of_64(micro_batch, checkpointing).device_bytes["allocator_reserved"] + CONTEXT
 
 
 pd.DataFrame(
@@ -510,7 +512,7 @@ check(largest_micro_batch)
 for size in (16160, 12000):
     for name, checkpointing in (("plain", False), ("checkpointed", True)):
         micro_batch, steps = largest_micro_batch(
-            lambda size: batch_of_64(size, checkpointing).machine["allocator_reserved"],
+            lambda size: batch_of_64(size, checkpointing).device_bytes["allocator_reserved"],
             64,
             size * MiB,
             CONTEXT,
@@ -527,7 +529,7 @@ def fits_the_card(sequences, checkpointing):
     run = predict_run(
         bert_large_config(), micro_batch=sequences, checkpointing=checkpointing, device="gpu"
     )
-    total = run.machine["allocator_reserved"] + CONTEXT
+    total = run.device_bytes["allocator_reserved"] + CONTEXT
     print(f"{sequences} sequences: {total / MiB:,.0f} of {CARD / MiB:,.0f} MiB")
     return total <= CARD
 
@@ -595,8 +597,8 @@ for size in (16160, 10000, 6000):
 
 # %%
 def as_the_driver_counts(run):
-    seen = run.machine.get(
-        "whole_device", run.machine["allocator_reserved"] + CONTEXT
+    seen = run.device_bytes.get(
+        "whole_device", run.device_bytes["allocator_reserved"] + CONTEXT
     )  # a card's driver has seen it, a prediction adds it
     return replace(run, peak=run.peak | {"not tensors": seen - run.peak_bytes})
 

@@ -174,7 +174,7 @@ def test_step_time_of_a_run():
     time = step_time(local, LINK)
     assert time.compute == approx(0.2) and time.communication == approx((2 * 0.02 + 2.0) / 4)
     assert time.seconds == time.compute + time.communication
-    assert step_time(local, LINK, ranks=4, compute=1.0).seconds == approx(
+    assert step_time(local, LINK, world_size=4, compute=1.0).seconds == approx(
         1.0 + (2 * 0.06 + 3.0) / 4
     )
     # DDP: two buckets of 0.25 MB a step, the first hidden behind the second half of the backward pass where it can be
@@ -192,7 +192,7 @@ def test_step_time_of_a_run():
     four = a_run(
         collectives=local.collectives, local_steps=2, devices=4
     )  # its own devices, where nobody says how many
-    assert step_time(four, LINK, compute=1.0) == step_time(local, LINK, ranks=4, compute=1.0)
+    assert step_time(four, LINK, compute=1.0) == step_time(local, LINK, world_size=4, compute=1.0)
     assert step_time(a_run(), LINK).communication == 0
     for nothing in (a_run(seconds=()), a_run(steps=0)):
         with pytest.raises(ValueError, match="was not timed"):

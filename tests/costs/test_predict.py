@@ -1,6 +1,7 @@
 """Predictions from two and three layers against traces of all layers, published runs and a real run."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -11,9 +12,11 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from trainlean.costs.compiled import compiled_peaks
 from trainlean.costs.meter import Meter
-from trainlean.costs.predict import OPTIMIZERS, predict_largest_batch, predict_run
+from trainlean import setup as setups
+from trainlean.costs.predict import AUTOCAST, OPTIMIZERS, predict_largest_batch, predict_run
 from trainlean.costs.runs import CATEGORIES, MiB
 from trainlean.models import bert_large_config
+from trainlean.setup import TrainingSetup
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -124,12 +127,30 @@ def test_nothing_of_the_models_size_is_allocated():
         (dict(micro_batch=1, device="tpu"), "device is one of cpu, gpu, gpu of 2022"),
         (dict(micro_batch=1, checkpointing="some"), "checkpointing is True, False"),
         (dict(micro_batch=1, layers=(3, 3)), "two numbers of layers"),
+        (dict(micro_batch=1, colour=3), "no setting 'colour'; its settings are micro_batch, acc"),
+        (dict(accumulation_steps=3), "micro_batch is missing"),
+        (dict(setup=4), "setup is a TrainingSetup"),
+        (dict(micro_batch=1, devices=2), "that of one device"),
         (dict(micro_batch=1, sequence_length=513), "512 positions"),
     ],
 )
 def test_a_setting_that_cannot_be_gets_a_sentence(settings, message):
     with pytest.raises(ValueError, match=message):
         predict_run(small_config(4), **settings)
+
+
+def test_a_setup_and_its_settings_by_name_are_the_same():
+    setup = TrainingSetup(2, 3, checkpointing="every layer", sequence_length=32)
+    by_name = dict(micro_batch=2, accumulation_steps=3, checkpointing=True, sequence_length=32)
+    one, other = predict_run(small_config(3), setup), predict_run(small_config(3), **by_name)
+    assert one.to_dict() | {"created": ""} == other.to_dict() | {"created": ""}
+    assert one.setup == replace(setup, model="bert")
+    larger = predict_run(small_config(3), setup, micro_batch=4)
+    assert larger.settings["micro_batch"] == 4 and larger.peak_bytes > one.peak_bytes
+
+
+def test_predictions_know_the_optimizers_and_precisions_of_a_setup():
+    assert tuple(OPTIMIZERS) == setups.OPTIMIZERS and tuple(AUTOCAST) == setups.PRECISIONS
 
 
 def test_a_shallow_model_is_traced_whole():

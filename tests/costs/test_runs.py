@@ -15,6 +15,7 @@ from trainlean.costs.runs import (
     save_run,
     summary,
 )
+from trainlean.setup import TrainingSetup
 from trainlean.workspace import work_folder
 
 
@@ -50,6 +51,30 @@ def test_collectives_are_kept_and_older_records_have_none():
     assert [one.collectives for one in load_runs()] == [count, {}]
 
 
+def test_what_the_card_said_stood_among_what_the_machine_is():
+    """A record as `trainlean measure` wrote it before there was `device_bytes`."""
+    run = a_run(
+        device_bytes={"allocator_peak": 9, "allocator_reserved": 12, "whole_device": 40},
+        machine={"device": "cuda (H200)", "device_memory": 100},
+    )
+    old = run.to_dict()
+    old["machine"] = old["machine"] | old.pop("device_bytes")
+    assert Run.from_dict(json.loads(json.dumps(old))) == run
+    assert Run.from_dict(run.to_dict()) == run
+    del old["machine"]
+    assert Run.from_dict(old).device_bytes == {}
+
+
+def test_the_setup_of_a_run_is_what_its_settings_say():
+    settings = {"micro_batch": 4, "checkpointing": "every 2 layers", "loop": "Trainer"}
+    assert a_run(settings=settings).setup == TrainingSetup(4, checkpointing=2)
+    for run in published_runs():
+        assert run.setup.label.startswith(("4×1", "1×4")) and run.setup.effective_batch == 4
+    assert a_run(settings={"model": "small"}).setup is None
+    other = {"micro_batch": 4, "optimizer": "lion", "devices": None}
+    assert a_run(settings=other).setup == TrainingSetup(4)
+
+
 NO_RUNS = [
     None,
     [],
@@ -58,6 +83,8 @@ NO_RUNS = [
     {"name": "x", "colour": 1},
     {"name": "x", "origin": "dreamt"},
     {"name": "x", "peak": 3},
+    {"name": "x", "device_bytes": ["much"]},
+    {"name": "x", "machine": {"allocator_peak": "much"}},
     {"name": "x", "peak": {"weights": "much"}},
     {"name": "x", "seconds": None},
     {"name": "x", "seconds": ["slow"]},

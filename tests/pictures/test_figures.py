@@ -63,7 +63,7 @@ def test_what_lies_above_the_budget_is_crossed_and_not_on_the_front():
     ]
     axes = Picture(6, 4, "").subplots()
     plot = FrontPlot(axes)
-    plot.frame(runs)
+    plot.set_limits(runs)
     front = plot.draw(runs, budget=runs[1].peak_bytes)  # exactly the budget still fits
     assert [run.settings["micro_batch"] for run in front] == [1, 4]
     assert sorted(plot.crosses.get_xdata()) == [40, 120]
@@ -193,11 +193,11 @@ def test_moving_artists_give_the_same_picture_as_drawing_everything():
     runs = [make_run(1, speed=60), make_run(4)]
     picture = Picture(6, 4, "")
     plot = FrontPlot(picture.subplots())
-    plot.frame(runs)
+    plot.set_limits(runs)
     for budget in (70 * MiB, 200 * MiB, 30 * MiB):  # what an earlier state has drawn must be gone
         plot.draw(runs, budget=budget, chosen=runs[0])
-        moved = picture.png(plot.moving, "same")
-    for artist in plot.moving:
+        moved = picture.png(plot.animated, "same")
+    for artist in plot.animated:
         artist.set_animated(False)
     difference = abs(pixels(moved) - pixels(picture.png())).max(axis=-1)
     assert (difference > 24).mean() < 0.002
@@ -220,7 +220,7 @@ def drawn_with_budget(sizes_and_speeds, budget):
         make_run(number, speed=speed, size=size)
         for number, (size, speed) in enumerate(sizes_and_speeds, start=1)
     ]
-    plot.frame(runs)
+    plot.set_limits(runs)
     plot.draw(runs, budget=budget * MiB)
     return plot, plot.budget_text.get_ha(), plot.budget_text.get_va()
 

@@ -14,11 +14,15 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from trainlean.costs.links import Link, traffic
 from trainlean.costs.runs import MiB, Run, save_run
-from trainlean.costs.trace import record, record_lives
-from trainlean.pictures import replays
-from trainlean.pictures.explorer import FIXED_MEMORY, explorer, newest
+from trainlean.pictures import explorer as explorer_module
+from trainlean.pictures.explorer import explorer
+from trainlean.pictures.explorer_controls import CONTROLS, Control
+from trainlean.pictures.explorer_state import FIXED_MEMORY, newest
 from trainlean.pictures.player import player
 from trainlean.pictures.style import ALARM
+from trainlean.recordings import loops
+from trainlean.recordings.lives import record_lives
+from trainlean.recordings.loops import record
 
 
 def image_of(widget):
@@ -33,8 +37,12 @@ def runs():
 
 def test_starts_at_the_batch_that_most_runs_share(runs):
     widget = explorer(runs, budget=90 * MiB)
-    assert widget.settings == {"micro_batch": 16, "accumulation_steps": 1, "checkpointing": "off"}
-    assert [run.settings["micro_batch"] for run in widget.compared_runs()] == [16, 8, 4, 2, 1]
+    assert widget.state.settings == {
+        "micro_batch": 16,
+        "accumulation_steps": 1,
+        "checkpointing": "off",
+    }
+    assert [run.settings["micro_batch"] for run in widget.state.compared_runs()] == [16, 8, 4, 2, 1]
     assert repr(widget) == (
         "Memory against speed: 7 runs (7 measured); chosen: micro-batch 16, accumulation steps 1; "
         "fixed batch: 3 of 5 fit into 90 MiB"
@@ -80,22 +88,22 @@ def test_at_a_fixed_batch_the_accumulation_steps_give_way(runs):
 
 def test_fixed_memory_names_the_fastest_that_fits_at_any_batch(runs):
     widget = explorer(runs, budget=90 * MiB)
-    assert "the fastest of them is 4×4 with 100 samples/s" in widget.sentence.get_text()
+    assert "the fastest of them is 4×4 with 100 samples/s" in widget.drawing.sentence.get_text()
     widget.mode.value = FIXED_MEMORY
-    assert len(widget.compared_runs()) == 7
+    assert len(widget.state.compared_runs()) == 7
     widget.budget.value = 50
     assert (
         "2 of 7 runs fit into 50 MiB; the fastest of them is 1×16 with 70 samples/s"
-        in widget.sentence.get_text()
+        in widget.drawing.sentence.get_text()
     )
 
 
 def test_what_does_not_fit_is_marked(runs):
     widget = explorer(runs, budget=90 * MiB)
-    assert sorted(widget.front.crosses.get_xdata()) == [140, 220]
+    assert sorted(widget.drawing.front.crosses.get_xdata()) == [140, 220]
     assert has_colour(image_of(widget), ALARM)
     widget.budget.value = 500
-    assert len(widget.front.crosses.get_xdata()) == 0
+    assert len(widget.drawing.front.crosses.get_xdata()) == 0
 
 
 def test_a_point_without_a_run_says_so_and_shows_the_nearest(runs):
@@ -103,9 +111,9 @@ def test_a_point_without_a_run_says_so_and_shows_the_nearest(runs):
     widget.mode.value = FIXED_MEMORY
     widget.controls["micro_batch"].value = 16
     widget.controls["accumulation_steps"].value = 2
-    assert widget.chosen_run() is None
-    assert widget.nearest_run().settings["micro_batch"] == 16
-    assert widget.stack_title.get_text() == "16×2 was not run;\nnearest: 16×1, measured"
+    assert widget.state.chosen_run() is None
+    assert widget.state.nearest_run().settings["micro_batch"] == 16
+    assert widget.drawing.stack_title.get_text() == "16×2 was not run;\nnearest: 16×1, measured"
     assert "(not run)" in repr(widget)
 
 
@@ -117,7 +125,7 @@ def test_checkpointing_is_offered_once_a_run_has_it(runs):
     widget.mode.value = FIXED_MEMORY
     widget.controls["micro_batch"].value = 4
     widget.controls["checkpointing"].value = "every layer"
-    assert widget.chosen_run().settings["checkpointing"] is True
+    assert widget.state.chosen_run().settings["checkpointing"] is True
 
 
 def test_models_are_not_mixed(runs):
@@ -125,15 +133,15 @@ def test_models_are_not_mixed(runs):
     widget = explorer(runs + large)
     assert widget.model.layout.display is None and len(widget.shown_runs()) == 7
     widget.model.value = "large"
-    assert widget.shown_runs() == large and widget.chosen_run() == large[0]
+    assert widget.shown_runs() == large and widget.state.chosen_run() == large[0]
     assert widget.budget.max > 14949
     assert explorer(runs).model.layout.display == "none"
 
 
 def test_a_measured_run_comes_before_a_published_and_a_predicted_one():
     trio = [make_run(4, 1, origin=origin) for origin in ("predicted", "published", "measured")]
-    assert explorer(trio).chosen_run().origin == "measured"
-    assert explorer(trio[:2]).chosen_run().origin == "published"
+    assert explorer(trio).state.chosen_run().origin == "measured"
+    assert explorer(trio[:2]).state.chosen_run().origin == "published"
 
 
 def test_the_button_measures_the_chosen_point_and_adds_it(runs):
@@ -141,7 +149,10 @@ def test_the_button_measures_the_chosen_point_and_adds_it(runs):
 
     def measure(**settings):
         asked.append(settings)
-        assert widget.button.disabled and widget.progress.layout.visibility == "visible"
+        assert (
+            widget.measuring.button.disabled
+            and widget.measuring.progress.layout.visibility == "visible"
+        )
         return make_run(
             settings["micro_batch"], settings["accumulation_steps"], speed=300, size=333
         )
@@ -151,20 +162,20 @@ def test_the_button_measures_the_chosen_point_and_adds_it(runs):
     widget.controls["micro_batch"].value = 32
     widget.controls["accumulation_steps"].value = 2
     before = widget.image.value
-    widget.button.click()
+    widget.measuring.button.click()
     assert asked == [{"micro_batch": 32, "accumulation_steps": 2, "checkpointing": "off"}]
-    assert len(widget.runs) == 8 and widget.chosen_run().peak_bytes == 333 * MiB
-    assert widget.settings["micro_batch"] == 32 and widget.image.value != before
-    assert widget.progress.value == 1.0 and not widget.button.disabled
-    assert "32×2 measured" in widget.status.value
-    assert widget.front.axes.get_ylim()[1] > 333
+    assert len(widget.state.runs) == 8 and widget.state.chosen_run().peak_bytes == 333 * MiB
+    assert widget.state.settings["micro_batch"] == 32 and widget.image.value != before
+    assert widget.measuring.progress.value == 1.0 and not widget.measuring.button.disabled
+    assert "32×2 measured" in widget.measuring.status.value
+    assert widget.drawing.front.axes.get_ylim()[1] > 333
 
 
 def test_the_first_run_can_be_measured_from_an_empty_explorer():
     widget = explorer([], measure=lambda **settings: Run(name="first", peak={"weights": 5 * MiB}))
     assert "0 runs" in repr(widget) and widget.image.value
-    widget.button.click()
-    assert widget.chosen_run().name == "first"  # its settings are filled in from the controls
+    widget.measuring.button.click()
+    assert widget.state.chosen_run().name == "first"  # its settings are filled in from the controls
 
 
 @pytest.mark.parametrize(
@@ -182,9 +193,9 @@ def test_the_first_run_can_be_measured_from_an_empty_explorer():
 )
 def test_what_goes_wrong_becomes_a_sentence(runs, measure, sentence):
     widget = explorer(runs, measure=measure)
-    widget.button.click()
-    assert sentence in widget.status.value
-    assert len(widget.runs) == 7 and not widget.button.disabled
+    widget.measuring.button.click()
+    assert sentence in widget.measuring.status.value
+    assert len(widget.state.runs) == 7 and not widget.measuring.button.disabled
 
 
 def communicating(micro_batch, local_steps, steps=8, payload=4 * MiB, **more):
@@ -216,9 +227,9 @@ def network():
 def test_without_communication_it_is_the_same_explorer(runs):
     widget = explorer(runs)
     hidden = (widget.controls["local_steps"], widget.network)
-    assert all(part.layout.display == "none" for part in hidden) and widget.steps is None
-    assert "local_steps" not in widget.settings and "devices" not in widget.settings
-    assert widget.picture.get_figheight() == pytest.approx(4.7)
+    assert all(part.layout.display == "none" for part in hidden) and widget.drawing.steps is None
+    assert "local_steps" not in widget.state.settings and "devices" not in widget.state.settings
+    assert widget.drawing.picture.get_figheight() == pytest.approx(4.7)
 
 
 def test_communication_brings_local_steps_devices_and_link(network):
@@ -250,7 +261,7 @@ def test_the_time_of_a_step_is_computing_alone_and_the_modelled_communication(ne
     widget.network.preset.value = "home (40 Mbit/s upload)"  # 10 ms, 5 MB/s
     widget.network.devices.value = 4
     widget.controls["local_steps"].value = 2
-    run = widget.chosen_run()
+    run = widget.state.chosen_run()
     seconds = (
         16 / 100 + (6 * 0.010 + 1.5 * 4 * MiB / 5e6) / 2
     )  # computing was measured on one device at 100 samples/s
@@ -259,26 +270,36 @@ def test_the_time_of_a_step_is_computing_alone_and_the_modelled_communication(ne
     assert (
         run.settings["devices"] == 4 and run.origin == "predicted" and run.peak == network[4].peak
     )
-    assert widget.stack_title.get_text() == "16×1 H=2, time modelled"
-    shown = [text.get_text() for text in widget.steps.names if text.get_visible()]
+    assert widget.drawing.stack_title.get_text() == "16×1 H=2, time modelled"
+    shown = [text.get_text() for text in widget.drawing.steps.names if text.get_visible()]
     assert shown == ["DDP", "H = 1", "H = 2", "H = 4", "H = 8"]
-    words = [text.get_text() for text in widget.steps.words if text.get_visible()]
+    words = [text.get_text() for text in widget.drawing.steps.words if text.get_visible()]
     assert (
         words[0].endswith("4 MiB a step, 2 calls a step")
         and words[2] == "819 ms: 2 MiB a step, a call in 2 steps"
     )
-    assert "4 devices, home (40 Mbit/s upload), 10 ms, 5 MB/s" in widget.steps_title.get_text()
-    assert [run.median_seconds for run in widget.runs] == [
+    assert (
+        "4 devices, home (40 Mbit/s upload), 10 ms, 5 MB/s" in widget.drawing.steps_title.get_text()
+    )
+    assert [run.median_seconds for run in widget.state.runs] == [
         run.median_seconds for run in network
     ]  # the records stay
+
+
+def test_the_steps_rows_are_named_by_local_steps_whatever_control_comes_last(network, monkeypatch):
+    appended = Control("precision", "precision", ("fp32", "bf16"))
+    monkeypatch.setattr(explorer_module, "CONTROLS", (*CONTROLS, appended))
+    widget = explorer(network)
+    shown = [text.get_text() for text in widget.drawing.steps.names if text.get_visible()]
+    assert shown == ["DDP", "H = 1", "H = 2", "H = 4", "H = 8"]
 
 
 def test_one_device_has_nobody_to_talk_to(network):
     widget = explorer(network)
     widget.network.devices.value = 1
     assert {run.name for run in widget.shown_runs()} == {"measured 16x1", "measured 4x4"}
-    assert widget.chosen_run().name == "measured 16x1"
-    assert widget.steps_title.get_text() == "This run does not communicate."
+    assert widget.state.chosen_run().name == "measured 16x1"
+    assert widget.drawing.steps_title.get_text() == "This run does not communicate."
 
 
 def test_a_link_of_ones_own(network):
@@ -297,11 +318,11 @@ def test_the_first_run_that_communicates_brings_the_network_along(runs):
         return communicating(16, 4 if len(asked) < 2 else settings["local_steps"])
 
     widget = explorer(runs, measure=measure)
-    widget.button.click()
-    assert widget.steps is not None and widget.network.layout.display is None
-    assert widget.settings["local_steps"] == 4 and widget.settings["devices"] == 2
+    widget.measuring.button.click()
+    assert widget.drawing.steps is not None and widget.network.layout.display is None
+    assert widget.state.settings["local_steps"] == 4 and widget.state.settings["devices"] == 2
     widget.controls["local_steps"].value = "DDP"
-    widget.button.click()
+    widget.measuring.button.click()
     assert (
         "local_steps" not in asked[0]
         and asked[1]["local_steps"] is None
@@ -315,8 +336,8 @@ def test_a_setting_that_cannot_be_measured_is_not_offered(runs):
     shown = {name for name, control in widget.controls.items() if control.layout.display != "none"}
     assert shown == {"micro_batch"}
     widget.controls["micro_batch"].value = 2
-    widget.button.click()
-    assert "2×1 measured." in widget.status.value
+    widget.measuring.button.click()
+    assert "2×1 measured." in widget.measuring.status.value
     both = explorer(
         alike,
         measure=lambda micro_batch, accumulation_steps: make_run(micro_batch, accumulation_steps),
@@ -341,7 +362,7 @@ def test_saved_runs_are_the_default_and_the_latest_counts(runs):
     for run in (runs[0], runs[1], make_run(16, 1, speed=1.0)):
         save_run(run)
     widget = explorer()
-    assert [round(run.samples_per_second) for run in widget.runs] == [1, 140]
+    assert [round(run.samples_per_second) for run in widget.state.runs] == [1, 140]
     assert newest([]) == []
 
 
@@ -366,10 +387,10 @@ def trace():
 
 
 def test_contributions_are_told_apart_by_micro_batch(trace):
-    parts = replays.contributions(trace.frames)
+    parts = loops.contributions(trace.frames)
     assert max(parts, key=len) == [(0, 0.5), (1, -1.5)]
     assert [(2, 1.0), (3, 2.5)] in parts and parts[-1] == []
-    assert [trace.frames[i].line for i in replays.updates(trace.frames)] == [6, 6]
+    assert [trace.frames[i].line for i in loops.updates(trace.frames)] == [6, 6]
 
 
 def test_the_player_goes_forward_and_back(trace):

@@ -2,25 +2,34 @@
 
 import json
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 
 from trainlean import cli
-from trainlean.costs.runs import MiB, Run, load_runs, published_runs, record_runs, recorded_runs
+from trainlean.costs.runs import (
+    DEVICE_BYTES,
+    MiB,
+    Run,
+    load_runs,
+    published_runs,
+    record_runs,
+    recorded_runs,
+)
+from trainlean.models import MODELS, Model
 from trainlean.table import command as measure_command
 from trainlean.table import measured, shown, training
 from trainlean.table.measured import Outcome, measure_rows
 from trainlean.table.rows import (
     CONTEXT,
     CURVE,
-    PLANS,
     ROWS,
-    ModelPlan,
-    Row,
+    at_largest,
     find_rows,
     predict_row,
     published,
+    row_from,
 )
 from trainlean.table.training import measure_row
 
@@ -40,16 +49,18 @@ def test_every_published_run_has_its_row():
     named = {run.name: run.settings for run in published_runs()}
     rows = {row.published: row for row in ROWS if row.published}
     assert rows.keys() == named.keys()
-    for name, row in rows.items():
+    for key, row in rows.items():
         ours = {
-            "micro_batch": row.micro_batch,
-            "accumulation_steps": row.accumulation_steps,
-            "precision": row.precision,
-            "optimizer": row.optimizer,
+            name: row.setup.settings()[name]
+            for name in (
+                "micro_batch",
+                "accumulation_steps",
+                "precision",
+                "optimizer",
+                "checkpointing",
+            )
         }
-        assert ours.items() <= named[name].items() and (
-            named[name]["checkpointing"] != "off"
-        ) == bool(row.checkpointing)
+        assert ours.items() <= named[key].items()
 
 
 # The error of every prediction against the V100 without its context, as it was when this was written, and a little room.
@@ -70,17 +81,21 @@ def test_every_published_run_has_its_row():
 def test_a_prediction_comes_near_what_was_published(key, error):
     [row] = find_rows([key])
     run, told = predict_row(row), published(row)
-    assert run.machine["allocator_reserved"] / (told.peak_bytes - CONTEXT) - 1 == pytest.approx(
-        error, abs=0.006
+    assert run.device_bytes["allocator_reserved"] / (
+        told.peak_bytes - CONTEXT
+    ) - 1 == pytest.approx(error, abs=0.006)
+    assert (
+        run.peak_bytes
+        <= run.device_bytes["allocator_peak"]
+        <= run.device_bytes["allocator_reserved"]
     )
-    assert run.peak_bytes <= run.machine["allocator_peak"] <= run.machine["allocator_reserved"]
     assert run.settings["model"] == told.settings["model"]
 
 
 def test_rows_are_found_by_their_keys():
     assert find_rows() == list(ROWS)
     assert [row.key for row in find_rows(["4x16", "fp16"])] == ["fp16", "4x16"]
-    assert all(row.micro_batch * row.accumulation_steps == 64 for row in CURVE)
+    assert all(row.setup.effective_batch == 64 for row in CURVE)
     with pytest.raises(ValueError, match="no row 'fp8'; the rows are vanilla"):
         find_rows(["fp8"])
 
@@ -101,7 +116,7 @@ def test_what_a_machine_cannot_run_has_its_reason(monkeypatch):
     assert [bool(outcome.reason) for outcome in outcomes] == [True, True] and load_runs() == []
 
 
-TINY = ModelPlan("tiny", 8, 16, 200 * MiB, 60, repeats=1)
+TINY = Model("bert-small", "tiny", 8, 16, 200 * MiB, 60, repeats=1)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +141,9 @@ def test_a_row_is_measured_as_it_is_predicted(key):
         pytest.skip(reason)
     run = measure_row(row, small_bert_config(num_hidden_layers=2), TINY, "cpu")
     assert (len(run.seconds), run.samples, run.optimizer_steps) == (1, 8, 2)
-    told = predict_run(small_bert_config(num_hidden_layers=2), sequence_length=16, **row.training())
+    told = predict_run(small_bert_config(num_hidden_layers=2), row.setup, sequence_length=16)
     assert told.peak_bytes == pytest.approx(run.peak_bytes, rel=0.01)
-    if row.loop == "PyTorch" and not row.compiled:
+    if row.loop == "PyTorch" and not row.setup.compiled:
         assert told.flops * 2 == run.flops
 
 
@@ -182,17 +197,15 @@ def test_what_a_card_says_is_kept(monkeypatch):
     monkeypatch.setattr(torch, "cuda", FakeCuda())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(training, "_driver", lambda: "580.1")
-    seen = training._gpu_memory()
+    seen = training._device_bytes()
     assert seen == {
         "allocator_peak": 9 * MiB,
         "allocator_reserved": 12 * MiB,
         "whole_device": 40 * MiB,
-        "device_memory": 100 * MiB,
-        "cuda": "13.0",
-        "driver": "580.1",
     }
-    assert json.dumps(seen)
-    assert shown.memory_of(a_run(machine=seen)) == 9 * MiB
+    assert tuple(seen) == DEVICE_BYTES
+    assert training._card() == {"device_memory": 100 * MiB, "cuda": "13.0", "driver": "580.1"}
+    assert shown.memory_of(a_run(device_bytes=seen)) == 9 * MiB
 
 
 def test_a_driver_that_is_not_there_is_unknown(monkeypatch):
@@ -314,14 +327,20 @@ def test_the_command_says_what_cannot_be(
     assert status == 2 and sentence in err
 
 
-def test_plans_name_the_published_model():
-    assert PLANS["bert-large"].model == published_runs()[0].settings["model"]
-    assert Row("x").training().keys() == {
-        "micro_batch",
-        "accumulation_steps",
-        "checkpointing",
-        "precision",
-        "optimizer",
-        "attention",
-        "compiled",
-    }
+def test_the_published_model_is_one_of_the_courses():
+    assert MODELS["bert-large"].model == published_runs()[0].settings["model"]
+
+
+def test_a_row_survives_the_way_into_its_process():
+    for row in (*ROWS, *CURVE):
+        assert row_from(json.loads(json.dumps(asdict(row)))) == row
+
+
+def test_the_largest_row_is_one_that_fits_or_says_that_none_does(monkeypatch):
+    [row] = find_rows(["largest"])
+    found = at_largest(row, "small", "cpu")
+    assert found.setup.micro_batch > 1 and not found.largest
+    limits = replace(MODELS["small"], budget=1000)
+    monkeypatch.setitem(MODELS, "small", limits)
+    [outcome] = measure_rows([row], "small", device="cpu", save=False)
+    assert outcome.reason == "not even one sample fits into the budget"

@@ -4,6 +4,11 @@ The rules are those of PyTorch's allocator for CUDA. A request is rounded up to 
 segments of 2 MiB; larger ones below 10 MiB from segments of 20 MiB; the others get a segment of their own, rounded up
 to 2 MiB. The smallest free block that is large enough is taken and its rest cut off, unless that is a large block's rest
 of 1 MiB or less. Neighbours of a segment join when they are free. Segments are kept: the reserve never falls.
+
+Source: PyTorch's c10/cuda/CUDACachingAllocator.cpp, with its usual settings (none in PYTORCH_CUDA_ALLOC_CONF) and one
+stream: the constants kMinBlockSize (512 bytes), kSmallSize (1 MiB), kSmallBuffer (2 MiB), kLargeBuffer (20 MiB),
+kMinLargeAlloc (10 MiB) and kRoundLarge (2 MiB), and the functions round_size, get_allocation_size, get_free_block (best
+fit), should_split and try_merge_blocks. Not followed: what it frees when the card is full, since no card is here.
 """
 
 from bisect import bisect_left, insort
@@ -15,7 +20,7 @@ from trainlean.costs.runs import MiB
 
 @dataclass(eq=False, slots=True)
 class Piece:
-    """A piece of a segment, with its neighbours in the same segment."""
+    """A piece of a segment, with its neighbours in the same segment; `address` and `size` in bytes."""
 
     address: int
     size: int
@@ -26,14 +31,14 @@ class Piece:
 
 
 class CachingAllocator:
-    """Hands out memory by the rules above. `allocated` and `reserved` are bytes now, `peak_...` the most so far."""
+    """Hands out memory by the rules above. `allocated` and `reserved` are bytes now, `peak_...` the most so far; none is ever refused."""
 
     def __init__(self):
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self._free = {True: [], False: []}  # by pool: (size, address, piece), smallest first
 
     def malloc(self, size: int) -> Piece:
-        """A piece for `size` bytes, from the reserve where one is large enough."""
+        """A piece of at least `size` bytes, from the reserve where one is large enough."""
         size = max(512, _up(size, 512))
         pool = self._free[small := size <= MiB]
         place = bisect_left(pool, (size, -1))
@@ -51,7 +56,7 @@ class CachingAllocator:
         return piece
 
     def release(self, piece: Piece) -> None:
-        """Take a piece back; it joins its free neighbours."""
+        """Take a piece of `malloc` back, once; it joins its free neighbours."""
         self.allocated -= piece.size
         for first, second in ((piece, piece.after), (piece.before, piece)):
             neighbour = second if first is piece else first
@@ -85,7 +90,10 @@ def _up(size, unit):
 
 
 def replay(blocks) -> CachingAllocator:
-    """The allocator after the lives of these blocks, in order: a Meter's log, of objects with size, born and died (or None)."""
+    """The allocator after the lives of these blocks, in the order of their ticks.
+
+    `blocks`: a Meter's log, objects with `size` in bytes, and `born` and `died` as numbers of operations (None: it lived on).
+    """
     births, deaths = defaultdict(list), defaultdict(list)
     for block in blocks:
         if block.size:

@@ -1,9 +1,16 @@
 """What communication costs on a network that is not there: counted calls and bytes, turned into time by a model.
 
-The settings of a run that communicates: `devices` (how many ranks), `local_steps` (H: optimizer steps between two averages
+The settings of a run that communicates: `devices` (the world_size), `local_steps` (H: optimizer steps between two averages
 of the parameters; None for DDP, which averages gradients in every step). `micro_batch` and `accumulation_steps` are those
 of one device. What was sent is in `Run.collectives`, by kind: {"calls", "payload", "messages", "sent"}, of one rank in one
 whole training; `payload` is what was handed over, `messages` and `sent` what the algorithm below makes of it.
+
+Sources: a message's time is the alpha-beta model (alpha: latency, beta: seconds per byte) of Thakur, Rabenseifner and Gropp,
+"Optimization of Collective Communication Operations in MPICH", International Journal of High Performance Computing
+Applications 19(1), 2005, which has the binomial trees as well; its gamma, the time to add numbers up, is left out. The ring
+is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", Journal of Parallel and
+Distributed Computing 69(2), 2009. DDP's buckets and their overlap: Li and others, "PyTorch Distributed: Experiences on
+Accelerating Data Parallel Training", Proceedings of the VLDB Endowment 13(12), 2020.
 """
 
 from collections.abc import Sequence
@@ -81,7 +88,7 @@ def _bandwidth(rate: float) -> str:
 # Counting: what one call makes of its payload
 
 
-def traffic(kind: str, payload: int, ranks: int) -> tuple[int, float]:
+def traffic(kind: str, payload: int, world_size: int) -> tuple[int, float]:
     """Messages and bytes that one rank sends in one call: the busiest rank's, where they are not alike.
 
     all-reduce: a ring, 2(N-1) messages of an N-th each; reduce-scatter: half of that; all-gather: a ring, N-1 messages of the
@@ -89,16 +96,16 @@ def traffic(kind: str, payload: int, ranks: int) -> tuple[int, float]:
     kind (broadcast, reduce, gather, scatter): a binary tree, log2 N messages of the whole payload. One rank alone sends nothing.
     Bytes are a float: an N-th of a payload need not be whole. ValueError: fewer than 1 rank.
     """
-    if ranks < 1:
-        raise ValueError(f"A collective has 1 rank or more, not {ranks!r}.")
-    others = ranks - 1
-    deep = ceil(log2(ranks))
+    if world_size < 1:
+        raise ValueError(f"A collective has 1 rank or more, not {world_size!r}.")
+    others = world_size - 1
+    deep = ceil(log2(world_size))
     if kind == "all-reduce":
-        return 2 * others, 2 * others / ranks * payload
+        return 2 * others, 2 * others / world_size * payload
     if kind == "reduce-scatter":
-        return others, others / ranks * payload
+        return others, others / world_size * payload
     if kind in ("all-gather", "all-to-all"):
-        return others, others * payload / (ranks if kind == "all-to-all" else 1)
+        return others, others * payload / (world_size if kind == "all-to-all" else 1)
     if kind == "barrier":
         return deep, 0.0
     if kind == "send":
@@ -148,31 +155,37 @@ def communication_table(runs, *, by_kind: bool = True):
 
 
 def total(collectives: dict) -> dict:
-    """The counts of all kinds, added up."""
+    """The counts (`COLLECTIVE_COUNTS`) of all kinds of `Run.collectives`, added up."""
     return {name: sum(count[name] for count in collectives.values()) for name in COLLECTIVE_COUNTS}
 
 
 # The model: from counts to seconds
 
 
-def all_reduce_seconds(payload: float, ranks: int, link: Link) -> float:
-    """Seconds of one ring all-reduce of `payload` bytes: 2(N-1) latencies, and 2(N-1)/N of the payload through the link."""
-    return _seconds("all-reduce", 1, payload, ranks, link)
+def all_reduce_seconds(payload: float, world_size: int, link: Link) -> float:
+    """Seconds of one ring all-reduce of `payload` bytes among N = `world_size` ranks (Patarasuk and Yuan 2009).
+
+    2(N-1) latencies, and 2(N-1)/N of the payload through the link. ValueError: fewer than 1 rank.
+    """
+    return _seconds("all-reduce", 1, payload, world_size, link)
 
 
-def communication_seconds(collectives: dict, link: Link, ranks: int) -> float:
-    """Seconds that counted collectives (`Run.collectives`) take one after the other among `ranks` ranks, which may be others than were counted."""
+def communication_seconds(collectives: dict, link: Link, world_size: int) -> float:
+    """Seconds that counted collectives (`Run.collectives`: calls and payload bytes) take one after the other.
+
+    Among `world_size` ranks, which may be others than were counted. ValueError: fewer than 1 rank.
+    """
     return sum(
-        _seconds(kind, count["calls"], count["payload"], ranks, link)
+        _seconds(kind, count["calls"], count["payload"], world_size, link)
         for kind, count in collectives.items()
     )
 
 
-def _seconds(kind: str, calls: int, payload: float, ranks: int, link: Link) -> float:
+def _seconds(kind: str, calls: int, payload: float, world_size: int, link: Link) -> float:
     messages, sent = traffic(
-        kind, payload, ranks
+        kind, payload, world_size
     )  # the bytes are linear in the payload: of all calls together
-    if link.gloo and ranks > 1:
+    if link.gloo and world_size > 1:
         messages += {"all-reduce": 2, "barrier": messages}.get(kind, 1)
     return calls * messages * link.latency + sent / link.bandwidth
 
@@ -186,13 +199,13 @@ def buckets_of(payload: float) -> list[float]:
 
 
 def ddp_step_seconds(
-    compute: float, payload: float, ranks: int, link: Link, *,
+    compute: float, payload: float, world_size: int, link: Link, *,
     accumulation_steps: int = 1, buckets: Sequence[float] | None = None, overlap: bool = True,
 ) -> float:  # fmt: skip
     """Seconds of one optimizer step under DDP: `compute` seconds of computation, gradients of `payload` bytes averaged in buckets.
 
     With `overlap` a bucket is sent while the last micro-batch's backward pass still works on the later ones. `buckets`: their
-    bytes in the order of sending; without them torch's default sizes.
+    bytes in the order of sending; without them torch's default sizes. ValueError: fewer than 1 rank.
     """
     sizes = buckets_of(payload) if buckets is None else list(buckets)
     backward = BACKWARD * compute / accumulation_steps if overlap else 0.0
@@ -204,29 +217,36 @@ def ddp_step_seconds(
             filled += size
             ready.append(compute - backward * (1 - filled / whole))
         # They share the link and end together; the last cannot end before it is ready and sent.
-        shared = max(done, ready[0]) + all_reduce_seconds(sum(together), ranks, link)
-        done = max(shared, ready[-1] + all_reduce_seconds(together[-1], ranks, link))
+        shared = max(done, ready[0]) + all_reduce_seconds(sum(together), world_size, link)
+        done = max(shared, ready[-1] + all_reduce_seconds(together[-1], world_size, link))
     return max(compute, done)
 
 
 def local_sgd_step_seconds(
-    compute: float, payload: float, ranks: int, link: Link, local_steps: int, *, tensors: int = 1
+    compute: float,
+    payload: float,
+    world_size: int,
+    link: Link,
+    local_steps: int,
+    *,
+    tensors: int = 1,
 ) -> float:
-    """Seconds of one optimizer step of Local SGD, the average after every `local_steps` (H) spread over them.
+    """Seconds of one optimizer step of Local SGD: `compute` seconds, and the average after every `local_steps` (H) spread over them.
 
+    `payload`: bytes of the parameters that are averaged. ValueError: fewer than 1 rank, local step or tensor.
     `tensors`: calls per average; 1 for one flat buffer, the number of parameters where each is averaged by itself.
     """
     if local_steps < 1 or tensors < 1:
         raise ValueError(
             f"local_steps and tensors are whole numbers from 1 on, not {local_steps!r} and {tensors!r}."
         )
-    average = tensors * all_reduce_seconds(payload / tensors, ranks, link)
+    average = tensors * all_reduce_seconds(payload / tensors, world_size, link)
     return compute + average / local_steps
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one optimizer step, modelled: computing, and what communication adds to it."""
+    """Seconds of one optimizer step, modelled: `compute`, and what `communication` adds to it."""
 
     compute: float
     communication: float
@@ -238,9 +258,9 @@ class StepTime:
 
 
 def step_time(
-    run, link: Link, *, ranks: int | None = None, compute: float | None = None
+    run, link: Link, *, world_size: int | None = None, compute: float | None = None
 ) -> StepTime:
-    """The time of one optimizer step of a counted run on `link`, among `ranks` (default: as many as the run had).
+    """The time of one optimizer step of a counted run on `link`, among `world_size` (default: as many as the run had).
 
     `compute`: seconds of computation per optimizer step; without it the run's own median time, which contains the
     communication that it had. A run with `local_steps` waits for all of its communication; DDP overlaps with the backward pass.
@@ -252,20 +272,20 @@ def step_time(
                 f"Run {run.name!r} was not timed: measure it, or say compute=... in seconds per optimizer step."
             )
         compute = run.median_seconds / run.optimizer_steps
-    ranks = ranks or run.settings.get("devices") or 1
+    world_size = world_size or run.settings.get("devices") or 1
     steps = max(1, run.optimizer_steps)
-    communication = communication_seconds(run.collectives, link, ranks) / steps
+    communication = communication_seconds(run.collectives, link, world_size) / steps
     if run.settings.get("local_steps") is None and (count := run.collectives.get("all-reduce")):
         per_step = [count["payload"] / count["calls"]] * max(1, round(count["calls"] / steps))
         seconds = ddp_step_seconds(
             compute,
             0,
-            ranks,
+            world_size,
             link,
             buckets=per_step,
             accumulation_steps=run.settings.get("accumulation_steps", 1),
         )
-        hidden = sum(all_reduce_seconds(size, ranks, link) for size in per_step) - (
+        hidden = sum(all_reduce_seconds(size, world_size, link) for size in per_step) - (
             seconds - compute
         )
         communication = max(0.0, communication - hidden)

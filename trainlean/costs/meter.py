@@ -28,6 +28,7 @@ from torch.utils.flop_counter import flop_registry
 
 from trainlean.costs.links import traffic
 from trainlean.costs.runs import CATEGORIES, COLLECTIVE_COUNTS, Run, machine, save_run
+from trainlean.setup import TrainingSetup
 
 WEIGHTS, GRADIENTS, STATE, ACTIVATIONS, TEMPORARY = CATEGORIES
 PHASES = ("forward", "backward", "optimizer step")
@@ -437,6 +438,7 @@ def measure(
     train,
     *,
     name: str,
+    setup: TrainingSetup | None = None,
     repeats: int = 3,
     samples: int | None = None,
     save: bool = True,
@@ -446,8 +448,8 @@ def measure(
     """Measure `train`, a function without arguments that does a whole training from scratch; returns the `Run`.
 
     It is called once under the `Meter`, which also warms up, and then `repeats` times with nothing attached for the
-    seconds: counting memory cannot distort the time. `settings` (micro_batch=4, accumulation_steps=4, ...) say what
-    was run; `samples` replaces the counted ones; `save=False` leaves the run out of the learner's records, to which
+    seconds: counting memory cannot distort the time. `setup`, or `settings` by name (micro_batch=4, accumulation_steps=4,
+    ...), say what was run, and `settings` anything else; `samples` replaces the counted ones; `save=False` leaves the run out of the learner's records, to which
     only rank 0 adds. A ValueError says what is wrong with `train`. No progress bar where nobody watches or where
     TRAINLEAN_QUIET is set; no more repeats than TRAINLEAN_REPEATS says, where that is set.
     """
@@ -468,7 +470,7 @@ def measure(
             bar.update()
     run = Run(
         name=name,
-        settings=settings,
+        settings=(setup.settings() if setup else {}) | settings,
         peak=meter.peak,
         seconds=tuple(seconds),
         samples=meter.samples if samples is None else samples,
@@ -477,8 +479,8 @@ def measure(
         all_reduces=meter.all_reduces,
         bytes_sent=meter.bytes_sent,
         collectives=meter.collectives,
-        machine=machine()
-        | ({"allocator_peak": meter.allocator_peak} if meter.allocator_peak else {}),
+        device_bytes={"allocator_peak": meter.allocator_peak} if meter.allocator_peak else {},
+        machine=machine(),
     )
     if save and not (torch.distributed.is_initialized() and torch.distributed.get_rank()):
         save_run(run)

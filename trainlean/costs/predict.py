@@ -10,6 +10,7 @@ A graphics card keeps other tensors than a CPU, and its allocator holds more tha
 import copy
 import math
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from unittest import mock
 
@@ -23,6 +24,7 @@ from transformers.optimization import Adafactor
 from trainlean.costs.allocator import replay
 from trainlean.costs.meter import Meter
 from trainlean.costs.runs import CATEGORIES, Run
+from trainlean.setup import TrainingSetup, changed
 
 aten = torch.ops.aten
 
@@ -68,89 +70,80 @@ OPTIMIZERS = {
     ),
     "adam8bit": Adam8bit,
 }
-PRECISIONS = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
-ATTENTIONS = ("eager", "sdpa")
+AUTOCAST = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}  # by precision
 DEVICES = ("cpu", "gpu", "gpu of 2022")
+USUAL_LENGTH = 512  # tokens, where a setup does not say
 # Selective checkpointing keeps what the linear layers give, and computes the attention's scores and all small operations again.
 SELECTIVE = (aten.mm.default, aten.addmm.default)
 
 
 def predict_run(
     config,
+    setup: TrainingSetup | None = None,
     *,
-    micro_batch: int,
-    accumulation_steps: int = 1,
-    sequence_length: int = 512,
-    checkpointing: bool | int | str = False,
-    optimizer: str = "adamw",
-    precision: str = "fp32",
-    attention: str = "eager",
     device: str = "cpu",
-    compiled: bool = False,
     layers: tuple[int, int] | None = (2, 3),
     name: str | None = None,
+    **settings,
 ) -> Run:
     """The run (origin "predicted") that training a sequence classifier of this transformers `config` would be.
 
-    Its peak is that of an optimizer step in the middle of a training, the optimizer's state in place; its samples and
-    FLOPs are those of one optimizer step. Traces only as many layers as `layers` says and extrapolates (None: traces all,
-    slower, and what the extrapolation is held against). Nothing of the model's size is allocated. A setting that cannot be
-    is a ValueError.
+    `setup` says how it is trained; `settings` are its fields by name, instead of it or to change it: `predict_run(config,
+    micro_batch=4, checkpointing=True)`. Where no sequence length is said it is 512 tokens.
 
-    - `checkpointing`: False, True (every layer), n (layers 0, n, 2n, ... are checkpointed), or "selective" (what linear
-      layers give is kept, the rest computed again)
-    - `optimizer`: "sgd", "momentum", "adamw" (fused), "adafactor" or "adam8bit" (its state by formula)
-    - `precision`: "fp32", or "fp16" and "bf16" for autocast: weights, gradients and state stay float32
-    - `attention`: "eager", or "sdpa" for torch's fused scaled-dot-product attention
+    Its peak (bytes by category) is that of an optimizer step in the middle of a training, the optimizer's state in place;
+    its samples and FLOPs are those of one optimizer step. Traces only as many layers as `layers` says and extrapolates
+    (None: traces all, slower, and what the extrapolation is held against). Nothing of the model's size is allocated.
+    ValueError: a setting that cannot be, or that no prediction is made for, such as more than one device.
+
     - `device`: "cpu"; "gpu" for the tensors that CUDA keeps (dropout masks of one byte, softmax and normalisation in
-      float32 under autocast) and what its allocator makes of them, in bytes, as `machine["allocator_peak"]` and
-      `machine["allocator_reserved"]`; "gpu of 2022" for torch 1.10 and the Trainer of that time: the softmax kept its
+      float32 under autocast) and what its allocator makes of them, in bytes, as `device_bytes["allocator_peak"]` and
+      `device_bytes["allocator_reserved"]`; "gpu of 2022" for torch 1.10 and the Trainer of that time: the softmax kept its
       input too (until pull request 66018), gradients were set to zero rather than freed, AdamW was not fused
-    - `compiled`: as `torch.compile` would train the model (see `trainlean.costs.compiled`; fp32, without checkpointing; on a GPU with the
-      allocator's overhead of the training that is not compiled)
+    - `optimizer`: AdamW is the fused one, and "adam8bit" has its state by formula
+    - `precision`: under autocast weights, gradients and state stay float32
+    - `compiled`: as `torch.compile` would train the model (see `trainlean.costs.compiled`; fp32, without checkpointing; on a
+      GPU with the allocator's overhead of the training that is not compiled)
     """
     if layers and not 0 < layers[0] < layers[1]:
         raise ValueError(
             f"layers are two numbers of layers, the smaller first, such as (2, 3), or None, not {layers!r}."
         )
-    training = _training(
-        config,
-        micro_batch,
-        accumulation_steps,
-        sequence_length,
-        checkpointing,
-        optimizer,
-        precision,
-        attention,
-        device,
-        compiled,
-    )
+    setup = changed(setup, settings)
+    setup = replace(setup, sequence_length=setup.sequence_length or USUAL_LENGTH)
+    _check_predictable(config, setup, device)
     depth = config.num_hidden_layers
-    every = checkpointing if isinstance(checkpointing, int) and checkpointing > 1 else 1
+    every = setup.checkpointing if setup.checkpointing not in (0, "selective") else 1
     if layers and every > 1:  # two depths of the same remainder: whole groups of layers are added
         layers = (2 * every + depth % every, 3 * every + depth % every)
     if not layers or depth <= layers[1]:
-        trace = _trace(config, depth, **training)
-        return _run(config, training, trace["moments"], trace["flops"], trace["overhead"], name)
-    few, more = (_trace(config, count, **training) for count in layers)
+        trace = _trace(config, depth, setup, device)
+        return _run(
+            config, setup, device, trace["moments"], trace["flops"], trace["overhead"], name
+        )
+    few, more = (_trace(config, count, setup, device) for count in layers)
     further = (depth - layers[0]) / (layers[1] - layers[0])
     moments = [
         _extrapolate(a, b, further) for a, b in zip(few["moments"], more["moments"], strict=True)
     ]
     flops = round(few["flops"] + (more["flops"] - few["flops"]) * further)
-    return _run(config, training, moments, flops, more["overhead"], name)
+    return _run(config, setup, device, moments, flops, more["overhead"], name)
 
 
-def predict_largest_batch(config, budget: float, **training) -> int:
+def predict_largest_batch(
+    config, budget: float, setup: TrainingSetup | None = None, *, device: str = "cpu", **settings
+) -> int:
     """The largest micro-batch whose predicted peak is at most `budget` bytes; 0 when none is.
 
-    `training` as for `predict_run`, without micro_batch. On a GPU the peak is the allocator's reserve.
+    `setup`, `device` and `settings` as for `predict_run`; the setup's own micro-batch does not matter. On a GPU the peak is
+    the allocator's reserve. ValueError: a budget that is no number of bytes, and what `predict_run` refuses.
     """
+    setup = changed(setup, settings | {"micro_batch": 1})
 
     @cache
     def needed(batch):
-        run = predict_run(config, micro_batch=batch, **training)
-        return run.machine.get("allocator_reserved", run.peak_bytes)
+        run = predict_run(config, setup, micro_batch=batch, device=device)
+        return run.device_bytes.get("allocator_reserved", run.peak_bytes)
 
     if not budget < math.inf:
         raise ValueError(f"budget is a number of bytes, not {budget!r}.")
@@ -170,87 +163,49 @@ def predict_largest_batch(config, budget: float, **training) -> int:
     return fitting
 
 
-def _training(
-    config,
-    micro_batch,
-    accumulation_steps,
-    sequence_length,
-    checkpointing,
-    optimizer,
-    precision,
-    attention,
-    device,
-    compiled,
-):
-    counts = {
-        "micro_batch": micro_batch,
-        "accumulation_steps": accumulation_steps,
-        "sequence_length": sequence_length,
-    }
-    for label, value in counts.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{label} is a whole number from 1 on, not {value!r}.")
-    positions = getattr(config, "max_position_embeddings", sequence_length)
-    if sequence_length > positions:
+def _check_predictable(config, setup, device):
+    positions = getattr(config, "max_position_embeddings", setup.sequence_length)
+    if setup.sequence_length > positions:
         raise ValueError(
-            f"The model has {positions} positions: sequence_length cannot be {sequence_length}."
+            f"The model has {positions} positions: sequence_length cannot be {setup.sequence_length}."
         )
-    chosen = {"optimizer": (optimizer, OPTIMIZERS), "precision": (precision, PRECISIONS)}
-    chosen |= {"attention": (attention, ATTENTIONS), "device": (device, DEVICES)}
-    for label, (value, choices) in chosen.items():
-        if value not in choices:
-            raise ValueError(f"The {label} is one of {', '.join(choices)}, not {value!r}.")
-    if not (checkpointing == "selective" or isinstance(checkpointing, int) and checkpointing >= 0):
+    if device not in DEVICES:
+        raise ValueError(f"The device is one of {', '.join(DEVICES)}, not {device!r}.")
+    if setup.devices > 1:
         raise ValueError(
-            f'checkpointing is True, False, a whole number of layers or "selective", not {checkpointing!r}.'
+            f"A prediction is that of one device: leave out devices={setup.devices}, and take the times from `step_time`."
         )
-    if compiled and (checkpointing or precision != "fp32" or device == "gpu of 2022"):
+    if setup.compiled and (
+        setup.checkpointing or setup.precision != "fp32" or device == "gpu of 2022"
+    ):
         raise ValueError(
             "A compiled training is predicted in fp32, without checkpointing, and not for the gpu of 2022, which had no torch.compile."
         )
-    return (
-        counts
-        | {"checkpointing": checkpointing, "compiled": compiled}
-        | {label: value for label, (value, _) in chosen.items()}
-    )
 
 
-def _trace(
-    config,
-    layers,
-    micro_batch,
-    accumulation_steps,
-    sequence_length,
-    checkpointing,
-    optimizer,
-    precision,
-    attention,
-    device,
-    compiled,
-):
+def _trace(config, layers, setup, device):
     """A training with this many layers on fake tensors: its moments, in order, its FLOPs and the allocator's overhead."""
     config = copy.deepcopy(config)
     config.num_hidden_layers = layers
     config.use_cache = False  # it means nothing in training, and checkpointing would warn
-    config._attn_implementation = attention
+    config._attn_implementation = setup.attention
     old = device == "gpu of 2022"
     # From the second micro-batch on all are alike: the gradients of those before are there and stay.
-    windows = [min(accumulation_steps, 2)]
+    windows = [min(setup.accumulation_steps, 2)]
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode())
         model = AutoModelForSequenceClassification.from_config(config).train()
-        enable_checkpointing(model, checkpointing)
+        enable_checkpointing(model, setup.checkpointing)
         passes = []
-        if compiled:
-            from trainlean.costs.compiled import (
-                compiled_peaks,
-            )  # loads the compiler, which takes seconds
+        if setup.compiled:
+            # Loads the compiler, which takes seconds.
+            from trainlean.costs.compiled import compiled_peaks
 
-            passes = compiled_peaks(model, _batch(micro_batch, sequence_length, attention))
-        if old and optimizer == "adamw":
+            passes = compiled_peaks(model, _batch(setup))
+        if old and setup.optimizer == "adamw":
             opt = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
         else:
-            opt = OPTIMIZERS[optimizer](model.parameters())
+            opt = OPTIMIZERS[setup.optimizer](model.parameters())
         if device == "cpu":
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter)
@@ -267,12 +222,11 @@ def _trace(
             for micro_batches in windows:
                 for _ in range(micro_batches):
                     with torch.autocast(
-                        "cpu", PRECISIONS[precision] or torch.bfloat16, enabled=precision != "fp32"
+                        "cpu",
+                        AUTOCAST[setup.precision] or torch.bfloat16,
+                        enabled=setup.precision != "fp32",
                     ):
-                        loss = (
-                            model(**_batch(micro_batch, sequence_length, attention)).loss
-                            / accumulation_steps
-                        )
+                        loss = model(**_batch(setup)).loss / setup.accumulation_steps
                     loss.backward()
                     del loss
                 opt.step()
@@ -286,12 +240,14 @@ def _trace(
             }
             overhead = {kind: peak - meter.peak_bytes for kind, peak in peaks.items()}
         moments = [
-            peak for phase, peak in meter.segments() if not compiled or phase == "optimizer step"
+            peak
+            for phase, peak in meter.segments()
+            if not setup.compiled or phase == "optimizer step"
         ]
         return {
             "moments": moments
-            + [_with_what_stays(peak, moments[-1], accumulation_steps) for peak in passes],
-            "flops": meter.flops // sum(windows) * accumulation_steps,
+            + [_with_what_stays(peak, moments[-1], setup.accumulation_steps) for peak in passes],
+            "flops": meter.flops // sum(windows) * setup.accumulation_steps,
             "overhead": overhead,
         }
 
@@ -305,16 +261,17 @@ def _with_what_stays(peak, stepping, accumulation_steps):
     return peak | stays
 
 
-def _batch(micro_batch, sequence_length, attention):
+def _batch(setup):
     """A batch; without the mask for the fused attention, which leaves out a mask that hides nothing."""
-    batch = {"input_ids": torch.zeros(micro_batch, sequence_length, dtype=torch.int64)}
-    if attention == "eager":
-        batch["attention_mask"] = torch.ones(micro_batch, sequence_length, dtype=torch.int64)
-    return batch | {"labels": torch.zeros(micro_batch, dtype=torch.int64)}
+    shape = setup.micro_batch, setup.sequence_length
+    batch = {"input_ids": torch.zeros(shape, dtype=torch.int64)}
+    if setup.attention == "eager":
+        batch["attention_mask"] = torch.ones(shape, dtype=torch.int64)
+    return batch | {"labels": torch.zeros(setup.micro_batch, dtype=torch.int64)}
 
 
-def enable_checkpointing(model, checkpointing: bool | int | str) -> None:
-    """Switch a transformers model's checkpointing on: True, every n layers, or "selective"; False leaves it off."""
+def enable_checkpointing(model, checkpointing: int | str) -> None:
+    """Switch a transformers model's checkpointing on, as `TrainingSetup.checkpointing` says: every n layers, or "selective"; 0 leaves it off."""
     if not checkpointing:
         return
     # transformers 5.23 gave it a new name; the old one goes with version 6.
@@ -400,37 +357,20 @@ def _extrapolate(few, more, further):
     }
 
 
-def checkpointing_label(checkpointing: bool | int | str) -> str:
-    """How a run's settings name it: "off", "every layer", "every 2 layers", "selective"."""
-    if checkpointing == "selective":
-        return "selective"
-    return (
-        "off"
-        if not checkpointing
-        else "every layer"
-        if checkpointing == 1
-        else f"every {checkpointing} layers"
-    )
-
-
-def _run(config, training, moments, flops, overhead, name):
-    checkpointed = bool(training["checkpointing"])
-    label = (
-        f"{training['micro_batch']}x{training['accumulation_steps']}"
-        + checkpointed * ", checkpointed"
-    )
-    shape = {"model": config.name_or_path or config.model_type, "layers": config.num_hidden_layers}
+def _run(config, setup, device, moments, flops, overhead, name):
+    label = f"{setup.micro_batch}x{setup.accumulation_steps}"
+    label += ", checkpointed" if setup.checkpointing else ""
+    model = setup.model or config.name_or_path or config.model_type
     peak = max(moments, key=lambda moment: sum(moment.values()))
     return Run(
         name=name or label,
-        settings=training
-        | shape
-        | {"checkpointing": checkpointing_label(training["checkpointing"])},
+        settings=replace(setup, model=model).settings()
+        | {"device": device, "layers": config.num_hidden_layers},
         peak=peak,
-        samples=training["micro_batch"] * training["accumulation_steps"],
+        samples=setup.effective_batch,
         flops=flops,
         optimizer_steps=1,
         # The overhead hardly grows with depth: what the allocator cannot use lies at the edges of segments.
-        machine={kind: sum(peak.values()) + more for kind, more in overhead.items()},
+        device_bytes={kind: sum(peak.values()) + more for kind, more in overhead.items()},
         origin="predicted",
     )

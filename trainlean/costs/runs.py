@@ -6,9 +6,11 @@ import platform
 import statistics
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
+from trainlean.setup import TrainingSetup
 from trainlean.workspace import COURSE, append_record, read_records
 
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "temporary")
@@ -16,16 +18,20 @@ COLLECTIVE_COUNTS = ("calls", "payload", "messages", "sent")  # of one kind of c
 ORIGINS = ("measured", "predicted", "published")
 MEASUREMENTS = COURSE / "data" / "measurements"
 PUBLISHED = MEASUREMENTS / "bert_large_v100.json"
+# What the card says beside the tensors' bytes: the allocator's peaks, and the whole device as its driver counts it.
+DEVICE_BYTES = ("allocator_peak", "allocator_reserved", "whole_device")
 MiB = 2**20
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one training was (`settings`) and what it cost; the counts are those of one whole training.
+    """What one training was (`settings`, and `setup` as far as it is one) and what it cost, in one whole training.
 
-    `peak` holds bytes by category at the moment of the peak, `seconds` one float per timed repeat (empty: not timed),
-    `bytes_sent` the payload that this rank handed to collectives, `collectives` the same by kind (see `trainlean.costs.links`).
-    A published run has one category, "whole device".
+    `settings` are numbers and texts by name: those of a `TrainingSetup`, and whatever else is worth saying. `peak` holds
+    bytes by category at the moment of the peak, `seconds` one float per timed repeat (empty: not timed), `bytes_sent` the
+    payload that this rank handed to collectives, `collectives` the same by kind (see `trainlean.costs.links`),
+    `device_bytes` what the card says of the run (those of DEVICE_BYTES that are known), `machine` what it ran on.
+    A published run has one category, "whole device". ValueError: an origin that is none of ORIGINS.
     """
 
     name: str
@@ -38,6 +44,7 @@ class Run:
     all_reduces: int = 0
     bytes_sent: int = 0
     collectives: dict = field(default_factory=dict)
+    device_bytes: dict = field(default_factory=dict)
     machine: dict = field(default_factory=dict)
     origin: str = "measured"
     created: str = ""
@@ -51,6 +58,11 @@ class Run:
             "created",
             self.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
+
+    @cached_property
+    def setup(self) -> TrainingSetup | None:
+        """What the settings say of the training; None where they name no micro-batch."""
+        return TrainingSetup.read(self.settings)
 
     @property
     def peak_bytes(self) -> int:
@@ -73,7 +85,10 @@ class Run:
 
     @classmethod
     def from_dict(cls, record: dict) -> "Run":
-        """The run that `to_dict` wrote; a ValueError says what a record lacks or what it has too much."""
+        """The run that `to_dict` wrote; a ValueError says what a record lacks or what it has too much.
+
+        Records from before `device_bytes` have these among what the machine is.
+        """
         if not isinstance(record, dict) or not isinstance(record.get("name"), str):
             raise ValueError("A run is a dictionary with a name.")
         unknown = record.keys() - {f.name for f in fields(cls)}
@@ -81,10 +96,12 @@ class Run:
             raise ValueError(
                 f"Run {record['name']!r} has entries that no run has: {', '.join(sorted(unknown))}."
             )
-        names = ("settings", "peak", "collectives", "machine")
+        names = ("settings", "peak", "collectives", "device_bytes", "machine")
         wrong = [name for name in names if not isinstance(record.get(name, {}), dict)]
         if not wrong:
-            wrong = [name for name in ("peak", "seconds") if not _numbers(record.get(name, []))]
+            record = _with_device_bytes(record)
+            names = ("peak", "seconds", "device_bytes")
+            wrong = [name for name in names if not _numbers(record.get(name, []))]
             wrong += ["collectives"] * (
                 not all(_is_count(count) for count in record.get("collectives", {}).values())
             )
@@ -93,6 +110,15 @@ class Run:
                 f"Run {record['name']!r} has {', '.join(wrong)} in a form that no run has."
             )
         return cls(**record)
+
+
+def _with_device_bytes(record):
+    machine = record.get("machine", {})
+    results = {name: machine[name] for name in DEVICE_BYTES if name in machine}
+    if not results:
+        return record
+    machine = {name: value for name, value in machine.items() if name not in results}
+    return record | {"machine": machine, "device_bytes": results | record.get("device_bytes", {})}
 
 
 def _is_count(values):
@@ -105,7 +131,7 @@ def _numbers(values):
 
 
 def save_run(run: Run) -> None:
-    """Add the run to the learner's records (`runs.jsonl` in the work folder)."""
+    """Add the run to the learner's records (`runs.jsonl` in the work folder). ValueError: settings that JSON cannot hold."""
     try:
         json.dumps(run.to_dict())
     except TypeError as error:
@@ -129,7 +155,7 @@ def load_runs(**settings) -> list[Run]:
 
 
 def summary(runs):
-    """A table of runs, one row each: time, samples/second and memory first, then the counts.
+    """A table of runs, one row each: seconds, samples/second and MiB at the peak first, then the counts.
 
     Returns a pandas DataFrame of numbers and texts. Times have one fixed form, `median s (fastest–slowest)`;
     the columns of communication are there when a run has communicated.
@@ -241,7 +267,7 @@ def recorded_runs(folder: str | Path = MEASUREMENTS) -> list[Run]:
 
 
 def record_runs(runs: list[Run], path: str | Path, command: str) -> None:
-    """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine."""
+    """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine; an OSError passes through."""
     date = datetime.now(timezone.utc).date().isoformat()
     record = {
         "source": "trainlean measure",

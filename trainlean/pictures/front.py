@@ -9,6 +9,8 @@ from trainlean.costs.runs import ORIGINS, MiB, Run
 from trainlean.pictures.labels import label_boxes, overlap, place_labels
 from trainlean.pictures.style import (
     ALARM,
+    BEYOND_BUDGET,
+    FAINT,
     INK,
     LINES,
     MARKERS,
@@ -57,7 +59,7 @@ class FrontPlot:
                 1,
                 1,
                 transform=axes.get_yaxis_transform(),
-                facecolor="#F3EBE8",
+                facecolor=BEYOND_BUDGET,
                 zorder=0,
             )
         )
@@ -83,7 +85,7 @@ class FrontPlot:
                 [], [], color=PALE, zorder=4, **{**common, "ms": 4}
             )
             (self.points[origin, "out"],) = axes.plot(
-                [], [], color="#A8ADB4", zorder=4, **common, **hollow
+                [], [], color=FAINT, zorder=4, **common, **hollow
             )
             (self.points[origin, "fits"],) = axes.plot(
                 [], [], color=INK, zorder=5, **common, **hollow
@@ -102,7 +104,7 @@ class FrontPlot:
         self.texts = []
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `draw` changes."""
         fixed = [
             self.beyond,
@@ -117,7 +119,7 @@ class FrontPlot:
         ]
         return [*fixed, *self.points.values(), *self.texts]
 
-    def frame(self, runs: Sequence[Run], budget: float | None = None):
+    def set_limits(self, runs: Sequence[Run], budget: float | None = None):
         """Set the limits, from all runs that may be shown, so that the picture stands still while controls move."""
         timed = any(run.samples_per_second for run in runs)
         self.axes.yaxis.set_visible(bool(runs))
@@ -341,13 +343,13 @@ def plot_front(runs: Sequence[Run], budget: float | None = None) -> Picture:
         picture.subplots_adjust(left=0.125, right=0.97, bottom=0.14, top=0.88)
         axes.set_title("Memory against speed")
         plot = FrontPlot(axes)
-        plot.frame(runs, budget)
+        plot.set_limits(runs, budget)
         plot.draw(runs, budget=budget)
-        origin_key(axes, runs)
+        origin_legend(axes, runs)
     return picture
 
 
-def origin_key(axes, runs: Iterable[Run]):
+def origin_legend(axes, runs: Iterable[Run]):
     """Say which marker is which origin, above the axes on the right, when there is more than one."""
     origins = [origin for origin in ORIGINS if any(run.origin == origin for run in runs)]
     if len(origins) < 2:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from trainlean.pictures.style import INK, LINES, PALE, SOFT, Picture, course_style
+from trainlean.pictures.style import CACHED_GRAPH, INK, NEW_GRAPH, PALE, SOFT, Picture, course_style
 
 _NODE = re.compile(r'^\s*node(\d+) \[label="([^"]*)"', re.MULTILINE)  # an edge has a label, too
 _EDGE = re.compile(r"node(\d+) -> node(\d+)")
@@ -122,7 +122,7 @@ def plot_graphs_run(loops: Mapping[str, Sequence[tuple[int, bool]]]) -> Picture:
                         (x, -row),
                         size,
                         0.42,
-                        facecolor=LINES[2] if compiled else "#B9B5DB",
+                        facecolor=NEW_GRAPH if compiled else CACHED_GRAPH,
                         edgecolor="none",
                     )
                 )

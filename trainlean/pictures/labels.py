@@ -50,6 +50,7 @@ def label_boxes(points, labels, places, size=8.5):
 
 
 def overlap(a, b) -> bool:
+    """Whether two areas (left, bottom, right, top) have more than an edge in common."""
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 

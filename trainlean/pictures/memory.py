@@ -10,7 +10,10 @@ from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.labels import spread
 from trainlean.pictures.style import (
     COLOURS,
+    FAINT,
     INK,
+    OTHER_PHASE,
+    PHASES,
     SOFT,
     UNDIVIDED,
     Picture,
@@ -34,11 +37,11 @@ class StackPlot:
             for _ in range(most)
         ]
         self.texts = [axes.text(0.37, 0, "", va="center", size=9) for _ in range(most)]
-        (self.leaders,) = axes.plot([], [], color="#A8ADB4", lw=0.8)
+        (self.leaders,) = axes.plot([], [], color=FAINT, lw=0.8)
         self.total = axes.text(0.04, 0, "", va="bottom", weight="bold", size=9.5)
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `draw` changes."""
         return [*self.bars, *self.texts, self.leaders, self.total]
 
@@ -49,7 +52,7 @@ class StackPlot:
         ends = [sum(size for _, size in shown[: i + 1]) / MiB for i in range(len(shown))]
         middles = [end - size / MiB / 2 for end, (_, size) in zip(ends, shown)]
         heights = spread(middles, 0.052 * (high - low), 0.02 * (high - low), 0.97 * high)
-        for artist in self.moving:
+        for artist in self.animated:
             artist.set_visible(False)
         for bar, text, (name, size), end, height in zip(
             self.bars, self.texts, shown, ends, heights
@@ -77,7 +80,7 @@ class StackPlot:
             )
 
 
-def _category_key(picture, height, names):
+def _category_legend(picture, height, names):
     """Name the colours in one line at the given height of the picture."""
     names = [
         name for name in [*CATEGORIES, *(n for n in names if n not in CATEGORIES)] if name in names
@@ -147,7 +150,7 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
             size=11,
             va="center",
         )
-        _category_key(
+        _category_legend(
             picture,
             1 - 0.48 / height,
             dict.fromkeys(name for run in runs for name, _ in parts(run)),
@@ -207,13 +210,13 @@ def plot_timeline(timeline) -> Picture:
             size=9,
         )
         _phase_strip(axes, phases, len(timeline))
-        _category_key(picture, 0.875, [c for c, layer in zip(CATEGORIES, layers) if any(layer)])
+        _category_legend(picture, 0.875, [c for c, layer in zip(CATEGORIES, layers) if any(layer)])
     return picture
 
 
 def _phase_strip(axes, phases, length):
     """A strip above the axes that names the phases; one too narrow for its name keeps only its shade."""
-    start, shades = 0, {"forward": "#E9EBEE", "backward": "#C9CED5", "optimizer step": "#7D8590"}
+    start = 0
     across = axes.get_xaxis_transform()
     room = axes.bbox.width * 72 / axes.figure.dpi
     for name, count in phases:
@@ -224,7 +227,7 @@ def _phase_strip(axes, phases, length):
                 0.07,
                 transform=across,
                 clip_on=False,
-                facecolor=shades.get(name, "#DCDFE4"),
+                facecolor=PHASES.get(name, OTHER_PHASE),
                 edgecolor="white",
                 lw=1,
             )

@@ -3,10 +3,11 @@
 import ipywidgets as widgets
 from traitlets import link
 
-from trainlean.costs.trace import Lives, Trace
 from trainlean.pictures.replays import LivesReplay, LoopReplay
 from trainlean.pictures.style import course_style
 from trainlean.pictures.widget import Shown, image_of
+from trainlean.recordings.lives import Lives
+from trainlean.recordings.loops import Trace
 
 
 class Player(Shown):
@@ -46,7 +47,7 @@ class Player(Shown):
         """Draw the present step."""
         with course_style():
             self.replay.show(self.slider.value - 1)
-            self.image.value = self.replay.picture.png(self.replay.moving)
+            self.image.value = self.replay.picture.png(self.replay.animated)
 
     def __repr__(self) -> str:
         return f"Step-by-step player: {self.replay.words(self.slider.value - 1)}"

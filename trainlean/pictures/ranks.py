@@ -6,12 +6,20 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from trainlean.devices.ranks import RankRecord, phases
 from trainlean.pictures.labels import spread
-from trainlean.pictures.style import INK, LINES, SOFT, Picture, course_style
+from trainlean.pictures.style import (
+    BAND,
+    DOING,
+    HATCH,
+    INK,
+    LINES,
+    SOFT,
+    Picture,
+    course_style,
+    rank_colour,
+)
+from trainlean.recordings.ranks import RankRecord, phases
 
-# No hue of the memory categories. Waiting is also hatched: it is what one looks for.
-DOING = {"computing": "#A9B7C6", "waiting": "#FFFFFF", "averaging": LINES[0]}
 MOST_LINES = 60  # between the ranks; more of them would be a curtain
 
 
@@ -34,7 +42,7 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
         picture = Picture(8.6, height, words)
         axes = picture.add_axes((0.75 / 8.6, 0.52 / height, 1 - 1.85 / 8.6, 1 - 1.27 / height))
         picture.text(0.1 / 8.6, 1 - 0.2 / height, title, weight="bold", size=11, va="center")
-        _key(picture, height)
+        _legend(picture, height)
         y, ticks, longest = 0.0, [], 1e-9
         for name, run in runs.items():
             if name:
@@ -62,11 +70,11 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
     return picture
 
 
-def _key(picture, height):
+def _legend(picture, height):
     handles = [
         Patch(
             facecolor=colour,
-            edgecolor="#B9838F" if what == "waiting" else colour,
+            edgecolor=HATCH if what == "waiting" else colour,
             label=what,
             hatch="////" * (what == "waiting"),
             lw=0.8,
@@ -84,10 +92,10 @@ def _draw_rank(axes, y, record, line, run):
     spent = dict.fromkeys(DOING, 0.0)
     for what, start, end in line:
         spent[what] += end - start
-        look = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
+        style = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
         if what == "waiting":
-            look |= {"hatch": "/////", "edgecolor": "#B9838F", "lw": 0.5}
-        axes.add_patch(Rectangle((start, y), end - start, 0.6, zorder=2, **look))
+            style |= {"hatch": "/////", "edgecolor": HATCH, "lw": 0.5}
+        axes.add_patch(Rectangle((start, y), end - start, 0.6, zorder=2, **style))
     zero = min(one.start for one in run)
     axes.vlines([at - zero for at in record.steps], y + 0.64, y + 0.76, color=SOFT, lw=0.9)
     whole = sum(spent.values()) or 1.0
@@ -124,6 +132,7 @@ def plot_drift(
 
     `records`: the `RankRecord`s of one run that was recorded with `watch`, or for every rank a list of (optimizer step, value) in
     which an average shows as a second value of the same step. Bars across mark the steps after which an average was taken.
+    ValueError: a rank without values.
     """
     paths = [list(getattr(one, "values", one)) for one in records]
     if not paths or not all(paths):
@@ -156,7 +165,7 @@ def plot_drift(
                 0,
                 1,
                 transform=axes.get_xaxis_transform(),
-                color="#E9EBEE",
+                color=BAND,
                 lw=7,
                 zorder=0,
             )
@@ -188,7 +197,7 @@ def plot_drift(
 def _draw_paths(axes, paths, what):
     """One line per rank, its fall to the average dotted, and a dot where the replicas meet."""
     for i, path in enumerate(paths):
-        colour = LINES[(1, 2, 4, 3, 5, 0)[i % 6]]
+        colour = rank_colour(i)
         run = [path[0]]
         for before, after in zip(path, path[1:]):
             if after[0] == before[0]:  # the same step again: an average
@@ -206,7 +215,7 @@ def _draw_paths(axes, paths, what):
             at,
             f"rank {i}",
             transform=axes.get_yaxis_transform(),
-            color=LINES[(1, 2, 4, 3, 5, 0)[i % 6]],
+            color=rank_colour(i),
             va="center",
             size=9,
             weight="bold",
@@ -268,13 +277,13 @@ class StepTimesPlot:
         self.words = [axes.text(0, 0, "", va="center", size=8.5) for _ in range(rows)]
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `draw` changes."""
         return [*(bar for pair in self.bars for bar in pair), *self.names, *self.words]
 
     def draw(self, rows: Sequence[tuple], chosen: int | None = None):
         """Show rows of (name, StepTime, words); the one with the index `chosen` is bold."""
-        for artist in self.moving:
+        for artist in self.animated:
             artist.set_visible(False)
         if chosen is not None and chosen >= self.rows:
             rows, chosen = [*rows[: self.rows - 1], rows[chosen]], self.rows - 1

@@ -1,6 +1,6 @@
 """Recordings as pictures that a player steps through: a training loop line by line, a network's activations event by event.
 
-A replay has `picture`, `steps` (how many), `show(step)` (sets the picture to a step, from 0), `moving` (the artists that
+A replay has `picture`, `steps` (how many), `show(step)` (sets the picture to a step, from 0), `animated` (the artists that
 `show` changes), `telling_step` (the one that says most on a page without buttons) and `words(step)` (a fixed text).
 """
 
@@ -8,39 +8,25 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from trainlean.costs.runs import format_bytes
-from trainlean.costs.trace import Lives, Trace
 from trainlean.pictures.steps import batch_colours
-from trainlean.pictures.style import COLOURS, INK, PALE, SOFT, Picture, course_style
+from trainlean.pictures.style import (
+    AXIS,
+    COLOURS,
+    COMMENT,
+    CURRENT_LINE,
+    CURRENT_LINE_EDGE,
+    EMPTY,
+    FAINT,
+    INK,
+    PALE,
+    SOFT,
+    Picture,
+    course_style,
+)
+from trainlean.recordings.lives import Lives
+from trainlean.recordings.loops import Trace, contributions, updates
 
 # ---------------------------------------------------------------- a training loop
-
-
-def contributions(frames) -> list[list[tuple[float | None, float]]]:
-    """For every frame, what each micro-batch added to the gradient since it was cleared: (micro-batch, amount)."""
-    window, before, result = [], 0.0, []
-    for frame in frames:
-        gradient, batch = frame.values.get("gradient"), frame.values.get("micro-batch")
-        if not gradient:
-            window, before = [], 0.0
-        elif gradient != before:
-            added = gradient - before
-            if window and window[-1][0] == batch:
-                window = window[:-1] + [(batch, window[-1][1] + added)]
-            else:
-                window = window + [(batch, added)]
-            before = gradient
-        result.append(window)
-    return result
-
-
-def updates(frames) -> list[int]:
-    """The indices of the frames in which the weight changed."""
-    weights = [frame.values.get("weight") for frame in frames]
-    return [
-        i
-        for i in range(1, len(weights))
-        if None not in (weights[i], weights[i - 1]) and weights[i] != weights[i - 1]
-    ]
 
 
 class LoopReplay:
@@ -80,9 +66,9 @@ class LoopReplay:
         rows = max(len(lines), axes.get_position().height * height / 0.25)
         axes.set(xlim=(0, code_width), ylim=(rows, 0))
         self.highlight = axes.add_patch(
-            Rectangle((0.12, 0), code_width - 0.2, 1, facecolor="#FFC400", alpha=0.25)
+            Rectangle((0.12, 0), code_width - 0.2, 1, facecolor=CURRENT_LINE, alpha=0.25)
         )
-        self.edge = axes.add_patch(Rectangle((0.12, 0), 0.05, 1, facecolor="#B8860B"))
+        self.edge = axes.add_patch(Rectangle((0.12, 0), 0.05, 1, facecolor=CURRENT_LINE_EDGE))
         longest = max(len(line) for line in lines)
         size = max(6.5, min(9.0, (code_width - 0.95) * 72 / (0.605 * max(1, longest))))
         mono = {"family": "DejaVu Sans Mono", "size": size, "va": "center"}
@@ -93,12 +79,12 @@ class LoopReplay:
                 i + 0.5,
                 str(i + 1),
                 ha="right",
-                color="#A8ADB4",
+                color=FAINT,
                 **{**mono, "size": size - 1.5},
             )
             axes.text(0.62, i + 0.5, code, **mono)
             if comment:
-                axes.text(0.62, i + 0.5, " " * len(code) + comment, color="#7A828E", **mono)
+                axes.text(0.62, i + 0.5, " " * len(code) + comment, color=COMMENT, **mono)
 
     def _draw_batches(self, axes):
         axes.axis("off")
@@ -146,7 +132,7 @@ class LoopReplay:
         axes.spines["left"].set_visible(False)
         axes.set_yticks([])
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.axvline(0, color="#9AA0A8", lw=1)
+        axes.axvline(0, color=AXIS, lw=1)
         most = max([len(s) for s in sums], default=0)
         self.bars = [
             axes.add_patch(Rectangle((0, 0.12), 0, 0.76, edgecolor="white", lw=1))
@@ -186,6 +172,7 @@ class LoopReplay:
 
     @property
     def steps(self) -> int:
+        """How many steps there are: executed lines."""
         return len(self.frames)
 
     @property
@@ -194,12 +181,13 @@ class LoopReplay:
         return max(0, self.updates[0] - 1) if self.updates else self.steps - 1
 
     def words(self, step: int) -> str:
+        """A fixed text for the picture at a step, counted from 0."""
         line = self.frames[step].line
         counts = f"{len(self.batches)} micro-batches, {len(self.updates)} updates"
         return f"{self.steps} steps, {counts}; at step {step + 1}, line {line}: {self.trace.source.splitlines()[line - 1].strip()}"
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `show` changes."""
         titles = [self.title, self.batch_title, self.gradient_title, self.weight_title]
         marks = [self.sum_mark, self.path, self.moves, self.now]
@@ -226,7 +214,7 @@ class LoopReplay:
         reached = {f.values.get("micro-batch") for f in self.frames[: step + 1]}
         for batch, box, text in zip(self.batches, self.boxes, self.box_texts):
             box.set(
-                facecolor=self.shade[batch] if batch in reached else "#EEF0F2",
+                facecolor=self.shade[batch] if batch in reached else EMPTY,
                 edgecolor=INK,
                 lw=1.8 if batch == now else 0,
             )
@@ -355,7 +343,7 @@ class LivesReplay:
         axes.set(xlim=(0, self.steps), xticks=[])
         self.bars = []
         for born, died, layer, again in self.lives.spans:
-            look = (
+            style = (
                 {
                     "facecolor": "white",
                     "edgecolor": COLOURS["activations"],
@@ -366,7 +354,7 @@ class LivesReplay:
                 else {"facecolor": COLOURS["activations"], "lw": 0}
             )
             self.bars.append(
-                (born, died, axes.add_patch(Rectangle((born, layer + 0.66), 0, 0.68, **look)))
+                (born, died, axes.add_patch(Rectangle((born, layer + 0.66), 0, 0.68, **style)))
             )
         self._draw_turn(axes)
         top = self.lives.layers + 0.62
@@ -396,7 +384,7 @@ class LivesReplay:
         axes.axvline(self.turn + 0.5, color=SOFT, lw=0.8, ls="--")
 
     @property
-    def moving(self) -> list:
+    def animated(self) -> list:
         """The artists that `show` changes."""
         bars = [bar for _, _, bar in self.bars]
         return [
@@ -448,6 +436,7 @@ class LivesReplay:
         )
 
     def words(self, step: int) -> str:
+        """A fixed text for the picture at a step, counted from 0."""
         again = sum(again for *_, again in self.lives.spans)
         most = format_bytes(max(self.bytes))
         return f"{self.steps} events, {self.lives.layers} layers, {again} outputs recomputed, most {most}; at event {step + 1}, {self.lives.say(step)}"

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import re
 from collections.abc import Sequence
 from contextlib import contextmanager
 
@@ -27,13 +26,25 @@ LINES = (
     "#AA4499",
     "#117733",
 )  # for curves that are no category
+# For ranks, whichever figure: no hue of a category, so that blue stays the weights' and orange the activations'. Also with the
+# common kinds of colour blindness they can be told from each other and from the categories (tests/pictures/test_style.py).
+RANKS = ("#C2187E", "#5C5A12", "#999933", "#4A0D1E")
+# What a rank does, or a step's time is spent on. Waiting is also hatched: it is what one looks for.
+DOING = {"computing": "#A9B7C6", "waiting": "#FFFFFF", "averaging": LINES[0]}
+HATCH = "#B9838F"  # of waiting
+PHASES = {"forward": "#E9EBEE", "backward": "#C9CED5", "optimizer step": "#7D8590"}
+OTHER_PHASE, BAND = "#DCDFE4", "#E9EBEE"
+FAINT, AXIS = "#A8ADB4", "#9AA0A8"  # marks that step back, and the lines of axes
+BEYOND_BUDGET, EMPTY = "#F3EBE8", "#EEF0F2"
+CURRENT_LINE, CURRENT_LINE_EDGE, COMMENT = "#FFC400", "#B8860B", "#7A828E"  # of source code
+NEW_GRAPH, CACHED_GRAPH = LINES[2], "#B9B5DB"
 MARKERS = dict(zip(ORIGINS, "oDs", strict=True))
 
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "text.color": INK,
-    "axes.edgecolor": "#9AA0A8",
+    "axes.edgecolor": AXIS,
     "axes.labelcolor": SOFT,
     "axes.labelpad": 7,
     "axes.spines.top": False,
@@ -49,6 +60,11 @@ STYLE = {
     "figure.facecolor": "white",
     "path.simplify": True,
 }
+
+
+def rank_colour(rank: int) -> str:
+    """The colour of a rank; from the fifth on they come again."""
+    return RANKS[rank % len(RANKS)]
 
 
 @contextmanager
@@ -71,28 +87,28 @@ class Picture(Figure):
         super().__init__(figsize=(width, height), dpi=dpi)
         FigureCanvasAgg(self)
         self.words = words
-        self._still = None
+        self._background = None
 
     def __repr__(self) -> str:
         return self.words
 
     __str__ = __repr__
 
-    def png(self, moving: Sequence = (), still=None) -> bytes:
+    def png(self, animated: Sequence = (), background=None) -> bytes:
         """The picture as a PNG file.
 
-        With `moving` artists, everything else is drawn once and kept until `still` compares unequal to what it was:
+        With `animated` artists, everything else is drawn once and kept until `background` compares unequal to what it was:
         a redraw then costs only the artists that move.
         """
-        for artist in moving:
+        for artist in animated:
             artist.set_animated(True)
         with course_style():
-            if not moving or self._still is None or self._still[0] != still:
+            if not animated or self._background is None or self._background[0] != background:
                 self.canvas.draw()
-                self._still = (still, self.canvas.copy_from_bbox(self.bbox))
-            if moving:
-                self.canvas.restore_region(self._still[1])
-                for artist in sorted(moving, key=lambda artist: artist.zorder):
+                self._background = (background, self.canvas.copy_from_bbox(self.bbox))
+            if animated:
+                self.canvas.restore_region(self._background[1])
+                for artist in sorted(animated, key=lambda artist: artist.zorder):
                     artist.draw(self.canvas.get_renderer())
             pixels = Image.frombuffer(
                 "RGBA", self.canvas.get_width_height(), self.canvas.buffer_rgba()
@@ -121,28 +137,8 @@ class Picture(Figure):
 
 
 def point_label(run: Run) -> str:
-    """The short label of a run: micro-batch x accumulation steps, and what differs from the usual; else its name."""
-    settings = run.settings
-    if "micro_batch" not in settings:
-        return run.name
-    label = f"{settings['micro_batch']}×{settings.get('accumulation_steps', 1)}"
-    if (settings.get("devices") or 1) > 1:
-        label += f" H={settings['local_steps']}" if settings.get("local_steps") else " DDP"
-    checkpointing = str(settings.get("checkpointing") or "off")
-    if every := re.fullmatch(r"every (\d+) layers", checkpointing):
-        return f"{label} ckpt/{every[1]}"
-    return label + {"off": "", "selective": " ckpt sel."}.get(checkpointing, " ckpt")
-
-
-def effective_batch(settings: dict) -> int | None:
-    """Samples per update: micro-batch times accumulation steps times devices; None without a micro-batch."""
-    if "micro_batch" not in settings:
-        return None
-    return (
-        settings["micro_batch"]
-        * settings.get("accumulation_steps", 1)
-        * (settings.get("devices") or 1)
-    )
+    """The short label of a run, that of its setup; its name where the settings name no micro-batch."""
+    return run.setup.label if run.setup else run.name
 
 
 def count_text(runs: Sequence[Run]) -> str:

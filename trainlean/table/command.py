@@ -10,8 +10,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from trainlean.costs.runs import MiB, record_runs
+from trainlean.models import MODELS
 from trainlean.table.measured import measure_rows, the_device
-from trainlean.table.rows import CONTEXT, PLANS, find_rows, predict_row
+from trainlean.table.rows import CONTEXT, find_rows, predict_row
 from trainlean.table.shown import measured_table, plot_table
 from trainlean.workspace import CourseError, work_folder
 
@@ -22,8 +23,8 @@ def measure_table(
     """Measure, print, save the runs and the picture; a CourseError says what cannot be."""
     device = the_device()
     model = model or ("bert-large" if device == "cuda" else "small")
-    if model not in PLANS:
-        raise CourseError(f"The model is one of {', '.join(PLANS)}, not {model!r}.")
+    if model not in MODELS:
+        raise CourseError(f"The model is one of {', '.join(MODELS)}, not {model!r}.")
     if model == "bert-large" and device == "cpu":
         raise CourseError(
             "BERT-large needs a GPU, and torch finds none; `trainlean measure --model small` measures the small model."

@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from trainlean.costs.runs import Run, save_run
-from trainlean.table.rows import PLANS, Row, largest
+from trainlean.models import MODELS
+from trainlean.table.rows import Row, at_largest
 from trainlean.table.training import RESULT, reason_against
 
 
@@ -48,14 +49,14 @@ def measure_rows(
     for row in rows:
         started(row)
         reason, run = reason_against(row, device), None
-        if not reason:
-            if row.micro_batch == 0:
-                row = replace(row, micro_batch=largest(model, "cpu" if device == "cpu" else "gpu"))
-            if row.micro_batch == 0:
-                reason = "not even one sample fits into the budget"
+        if not reason and row.largest:
+            try:
+                row = at_largest(row, model, "cpu" if device == "cpu" else "gpu")
+            except ValueError as error:
+                reason = str(error)
         if not reason:
             run, reason = _in_fresh_process(
-                row, model, device, repeats, limit or PLANS[model].limit
+                row, model, device, repeats, limit or MODELS[model].limit
             )
         if run and save:
             save_run(run)

@@ -12,31 +12,32 @@ from importlib.util import find_spec
 from shutil import which
 
 from trainlean.costs.runs import Run, machine
-from trainlean.table.rows import PLANS, ModelPlan, Row, config_of
+from trainlean.models import MODELS, Model, model_config
+from trainlean.table.rows import Row, row_from
 
 RESULT = "trainlean result: "
 
 
 def reason_against(row: Row, device: str) -> str:
     """Why this machine cannot run the row; an empty string when it can."""
-    if row.precision == "fp16" and device != "cuda":
+    if row.setup.precision == "fp16" and device != "cuda":
         return "fp16 is run on a GPU only, a CPU is slow in it; the rows with bf16 show half precision here"
-    if row.precision == "bf16" and device == "cuda":
+    if row.setup.precision == "bf16" and device == "cuda":
         import torch
 
         if not torch.cuda.is_bf16_supported():
             return "this GPU has no bf16"
-    if row.optimizer == "adam8bit" and find_spec("bitsandbytes") is None:
+    if row.setup.optimizer == "adam8bit" and find_spec("bitsandbytes") is None:
         return "bitsandbytes is not installed"
-    if row.optimizer == "adam8bit" and device != "cuda":
+    if row.setup.optimizer == "adam8bit" and device != "cuda":
         return "8-bit Adam is measured on a GPU only"
     if (
-        row.compiled
+        row.setup.compiled
         and device == "cpu"
         and not any(which(name) for name in (os.environ.get("CXX") or "g++", "clang++", "cl"))
     ):
         return "torch.compile needs a C++ compiler on a CPU, and none is installed"
-    if row.compiled and device == "cuda" and find_spec("triton") is None:
+    if row.setup.compiled and device == "cuda" and find_spec("triton") is None:
         return "torch.compile needs triton on a GPU, and it is not installed"
     return ""
 
@@ -45,47 +46,47 @@ def optimizer_of(row: Row, parameters):
     """The row's optimizer, the one that is really run."""
     from trainlean.costs.predict import OPTIMIZERS
 
-    if row.optimizer == "adam8bit":
+    if row.setup.optimizer == "adam8bit":
         import bitsandbytes
 
         return bitsandbytes.optim.Adam8bit(parameters, lr=1e-4)
-    return OPTIMIZERS[row.optimizer](parameters)
+    return OPTIMIZERS[row.setup.optimizer](parameters)
 
 
 class Training:
     """A row's model, optimizer and data on a device; `steps(n)` takes n optimizer steps, `epoch()` all of them."""
 
-    def __init__(self, row: Row, config, plan: ModelPlan, device: str):
+    def __init__(self, row: Row, config, plan: Model, device: str):
         import torch
-        from transformers import BertForSequenceClassification
+        from transformers import AutoModelForSequenceClassification
 
-        from trainlean.costs.predict import PRECISIONS, enable_checkpointing
+        from trainlean.costs.predict import AUTOCAST, enable_checkpointing
 
-        self.row, self.device = row, device
-        self.dtype = PRECISIONS[row.precision]
+        self.setup, self.device = row.setup, device
+        self.dtype = AUTOCAST[row.setup.precision]
         torch.manual_seed(0)
-        config._attn_implementation = row.attention
+        config._attn_implementation = row.setup.attention
         config.use_cache = False
         config.problem_type = "single_label_classification"  # else the first loss writes it there, and a compiled model is compiled again
         with torch.device(device):
-            self.model = BertForSequenceClassification(config).train()
-        enable_checkpointing(self.model, row.checkpointing)
+            self.model = AutoModelForSequenceClassification.from_config(config).train()
+        enable_checkpointing(self.model, row.setup.checkpointing)
         self.optimizer = optimizer_of(row, self.model.parameters())
-        window = row.micro_batch * row.accumulation_steps
+        window = row.setup.effective_batch
         self.windows = max(1, plan.samples // window)
         self.samples = self.windows * window
         # Random tokens, as the original had; its labels were all 0, these are drawn.
         self.ids = torch.randint(config.vocab_size, (window, plan.tokens), device=device)
         self.labels = torch.randint(2, (window,), device=device)
-        self.scaler = torch.amp.GradScaler(device, enabled=row.precision == "fp16")
-        self.forward = torch.compile(self.model) if row.compiled else self.model
+        self.scaler = torch.amp.GradScaler(device, enabled=row.setup.precision == "fp16")
+        self.forward = torch.compile(self.model) if row.setup.compiled else self.model
         self.accelerator = None
         if row.loop == "Accelerate":
             from accelerate import Accelerator
 
             self.accelerator = Accelerator(
-                mixed_precision={"fp32": "no"}.get(row.precision, row.precision),
-                gradient_accumulation_steps=row.accumulation_steps,
+                mixed_precision={"fp32": "no"}.get(row.setup.precision, row.setup.precision),
+                gradient_accumulation_steps=row.setup.accumulation_steps,
                 cpu=device == "cpu",
             )
             self.forward, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
@@ -106,13 +107,13 @@ class Training:
     def _micro_batches(self):
         import torch
 
-        size = self.row.micro_batch
+        size = self.setup.micro_batch
         for start in range(0, len(self.labels), size):
             batch = {
                 "input_ids": self.ids[start : start + size],
                 "labels": self.labels[start : start + size],
             }
-            if self.row.attention == "eager":
+            if self.setup.attention == "eager":
                 # The model of 2022 always added a mask, in fp32; today's leaves one out that hides nothing. So one token is hidden.
                 batch["attention_mask"] = torch.ones_like(batch["input_ids"])
                 batch["attention_mask"][0, -1] = 0
@@ -125,7 +126,7 @@ class Training:
             with torch.autocast(
                 self.device, self.dtype or torch.bfloat16, enabled=self.dtype is not None
             ):
-                loss = self.forward(**batch).loss / self.row.accumulation_steps
+                loss = self.forward(**batch).loss / self.setup.accumulation_steps
             self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -140,7 +141,7 @@ class Training:
 
 
 def measure_row(
-    row: Row, config, plan: ModelPlan, device: str, progress: Callable[[], None] = lambda: None
+    row: Row, config, plan: Model, device: str, progress: Callable[[], None] = lambda: None
 ) -> Run:
     """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch."""
     training = Training(row, config, plan, device)
@@ -153,13 +154,7 @@ def measure_row(
         training.epoch()
         seconds.append(time.perf_counter() - start)
         progress()
-    from trainlean.costs.predict import checkpointing_label
-
-    settings = row.training() | {
-        "checkpointing": checkpointing_label(row.checkpointing),
-        "model": plan.model,
-        "sequence_length": plan.tokens,
-    }
+    settings = replace(row.setup, model=plan.model, sequence_length=plan.tokens).settings()
     return Run(
         name=row.key,
         settings=settings | {"loop": row.loop},
@@ -168,7 +163,8 @@ def measure_row(
         samples=training.samples,
         flops=flops * training.windows,
         optimizer_steps=training.windows,
-        machine=machine() | (_gpu_memory() if device == "cuda" else {}),
+        device_bytes=_device_bytes() if device == "cuda" else {},
+        machine=machine() | (_card() if device == "cuda" else {}),
     )
 
 
@@ -177,7 +173,7 @@ def _memory(training):
     from trainlean.costs.meter import Meter
 
     training.steps(1)  # makes the state, compiles, warms up
-    if training.row.compiled:
+    if training.setup.compiled:
         return _profiled(training), 0
     with Meter(training.model, training.optimizer) as meter:
         training.steps(1)
@@ -225,8 +221,8 @@ def _profiled(training):
     return {"weights": weights, "optimizer state": state, "not divided": more}
 
 
-def _gpu_memory():
-    """What the card says: the allocator's peaks, the whole device as its driver counts it, and the driver's version."""
+def _device_bytes():
+    """What the card says of this process: the allocator's peaks, and the whole device as its driver counts it."""
     import torch
 
     free, total = torch.cuda.mem_get_info()
@@ -234,10 +230,15 @@ def _gpu_memory():
         "allocator_peak": torch.cuda.max_memory_allocated(),
         "allocator_reserved": torch.cuda.max_memory_reserved(),
         "whole_device": total - free,
-        "device_memory": total,
-        "cuda": torch.version.cuda,
-        "driver": _driver(),
     }
+
+
+def _card():
+    """What the card is: its memory in bytes, and the versions of CUDA and the driver."""
+    import torch
+
+    _, total = torch.cuda.mem_get_info()
+    return {"device_memory": total, "cuda": torch.version.cuda, "driver": _driver()}
 
 
 def _driver():
@@ -255,10 +256,10 @@ def _driver():
 def main(order: str) -> None:
     """Measure the row of this order (JSON) and print its run on a line of its own."""
     order = json.loads(order)
-    plan = PLANS[order["model"]]
+    plan = MODELS[order["model"]]
     if order["repeats"]:
         plan = replace(plan, repeats=order["repeats"])
-    run = measure_row(Row(**order["row"]), config_of(order["model"]), plan, order["device"])
+    run = measure_row(row_from(order["row"]), model_config(order["model"]), plan, order["device"])
     print("\n" + RESULT + json.dumps(run.to_dict()), flush=True)
 
 

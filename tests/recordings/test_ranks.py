@@ -10,8 +10,8 @@ import torch.distributed as dist
 from PIL import Image
 
 from trainlean.devices.engines import run_on_devices
-from trainlean.devices.ranks import RankRecord, RankRecorder, phases, record_rank
 from trainlean.pictures.ranks import plot_drift, plot_ranks
+from trainlean.recordings.ranks import RankRecord, RankRecorder, phases, record_rank
 
 LATE = 0.3  # seconds by which rank 1 comes too late, so many that a busy machine does not matter
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from trainlean.costs.trace import MOST_FRAMES, Trace, record, record_lives
+from trainlean.recordings.lives import record_lives
+from trainlean.recordings.loops import MOST_FRAMES, Trace, record
 
 
 def loop(batches, k):

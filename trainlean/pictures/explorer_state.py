@@ -1,0 +1,265 @@
+"""What the explorer shows, without widgets and pictures: the runs, the chosen point, and which runs are compared with it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import log2
+
+from trainlean.costs.links import LINKS, Link, StepTime, step_time
+from trainlean.costs.runs import MiB, Run
+from trainlean.setup import TrainingSetup
+
+FIXED_BATCH, FIXED_MEMORY = "fixed batch", "fixed memory"
+FREE = Link(0.0, float("inf"))
+
+
+def newest(runs: Sequence[Run]) -> list[Run]:
+    """The runs without those that were made again later: same name, origin and settings."""
+    latest = {(run.name, run.origin, repr(sorted(run.settings.items()))): run for run in runs}
+    return list(latest.values())
+
+
+class ExplorerState:
+    """The runs (`newest`), and the point that is chosen among them: a value for each control, and a network.
+
+    `controls`: what is offered (`trainlean.pictures.explorer_controls.Control`). `measures` says of a setting's name whether a
+    point can be measured with it; without it nothing can be measured. `budget` is in bytes.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], controls: Sequence, measures: Callable[[str], bool] | None = None
+    ):
+        self.runs, self.controls, self.measures = newest(runs), tuple(controls), measures
+        self.values = {control.setting: control.options[0] for control in self.controls}
+        self.model = self.models[0]
+        self.mode, self.budget = FIXED_BATCH, 0.0
+        counted = [run.settings.get("devices") or 2 for run in self.runs if run.collectives]
+        self.devices, self.link = max(counted, default=2), LINKS[2]
+        # The runs as the chosen network would make them, kept for as long as that is the same.
+        self._cache_key, self._cache = None, []
+        self._keep_to_options()
+        self.start()
+
+    # What can be chosen
+
+    @property
+    def models(self) -> list:
+        """The models of the runs, in the order in which they came; [None] without runs."""
+        return list(dict.fromkeys(run.settings.get("model") for run in self.runs)) or [None]
+
+    def options(self, control) -> list:
+        """The values of a control that are offered: those that some run has, and the usual ones where they could be measured."""
+        seen = {control.of(run) for run in self.runs}
+        usual = self._can_measure(control) or not seen or control.in_words
+        offered = [value for value in control.options if usual or value in seen]
+        offered += sorted(seen - set(control.options), key=str)
+        texts = [value for value in offered if isinstance(value, str)]
+        return texts + sorted(value for value in offered if not isinstance(value, str))
+
+    def offers(self, control) -> bool:
+        """Whether a control is shown at all."""
+        useful = control.always and (self._can_measure(control) or not self.measures)
+        return useful or any(control.of(run) != control.options[0] for run in self.runs)
+
+    def _can_measure(self, control) -> bool:
+        return self.measures is not None and self.measures(control.setting)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether a run has communicated: only then are there a link and times of a step."""
+        return any(run.collectives for run in self.runs)
+
+    @property
+    def counts_of_devices(self) -> tuple[bool, set[int]]:
+        """Whether there are runs on one device alone, and how many devices the others had."""
+        counts = {run.settings.get("devices") or 1 for run in self.runs if run.collectives}
+        return any(not run.collectives for run in self.runs), counts
+
+    def control(self, setting: str):
+        """The control of a setting."""
+        return next(control for control in self.controls if control.setting == setting)
+
+    # What is chosen
+
+    @property
+    def settings(self) -> dict:
+        """The chosen point as the controls name it: a value for each control, and the devices."""
+        shown = {
+            control.setting: self.values[control.setting]
+            for control in self.controls
+            if control.known or self.offers(control)
+        }
+        return shown | ({"devices": self.devices} if self.communicates else {})
+
+    @property
+    def written(self) -> dict:
+        """The chosen point in the words of `Run.settings`."""
+        shown = self.settings
+        return shown | {
+            control.setting: control.written(shown[control.setting])
+            for control in self.controls
+            if control.setting in shown
+        }
+
+    @property
+    def setup(self) -> TrainingSetup:
+        """The chosen point as a setup."""
+        return TrainingSetup.read(self.written)
+
+    def start(self):
+        """Begin at the effective batch that most runs share, with the first of its runs; at fixed memory where none is shared."""
+        runs = self.shown_runs()
+        if runs:
+            batches = Counter(map(_effective_batch, runs))
+            common = max(batches, key=lambda batch: (batches[batch], batch or 0))
+            self.mode = FIXED_BATCH if batches[common] > 1 or len(runs) == 1 else FIXED_MEMORY
+            self.choose(next(run for run in runs if _effective_batch(run) == common))
+
+    def choose(self, run: Run):
+        """Choose the point of a run."""
+        self.values = {control.setting: control.of(run) for control in self.controls}
+        if self.communicates:
+            self.devices = run.settings.get("devices") or 1
+
+    def choose_model(self, model: str | None):
+        """Show the runs of another model, from its own start."""
+        self.model = model
+        self.start()
+
+    def move(self, setting: str, value):
+        """Set one control. At a fixed batch the accumulation steps give way to the micro-batch, so that moving it walks along one comparison."""
+        before, self.values[setting] = self.values[setting], value
+        if setting == "micro_batch" and self.mode == FIXED_BATCH:
+            wanted = before * self.values["accumulation_steps"] / value
+            self.values["accumulation_steps"] = min(
+                self.options(self.control("accumulation_steps")),
+                key=lambda steps: abs(log2(steps) - log2(wanted)),
+            )
+
+    def compare_at(self, mode: str):
+        """FIXED_BATCH or FIXED_MEMORY."""
+        self.mode = mode
+
+    def connect(self, devices: int, link: Link):
+        """Choose the network: how many devices, and the link between them."""
+        self.devices, self.link = devices, link
+
+    def set_budget(self, budget: float):
+        """Set the budget, in bytes."""
+        self.budget = budget
+
+    def add(self, run: Run):
+        """Add a run and choose its point."""
+        self.runs = newest([*self.runs, run])
+        self._keep_to_options()
+        self.model = run.settings.get("model")
+        self.choose(run)
+
+    def _keep_to_options(self):
+        for control in self.controls:
+            options = self.options(control)
+            if self.values[control.setting] not in options:
+                self.values[control.setting] = options[0]
+
+    # Which runs these are
+
+    def shown_runs(self) -> list[Run]:
+        """The runs of the chosen model; runs of different models are not compared.
+
+        Those that have communicated are shown as they would be with the chosen devices and link: with the memory that was
+        measured and the time that is modelled, as predicted runs.
+        """
+        key = (tuple(map(id, self.runs)), self.model, self.devices, self.link)
+        if self._cache_key != key:
+            modelled = [self._modelled(run) if run.collectives else run for run in self.own_runs()]
+            self._cache_key, self._cache = key, [run for run in modelled if run is not None]
+        return list(self._cache)
+
+    def own_runs(self) -> list[Run]:
+        """The runs of the chosen model as they were made."""
+        return [run for run in self.runs if run.settings.get("model") == self.model]
+
+    def _modelled(self, run: Run) -> Run | None:
+        if self.devices == 1:
+            return None
+        time = self.step_time(run)
+        seconds = (time.seconds * run.optimizer_steps,) if time else ()
+        settings = run.settings | {"devices": self.devices}
+        return replace(run, seconds=seconds, settings=settings, origin="predicted")
+
+    def step_time(self, run: Run, link: Link | None = None) -> StepTime | None:
+        """The modelled time of a step of a run that has communicated; computing takes what one device alone was measured to take.
+
+        None where neither was timed.
+        """
+        alone = [
+            one
+            for one in self.runs
+            if not one.collectives
+            and one.seconds
+            and one.optimizer_steps
+            and _without(one, "devices", "local_steps") == _without(run, "devices", "local_steps")
+        ]
+        timed = alone[-1] if alone else run
+        if not timed.seconds or not run.optimizer_steps:
+            return None
+        compute = timed.median_seconds / timed.optimizer_steps
+        return step_time(run, link or self.link, world_size=self.devices, compute=compute)
+
+    def compared_runs(self) -> list[Run]:
+        """The runs that are compared: those of the chosen effective batch, or all of them at fixed memory."""
+        if self.mode == FIXED_MEMORY:
+            return self.shown_runs()
+        batch = self.setup.effective_batch
+        return [run for run in self.shown_runs() if _effective_batch(run) == batch]
+
+    def chosen_run(self) -> Run | None:
+        """The run of the chosen point, or None: a measured one before a published one before a predicted one."""
+        runs = [run for run in self.shown_runs() if self._distance(run) == 0]
+        order = {"measured": 0, "published": 1, "predicted": 2}
+        return min(runs, key=lambda run: order[run.origin], default=None)
+
+    def nearest_run(self) -> Run | None:
+        """The run nearest to the chosen point, in doublings of each setting; None without runs."""
+        return min(self.shown_runs(), key=self._distance, default=None)
+
+    def fitting(self, runs: Sequence[Run]) -> list[Run]:
+        """Those of the runs that fit into the budget."""
+        return [run for run in runs if run.peak_bytes <= self.budget]
+
+    def local_steps_runs(self, chosen: Run | None) -> list[Run]:
+        """The runs that differ from the chosen one in nothing but the local steps, DDP first."""
+        runs = [
+            run
+            for run in self.shown_runs()
+            if chosen is not None
+            and run.collectives
+            and run.seconds
+            and _without(run, "local_steps") == _without(chosen, "local_steps")
+        ]
+        return sorted(runs, key=lambda run: run.settings.get("local_steps") or 0)
+
+    @property
+    def largest_peak(self) -> float:
+        """The largest peak of the shown runs in MiB; 100 without runs."""
+        return max([run.peak_bytes for run in self.shown_runs()], default=100 * MiB) / MiB
+
+    def _distance(self, run: Run) -> float:
+        distance, alone = 0.0, self.communicates and self.devices == 1
+        for control in self.controls:
+            if control.setting == "local_steps" and alone:
+                continue  # one device has nobody to average with
+            wanted, has = self.values[control.setting], control.of(run)
+            numbers = isinstance(wanted, (int, float)) and isinstance(has, (int, float))
+            distance += abs(log2(wanted) - log2(has)) if numbers else 1.5 * (wanted != has)
+        return distance + 1.5 * (self.communicates and alone == bool(run.collectives))
+
+
+def _effective_batch(run: Run) -> int | None:
+    return run.setup.effective_batch if run.setup else None
+
+
+def _without(run: Run, *settings: str) -> TrainingSetup | None:
+    """The setup of a run with the usual values of these settings."""
+    usual = {"devices": 1, "local_steps": None}
+    return run.setup and replace(run.setup, **{name: usual[name] for name in settings})

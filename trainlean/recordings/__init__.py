@@ -1,0 +1,1 @@
+"""What is replayed: recorded training loops, lives of activations, and what ranks did over time."""
