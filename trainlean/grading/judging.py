@@ -27,7 +27,7 @@ NAMES_KEPT = 5000  # of an observation
 
 
 def judge_answers(
-    answers: Answers, plan: Plan, memory: dict
+    answers: Answers, plan: Plan, cache: dict
 ) -> tuple[list[Verdict], dict[str, Observation]]:
     """The verdicts, and what was seen. Every judgement of a run happens in one thread: probes draw from torch's one random state."""
     verdicts, observations = [], {}
@@ -35,7 +35,7 @@ def judge_answers(
         exercise = plan.exercises[name]
         head, blob = answers.given.get(name, ({}, b""))
         if blob:
-            _ask_oracle(exercise, plan.seed, memory)
+            _cache_oracle(exercise, plan.seed, cache)
         cells = (
             [cell for cell in head.get("cells", []) if isinstance(cell, int)][:20]
             if isinstance(head.get("cells"), list)
@@ -59,9 +59,7 @@ def judge_answers(
                     clean_text(head.get("message", "")),
                     hint=exercise.hints[0],
                 )
-            judged = cannot_check(exercise) or judge_seen(
-                exercise, answer, cells, plan.seed, memory
-            )
+            judged = cannot_check(exercise) or judge_seen(exercise, answer, cells, plan.seed, cache)
         except Exception as error:  # whatever a forged answer leads to, it is no answer
             message = f"{name} answered with something that is no observation ({clean_text(type(error).__name__)})."
             judged = Verdict(
@@ -77,13 +75,13 @@ def judge_answers(
     return verdicts, observations
 
 
-def _ask_oracle(exercise: Exercise, seed: int, memory: dict) -> None:
-    """Have the oracle's observation in memory; where it fails (twice: a busy machine is forgiven), no learner is to blame."""
+def _cache_oracle(exercise: Exercise, seed: int, cache: dict) -> None:
+    """Have the oracle's observation in the cache; where it fails (twice: a busy machine is forgiven), no learner is to blame."""
     key = (exercise.name, seed, "oracle")  # as `verdict` keeps it
     for attempt in (1, 2):
         try:
-            if key not in memory:
-                memory[key] = see_oracle(exercise, seed)
+            if key not in cache:
+                cache[key] = see_oracle(exercise, seed)
             return
         except Exception as error:
             if attempt == 2:

@@ -1,4 +1,4 @@
-"""What a run asks, what a worker brought, and what was judged."""
+"""What a run is told to do, what a worker brought, and what was judged."""
 
 import hashlib
 from dataclasses import asdict, dataclass, field
@@ -17,7 +17,7 @@ class Plan:
     seed: int
     isolation: Isolation
     limits: Limits = Limits()
-    patience: float = 1.0  # times the usual seconds per exercise
+    time_factor: float = 1.0  # times the usual seconds per exercise
 
     def settings(self) -> dict:
         """What a worker reads first; probes only, no oracle and no mistake."""
@@ -25,7 +25,7 @@ class Plan:
             "probes": {name: cut_probe(exercise) for name, exercise in self.exercises.items()},
             "seed": self.seed,
             "limits": asdict(self.limits),
-            "patience": self.patience,
+            "time_factor": self.time_factor,
         }
 
     def fingerprint(self) -> str:

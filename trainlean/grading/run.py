@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from trainlean.grading.asking import with_workers
 from trainlean.grading.judging import clean_text, judge_answers, noted
 from trainlean.grading.plan import Graded, Plan
 from trainlean.grading.submissions import Submission
+from trainlean.grading.workers import local_workers
 
 
 def grade_all(
@@ -14,29 +14,29 @@ def grade_all(
     *,
     workers: int = 1,
     done: Iterable[Graded] = (),
-    asked: Callable | None = None,
+    collect: Callable | None = None,
 ) -> Iterator[Graded]:
     """Every notebook of every submission, judged, in the order in which they come; what `done` holds already is passed over.
 
-    `asked(tasks)` may put the questions elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
+    `collect(tasks)` may collect the answers elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
     and yields (number, Answers, seconds).
     """
     known = {(graded.learner, graded.where): graded.sha256 for graded in done}
     tasks = [(submission, file) for submission in submissions for file in submission.notebooks]
     digests: dict[int, str] = {}
-    memory: dict = {}
+    cache: dict = {}
 
-    def to_ask() -> Iterator[tuple[int, bytes | None, str]]:
+    def to_collect() -> Iterator[tuple[int, bytes | None, str]]:
         for number, (submission, file) in enumerate(tasks):
             data, problem, digest = file.content()
             if known.get((submission.learner, file.where)) != digest:
                 digests[number] = digest
                 yield number, data, problem or file.where
 
-    ask = asked or with_workers(plan, workers)
-    for number, answers, seconds in ask(to_ask()):
+    collect = collect or local_workers(plan, workers)
+    for number, answers, seconds in collect(to_collect()):
         submission, file = tasks[number]
-        verdicts, observations = judge_answers(answers, plan, memory)
+        verdicts, observations = judge_answers(answers, plan, cache)
         seen = {name: noted(observation) for name, observation in observations.items()}
         when = file.submitted.isoformat(timespec="seconds") if file.submitted else None
         yield Graded(

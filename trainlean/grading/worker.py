@@ -1,4 +1,4 @@
-"""The process that runs submissions: it has imported everything, and forks for each exercise a process that answers questions.
+"""The process that runs submissions: it has imported everything, and forks for each exercise a process that its probe questions.
 
 It reads requests from stdin and writes frames to stdout: a line of JSON, then as many bytes as its "bytes" says. Everything
 that comes out of a learner's process is numpy's own format and JSON (`trainlean.exercises.exercise.pack`), never pickle,
@@ -48,7 +48,7 @@ PRELOADED = [
 ]
 PRELOADED += [f"trainlean.{file}" for file in EXPORTS]
 ANSWER_PIPE = 3
-IDLE = 3  # times the processor time that an exercise may take, it may take on the clock: other work goes on beside it
+CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on the clock: other work goes on beside it
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
 
 
@@ -62,7 +62,7 @@ def main() -> None:
     _send(sink, {"ready": True})
     for line in source:
         request = json.loads(line)
-        worker.grade(request, source.read(request["bytes"]))
+        worker.collect(request, source.read(request["bytes"]))
 
 
 def _send(sink, head: dict, blob: bytes = b"") -> None:
@@ -75,10 +75,10 @@ class Worker:
 
     def __init__(self, settings: dict, sink):
         self.sink = sink
-        self.seed, self.isolated, self.factor = (
+        self.seed, self.isolated, self.time_factor = (
             settings["seed"],
             settings["isolated"],
-            settings["patience"],
+            settings["time_factor"],
         )
         self.limits = Limits(**settings["limits"])
         self.outside = settings["process_names"]
@@ -104,7 +104,7 @@ class Worker:
                 importlib.import_module(module)
         from IPython.core import inputtransformer2  # noqa: F401  read notebooks with it later
 
-    def grade(self, request: dict, data: bytes) -> None:
+    def collect(self, request: dict, data: bytes) -> None:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
         linecache.clearcache()
         try:
@@ -128,13 +128,13 @@ class Worker:
             if exercise.name in request["done"]:
                 continue
             blob, head = b"", {"exercise": exercise.name, "cells": cells_of(exercise, found)}
-            _send(self.sink, {"asking": exercise.name})
+            _send(self.sink, {"probing": exercise.name})
             answer = ask(
                 Path(request["where"]),
                 exercise,
                 found,
                 problems,
-                lambda e, chosen: self._put(e, chosen, folder),
+                lambda e, chosen: self._probe(e, chosen, folder),
             )
             if isinstance(answer, Verdict):
                 head |= {"outcome": answer.outcome, "message": answer.message}
@@ -170,9 +170,9 @@ class Worker:
         if any(os.path.lexists(path) for path in linked):
             os._exit(3)
 
-    def _put(self, exercise, chosen, folder: str) -> bytes | str:
+    def _probe(self, exercise, chosen, folder: str) -> bytes | str:
         """The packed answer of a process forked for one exercise, or a sentence why there is none."""
-        seconds = seconds_for(exercise) * self.factor
+        seconds = seconds_for(exercise) * self.time_factor
         ours, theirs = os.pipe()
         child = os.fork()
         if not child:
@@ -225,7 +225,7 @@ class Worker:
         """The answer, or None with a sentence, or None without one where the process just ended."""
         received, wanted = bytearray(), None
         start = looked = time.monotonic()
-        while time.monotonic() - start < seconds * IDLE:
+        while time.monotonic() - start < seconds * CLOCK_FACTOR:
             if not select.select([pipe], [], [], LOOK_SECONDS)[0]:
                 if (
                     time.monotonic() - looked > LOOK_SECONDS
@@ -250,7 +250,7 @@ class Worker:
                     )
             if wanted is not None and len(received) >= 8 + wanted:
                 return bytes(received[8 : 8 + wanted]), ""
-        return None, too_long(exercise.name, seconds * IDLE)
+        return None, too_long(exercise.name, seconds * CLOCK_FACTOR)
 
     def _memory_in_use(self, child: int) -> int:
         """Bytes that the submission's processes use beyond what they were forked with."""
