@@ -8,7 +8,7 @@ from typing import Annotated
 
 import pytest
 import typer
-from made_class import CLASS, EXERCISES, book, handed_in, rows_for, table_of
+from made_class import CLASS, book, exercises_of, handed_in, rows_for, table_of
 from typer.testing import CliRunner
 
 from trainlean import cli
@@ -19,12 +19,11 @@ from trainlean.grading.formats.format import Form, Format, Results, Written
 from trainlean.grading.formats.gradescope import Gradescope
 from trainlean.grading.formats.moodle import Moodle
 from trainlean.grading.options import GradeOptions, command_parameters
-from trainlean.grading.rows import graded_exercises
 from trainlean.workspace import CourseError
 
 
 def results(rows, footer=""):
-    return Results(Path("grades.csv"), rows, rows, graded_exercises(rows, EXERCISES), footer)
+    return Results(Path("grades.csv"), rows, rows, exercises_of(rows), footer)
 
 
 CANVAS = """\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Homework 1 (55),Train Lean (98765),Final Score
@@ -143,6 +142,42 @@ def test_gradescope(tmp_path):
         "Bob Ünal",
         "_1_2",
     ]
+
+
+def test_a_number_of_two_rows_is_not_transferred(tmp_path):
+    (tmp_path / "export.csv").write_text(CANVAS, encoding="utf-8")
+    pairs = (*CLASS[:2], handed_in("Ada Lovelace 2", ("one", RIGHT), user="11"))
+    form = Canvas(tmp_path / "export.csv", "Train")
+    assert form.fill(tmp_path / "f.csv", rows_for(*pairs), 5) == ("Ada Lovelace", "Ada Lovelace 2")
+    lines = list(csv.reader((tmp_path / "f.csv").open(encoding="utf-8")))
+    assert [line[6] for line in lines[2:]] == ["", "12", ""]
+
+
+def test_a_name_fills_no_line_that_may_be_somebody_else_s(tmp_path):
+    """Two lines of one name; and a line of another number for a learner whose own line is there."""
+    twice = CANVAS + '"Lovelace, Ada",77,A7,ada7,S,,,\n'
+    (tmp_path / "export.csv").write_text(twice, encoding="utf-8")
+    form = Canvas(tmp_path / "export.csv", "Train")
+    by_number = rows_for(handed_in("Ada Lovelace", ("one", RIGHT), user="11"))
+    assert form.fill(tmp_path / "f.csv", by_number, 3) == ()
+    lines = list(csv.reader((tmp_path / "f.csv").open(encoding="utf-8")))
+    assert [(line[1], line[6]) for line in lines[2:]] == [
+        ("11", "20"),
+        ("12", "3"),
+        ("99", ""),
+        ("77", ""),
+    ]
+    by_name = rows_for(handed_in("Ada Lovelace", ("one", WRONG)))
+    assert form.fill(tmp_path / "f.csv", by_name, 3) == ("Ada Lovelace",)
+
+
+def test_moodle_gets_no_html_and_no_formula_of_a_learner_s(tmp_path):
+    (tmp_path / "sheet.csv").write_text(MOODLE, encoding="utf-8")
+    submission, graded = handed_in("Ada Lovelace", user="11")
+    submission.problems.append("=<img src=x onerror=alert(1)>.ipynb is a link.")
+    Moodle(tmp_path / "sheet.csv").fill(tmp_path / "f.csv", rows_for((submission, graded)), 5)
+    said = table_of(tmp_path / "f.csv")[0]["Feedback comments"]
+    assert said.startswith("'=&lt;img src=x onerror=alert(1)&gt;") and "<" not in said
 
 
 # ---------------------------------------------------------------- a format that nobody has yet

@@ -3,14 +3,15 @@
 from datetime import datetime
 
 import pytest
-from made_class import CLASS, EXERCISES, book, handed_in, rows_for, table_of, verdict
+from made_class import CLASS, EXERCISES, book, exercises_of, handed_in, rows_for, table_of, verdict
 
 from trainlean.exercises.exercise import CRASHED, RIGHT, WRONG
 from trainlean.grading import tally
 from trainlean.grading.feedback_pages import feedback_page, write_feedback
 from trainlean.grading.gradebook import read_manual
-from trainlean.grading.rows import graded_exercises, load_late_policy, rows_of
-from trainlean.workspace import CourseError
+from trainlean.grading.rows import lessons_due, load_late_policy, rows_of
+from trainlean.grading.sheets import plain_cell, safe_cell
+from trainlean.workspace import COURSE, CourseError
 
 
 def test_a_row_per_learner_and_a_column_per_exercise_and_notebook(tmp_path):
@@ -117,14 +118,14 @@ def test_of_two_notebooks_for_one_lesson_the_newer_counts(tmp_path):
         "Ada", ("one", RIGHT), ("two", WRONG), where="a new.ipynb", when=datetime(2026, 11, 2)
     )
     submission.notebooks += newer.notebooks
-    [row] = rows_of([submission], [new, old], EXERCISES)
+    [row] = rows_of([submission], [new, old], ["1_unit/1_a"])
     assert row.points == 3 and "the newer one counts" in row.reasons[0]
 
 
 def test_what_was_graded_and_is_no_longer_handed_in_does_not_count():
     submission, graded = handed_in("Ada", ("one", RIGHT))
     _, gone = handed_in("Ada", ("two", RIGHT), where="gone.ipynb")
-    [row] = rows_of([submission], [graded, gone], EXERCISES)
+    [row] = rows_of([submission], [graded, gone], ["1_unit/1_a"])
     assert list(row.verdicts) == ["one"]
 
 
@@ -170,19 +171,118 @@ def test_a_late_policy_is_one_function(tmp_path):
 
 @pytest.mark.parametrize(
     "policy, says",
-    [
-        ("", "has no function late"),
-        ("x = 1 /", "cannot be loaded"),
-        ("def late(points, submission): return -1", "gave -1 for Ada"),
-        ("def late(points, submission): return 6", "gave 6 for Ada"),
-        ("def late(points, submission): return True", "gave True for Ada"),
-        ("def late(points, submission): 1 / 0", "failed for Ada.*Zero"),
-    ],
+    [("", "has no function late"), ("x = 1 /", "cannot be loaded")],
 )
-def test_a_late_policy_that_does_not_work(tmp_path, policy, says):
+def test_a_late_policy_that_cannot_be_loaded(tmp_path, policy, says):
     (tmp_path / "late.py").write_text(policy)
     with pytest.raises(CourseError, match=says):
-        rows_for(CLASS[0], late=load_late_policy(tmp_path / "late.py"))
+        load_late_policy(tmp_path / "late.py")
+
+
+@pytest.mark.parametrize(
+    "policy, says",
+    [
+        ("return -1", "gave -1, and not a number from 0 to 5"),
+        ("return 6", "gave 6"),
+        ("return True", "gave True"),
+        ("return float('nan')", "gave nan"),
+        ("1 / 0", "failed (ZeroDivisionError"),
+        ("return points / 2 if submission.submitted > DUE else points", "failed (TypeError"),
+    ],
+)
+def test_a_late_policy_that_fails_is_that_row_s_reason(tmp_path, policy, says):
+    """The learner without a date has every point; the others are as the policy says."""
+    code = "from datetime import datetime\nDUE = datetime(2026, 11, 20)\n"
+    (tmp_path / "late.py").write_text(
+        f"{code}def late(points, submission):\n    if submission.learner != 'Ada': return points / 2\n    {policy}\n"
+    )
+    pairs = (
+        handed_in("Ada", ("one", RIGHT), ("two", RIGHT), when=None),
+        handed_in("Bob", ("one", RIGHT)),
+    )
+    ada, bob = rows_for(*pairs, late=load_late_policy(tmp_path / "late.py"))
+    assert (ada.total, bob.total) == (5, 1.5) and not bob.reasons
+    assert says in ada.reasons[0] and "count in full" in ada.reasons[0]
+
+
+def test_the_guide_s_late_policy_works_for_a_learner_without_a_date(tmp_path):
+    guide = (COURSE / "docs" / "instructors.md").read_text(encoding="utf-8")
+    code = guide.split("```python\n", 1)[1].split("```", 1)[0]
+    (tmp_path / "late.py").write_text(code)
+    pairs = (
+        handed_in("Ada", ("one", RIGHT), when=None),
+        handed_in("Bob", ("one", RIGHT), when=datetime(2026, 11, 20, 23)),
+        handed_in("Eve", ("one", RIGHT), when=datetime(2026, 11, 21)),
+    )
+    rows = rows_for(*pairs, late=load_late_policy(tmp_path / "late.py"))
+    assert [row.total for row in rows] == [3, 3, 1.5] and not any(row.reasons for row in rows)
+
+
+# ---------------------------------------------------------------- what is due
+
+
+def test_one_learner_s_extra_notebook_makes_nothing_due_for_others():
+    class_ = [handed_in(f"learner {n}", ("one", RIGHT), ("two", RIGHT)) for n in range(14)]
+    submission, graded = class_[0]
+    extra, more = handed_in("learner 0", ("three", RIGHT), where="old.ipynb")
+    submission.notebooks += extra.notebooks
+    everything = [one for _, one in class_] + [more]
+    lessons, how = lessons_due(everything, EXERCISES)
+    assert lessons == ["1_unit/1_a"]
+    assert "1_unit/1_a (14 of 14)" in how and "1_unit/2_b (1 of 14)" in how and "--lesson" in how
+    rows = rows_of([one for one, _ in class_], everything, lessons)
+    assert [row.points for row in rows] == [5] * 14
+    assert rows[0].reasons == [
+        "learner 0/old.ipynb holds 1_unit/2_b, which is not due and does not count."
+    ]
+    assert not any(row.reasons for row in rows[1:])
+
+
+def test_what_is_named_is_due_even_if_nobody_handed_it_in():
+    submission, graded = handed_in("Ada", ("one", RIGHT))
+    named = {name: e for name, e in EXERCISES.items() if e.notebook.startswith("1_unit/")}
+    lessons, how = lessons_due([graded], named, named=True)
+    assert (lessons, how) == (["1_unit/1_a", "1_unit/2_b"], "")
+    [row] = rows_of([submission], [graded], lessons)
+    assert row.reasons == ["There is no readable notebook of 1_unit/2_b."]
+
+
+def test_many_notebooks_of_one_learner_are_one_learner():
+    class_ = [handed_in(f"learner {n}", ("one", RIGHT)) for n in range(3)]
+    many = [handed_in("eve", ("three", RIGHT), where=f"{n}.ipynb")[1] for n in range(9)]
+    assert lessons_due([one for _, one in class_] + many, EXERCISES)[0] == ["1_unit/1_a"]
+    assert lessons_due([], EXERCISES) == ([], "")
+
+
+# ---------------------------------------------------------------- cells and names
+
+
+@pytest.mark.parametrize(
+    "text, safe",
+    [
+        ("=1+1", "'=1+1"),
+        ("x;=1+1", "x;'=1+1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("a; \uff0b1", "a; '\uff0b1"),
+        ("\u207a1", "'\u207a1"),
+        ("  @SUM(A1)", "  '@SUM(A1)"),
+        ("a\t-1", "a\t'-1"),
+        ("a\n=1", "a\n'=1"),
+        ("'=1", "''=1"),
+        ("-1,5", "-1,5"),
+        ("well-known; see a - b", "well-known; see a - b"),
+    ],
+)
+def test_no_cell_is_a_formula_and_each_is_read_back_as_it_was(text, safe):
+    assert (safe_cell(text), plain_cell(safe)) == (safe, text)
+
+
+def test_long_names_have_files(tmp_path):
+    """A file system counts bytes: 62 letters of four bytes and an ending are too many."""
+    long = ["\U00010400" * 62, "\U00010400" * 61 + "x", "z" * 300]
+    rows = rows_for(*(handed_in(learner, ("one", RIGHT)) for learner in long))
+    write_feedback(tmp_path, rows, [EXERCISES["one"]], "")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 # ---------------------------------------------------------------- pages and statistics
@@ -194,7 +294,7 @@ def test_a_page_tells_what_was_seen_and_no_code_gets_into_it(tmp_path):
     )
     [row] = rows_for(handed_in("<i>Eve</i>", ("one", RIGHT), evil))
     row.manual = {"comment": "<see me>", "adjustment": "1"}
-    page = feedback_page(row, graded_exercises([row], EXERCISES), "Seed 7.")
+    page = feedback_page(row, exercises_of([row]), "Seed 7.")
     assert "<script>" not in page and "<i>" not in page and "&lt;see me&gt;" in page
     assert "4 of 5 points" in page and "Adjustment by the instructor: +1." in page
     assert "What was seen of two." in page and "Which?" in page and "Seed 7." in page
@@ -218,7 +318,7 @@ def test_what_the_class_got_wrong(tmp_path, capsys, monkeypatch):
         handed_in("D", ("one", RIGHT), verdict("two", WRONG, mistake="off by one")),
         handed_in("E", verdict("one", WRONG, mistake="not divided")),
     )
-    exercises = graded_exercises(rows, EXERCISES)
+    exercises = exercises_of(rows)
     lines = tally.tally(rows, exercises)
     assert (
         ("two", WRONG, "off by one", 2) in lines

@@ -54,6 +54,22 @@ class Run:
     seconds: float = 0.0
 
 
+# A right answer that uses half of the processes that a submission may have, for as long as its neighbour uses nearly all.
+WITH_THREADS = (
+    hostile.SIGNATURE
+    + """
+    import threading, time
+    for _ in range(20):
+        threads = [threading.Thread(target=time.sleep, args=(0.1,)) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+"""
+    + hostile.RIGHTLY
+)
+
+
 def isolation_or_skip(kind: str) -> Isolation:
     """That kind of isolation; a skip where it cannot be had, and a failure under CI where it must be."""
     found = try_isolation(kind)
@@ -119,6 +135,7 @@ def run(request, tmp_path_factory):
             "FORGED_NAME": FORGED_NAME,
         }
         class_ = {"honest a": solution(), "honest m": solution(), "zz honest": solution()}
+        class_["h sleeping processes, honest neighbour"] = solution(WITH_THREADS)
         for name in hostile.NAMES:
             code = hostile.cell(name)
             for word, value in fill.items():
@@ -169,8 +186,21 @@ def test_there_are_enough_attacks():
 
 def test_every_other_submission_keeps_its_grade(run):
     honest = [graded for learner, graded in run.rows.items() if "honest" in learner]
-    assert len(honest) == 3
+    assert len(honest) == 4
     assert all(outcomes(graded) == {ATTACKED: RIGHT, HONEST: RIGHT} for graded in honest)
+
+
+def test_no_neighbour_takes_a_submission_s_processes(run):
+    """Each submission is counted by itself: a neighbour need not even be probed again."""
+    neighbour = run.rows["h sleeping processes, honest neighbour"]
+    assert outcomes(neighbour)[ATTACKED] == RIGHT, neighbour.verdicts
+    assert neighbour.notes == ()
+
+
+def test_what_failed_for_want_of_something_was_probed_again_alone(run):
+    notes = run.rows["h endless loop"].notes
+    assert len(notes) == 1 and "for want of time" in notes[0] and ATTACKED in notes[0]
+    assert "for want of memory" in run.rows["h shared memory bomb"].notes[0]
 
 
 def test_nothing_outside_has_changed(run):

@@ -6,7 +6,7 @@ from datetime import datetime
 from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, Exercise, Verdict
 from trainlean.grading.gradebook import write_gradebook
 from trainlean.grading.plan import Graded
-from trainlean.grading.rows import graded_exercises, rows_of
+from trainlean.grading.rows import lessons_due, rows_of
 from trainlean.grading.submissions import File, Submission
 
 
@@ -61,9 +61,14 @@ def handed_in(
 
 
 def rows_for(*pairs, late=None):
-    return rows_of(
-        [submission for submission, _ in pairs], [graded for _, graded in pairs], EXERCISES, late
-    )
+    graded = [one for _, one in pairs]
+    lessons, _ = lessons_due(graded, EXERCISES)
+    return rows_of([submission for submission, _ in pairs], graded, lessons, late)
+
+
+def exercises_of(rows):
+    """The exercises that anybody has a verdict on."""
+    return [e for e in EXERCISES.values() if any(e.name in row.verdicts for row in rows)]
 
 
 CLASS = (
@@ -86,5 +91,5 @@ def table_of(path):
 
 def book(tmp_path, rows, manual=None):
     path = tmp_path / "grades.csv"
-    write_gradebook(path, rows, graded_exercises(rows, EXERCISES), manual or {})
+    write_gradebook(path, rows, exercises_of(rows), manual or {})
     return path

@@ -17,7 +17,7 @@ from trainlean.grading.log import Log, last_run, log_path, read_log, to_line
 from trainlean.grading.options import GradeOptions
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Graded, Plan
-from trainlean.grading.rows import graded_exercises, load_late_policy, rows_of
+from trainlean.grading.rows import exercises_due, lessons_due, load_late_policy, rows_of
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import NONE, Isolation, find_isolation
 from trainlean.grading.submissions import Submission, find_submissions
@@ -67,12 +67,13 @@ def grade_class(options: GradeOptions) -> int:
                 }
             )
         graded += _run(submissions, plan, options, graded, log)
-        rows = rows_of(submissions, graded, exercises, policy)
+        lessons, how = lessons_due(graded, exercises, bool(options.lessons))
+        rows = rows_of(submissions, graded, lessons, policy)
         results = Results(
             output,
             rows,
             list(rows),
-            graded_exercises(rows, exercises),
+            exercises_due(exercises, lessons),
             f"Seed {plan.seed}. {isolation.sentence}",
         )
         missing = write_everything(results, options)
@@ -86,7 +87,8 @@ def grade_class(options: GradeOptions) -> int:
     unread = [problem for submission in submissions for problem in submission.problems] + [
         one.problem for one in graded if one.problem
     ]
-    for sentence in [*missing, *unread]:
+    notes = [f"{one.learner}: {note}" for one in submissions for note in one.notes]
+    for sentence in filter(None, [how, *missing, *notes, *unread]):
         _say(sentence)
     if unread:
         _say(
@@ -133,13 +135,15 @@ def _plan(
 
 def _still_there(done: list[Graded], submissions: list[Submission]) -> list[Graded]:
     """What an interrupted run has graded, as far as the same files are still there unchanged."""
-    digests = {
-        (submission.learner, file.where): file.content()[2]
+    files = {
+        (submission.learner, file.where): file
         for submission in submissions
         for file in submission.notebooks
     }
     latest = {(one.learner, one.where): one for one in done}
-    return [one for key, one in latest.items() if digests.get(key) == one.sha256]
+    return [
+        one for key, one in latest.items() if key in files and files[key].content()[2] == one.sha256
+    ]
 
 
 def _run(
@@ -203,7 +207,9 @@ def write_everything(results: Results, options: GradeOptions) -> list[str]:
         done = form.write(results)
         written.append(f"{done.path}/" if done.path.is_dir() else done.path)
         if done.missing:
-            sentences.append(f"Not in {form.path}: {', '.join(done.missing)}.")
+            sentences.append(
+                f"No line of {form.path} was filled in for: {', '.join(done.missing)}."
+            )
     _say(f"Written: {', '.join(map(str, written))}.")
     return sentences
 

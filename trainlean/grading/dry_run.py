@@ -43,6 +43,7 @@ def show_dry_run(submissions: list[Submission], exercises: dict[str, Exercise]) 
                     (file.where, "", f"{file.where} cannot be read: {type(error).__name__}.")
                 )
         status |= any(problem for *_, problem in lines)
+        lines += [("", "", note) for note in submission.notes]
         for number, line in enumerate(lines):
             table.add_row(Text(submission.learner if number == 0 else ""), *map(Text, line))
     screen = Console()

@@ -1,6 +1,7 @@
 """Verdicts from what a worker brought, which is not believed to be in good form."""
 
 import io
+import re
 import zipfile
 
 import numpy as np
@@ -9,6 +10,7 @@ from trainlean.exercises.checking import judge_seen
 from trainlean.exercises.exercise import (
     CRASHED,
     NOT_ATTEMPTED,
+    RIGHT,
     Exercise,
     Observation,
     Seen,
@@ -17,13 +19,18 @@ from trainlean.exercises.exercise import (
     see_oracle,
     unpack,
 )
-from trainlean.grading.plan import Answers, Plan
+from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.sandbox import Limits
 from trainlean.workspace import CourseError
 
 TEXT_LIMIT = 4000  # letters of a message, traceback or print that are kept
 NUMBERS_KEPT = 64  # of an array, in the run log
 NAMES_KEPT = 5000  # of an observation
+WANTED = {
+    "processes": re.compile(r"can't start new thread|Resource temporarily unavailable|Errno 11\b"),
+    "memory": re.compile(r"MemoryError|[Cc]annot allocate memory|can't allocate memory"),
+    "time": re.compile(r"TimeoutError|timed out|never arrived"),
+}  # how an error says what it wanted
 
 
 def judge_answers(
@@ -73,6 +80,21 @@ def judge_answers(
             )
         verdicts.append(judged)
     return verdicts, observations
+
+
+def short_of(graded: Graded, answers: Answers) -> dict[str, str]:
+    """The exercises of a notebook that failed for want of something that others may have taken: {name: what}."""
+    found = {}
+    for verdict in graded.verdicts:
+        if verdict.outcome in (RIGHT, NOT_ATTEMPTED):
+            continue
+        head, _ = answers.given.get(verdict.exercise, ({}, b""))
+        said = f"{graded.seen.get(verdict.exercise, {}).get('raised', '')} {verdict.traceback}"
+        what = str(head.get("short_of") or "")
+        what = what or next((what for what, words in WANTED.items() if words.search(said)), "")
+        if what:
+            found[verdict.exercise] = clean_text(what)
+    return found
 
 
 def _cache_oracle(exercise: Exercise, seed: int, cache: dict) -> None:

@@ -59,6 +59,7 @@ class Graded:
     submitted: str | None = None
     seconds: float = 0.0
     seen: dict = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what was done that a reader should know
 
     @property
     def lessons(self) -> list[str]:

@@ -33,44 +33,73 @@ class Row:
         return round(self.counted + number(self.manual.get("adjustment", "")), 4)
 
 
+def lessons_due(
+    graded: Iterable[Graded], exercises: dict[str, Exercise], named: bool = False
+) -> tuple[list[str], str]:
+    """The lessons that count, in course order, and a sentence how that was found out.
+
+    All lessons of the exercises where they were `named`; else those that most learners handed in, so that no learner alone
+    makes a lesson due for everybody. Where no lesson has a majority, those that were handed in most often.
+    """
+    every = list(dict.fromkeys(exercise.notebook for exercise in exercises.values()))
+    if named:
+        return every, ""
+    learners: dict[str, set[str]] = {lesson: set() for lesson in every}
+    for one in graded:
+        for lesson in one.lessons:
+            learners[lesson].add(one.learner)
+    total = len(set().union(*learners.values()))
+    if not total:
+        return [], ""
+    counts = {lesson: len(who) for lesson, who in learners.items() if who}
+    due = [lesson for lesson, count in counts.items() if 2 * count > total]
+    due = due or [lesson for lesson, count in counts.items() if count == max(counts.values())]
+
+    def told(lessons):
+        return ", ".join(f"{lesson} ({counts[lesson]} of {total})" for lesson in lessons)
+
+    others = [lesson for lesson in counts if lesson not in due]
+    but = f" Not due, and not counted: {told(others)}." if others else ""
+    return (
+        due,
+        f"Due is what most learners handed in: {told(due)}.{but} Is that right? If not, name what is due with --lesson.",
+    )
+
+
 def rows_of(
     submissions: Iterable[Submission],
     graded: Iterable[Graded],
-    exercises: dict[str, Exercise],
+    lessons: list[str],
     late: Callable | None = None,
 ) -> list[Row]:
-    """One row for each learner; of several notebooks for one lesson the newest counts, and the row says so."""
+    """One row for each learner, over the lessons that are due; of several notebooks for one of them the newest counts, and the row says so."""
     by_learner: dict[str, list[Graded]] = {}
     for one in graded:
         by_learner.setdefault(one.learner, []).append(one)
     rows = []
-    due = {
-        verdict.exercise
-        for group in by_learner.values()
-        for one in group
-        for verdict in one.verdicts
-    }
-    lessons = list(
-        dict.fromkeys(exercise.notebook for name, exercise in exercises.items() if name in due)
-    )
     for submission in submissions:
         row = Row(
             submission.learner,
             submission.user,
             submission.submitted,
             submission.marked_late,
-            reasons=list(submission.problems),
+            reasons=[*submission.notes, *submission.problems],
         )
         chosen: dict[str, Graded] = {}
-        names = {file.where for file in submission.notebooks}
-        for one in sorted(
-            by_learner.get(submission.learner, []), key=lambda one: (one.submitted or "", one.where)
-        ):
-            if one.where not in names:
-                continue
+        changed = {
+            file.where: file.changed or file.submitted or datetime.min
+            for file in submission.notebooks
+        }
+        mine = [one for one in by_learner.get(submission.learner, []) if one.where in changed]
+        for one in sorted(mine, key=lambda one: (changed[one.where], one.where)):
             if one.problem:
                 row.reasons.append(one.problem)
             for lesson in one.lessons:
+                if lesson not in lessons:
+                    row.reasons.append(
+                        f"{one.where} holds {lesson}, which is not due and does not count."
+                    )
+                    continue
                 if lesson in chosen:
                     row.reasons.append(
                         f"{chosen[lesson].where} was replaced by {one.where}: both hold {lesson}, and the newer one counts."
@@ -79,21 +108,22 @@ def rows_of(
         for lesson in lessons:
             if lesson not in chosen:
                 row.reasons.append(f"There is no readable notebook of {lesson}.")
+        counting = {one.where: one.notes for one in chosen.values()}
+        row.reasons += [note for notes in counting.values() for note in notes]
         for lesson, one in chosen.items():
             row.verdicts |= {
                 verdict.exercise: verdict for verdict in one.verdicts if verdict.notebook == lesson
             }
         row.points = row.counted = sum(verdict.points for verdict in row.verdicts.values())
         if late is not None:
-            row.counted = _after_policy(late, row)
+            _apply(late, row)
         rows.append(row)
     return rows
 
 
-def graded_exercises(rows: list[Row], exercises: dict[str, Exercise]) -> list[Exercise]:
-    """The exercises that anybody was asked, in course order; all others are not due."""
-    asked = {name for row in rows for name in row.verdicts}
-    return [exercise for name, exercise in exercises.items() if name in asked]
+def exercises_due(exercises: dict[str, Exercise], lessons: list[str]) -> list[Exercise]:
+    """The exercises of the lessons that are due, in course order."""
+    return [exercise for exercise in exercises.values() if exercise.notebook in lessons]
 
 
 def load_late_policy(path: Path | None) -> Callable | None:
@@ -115,19 +145,16 @@ def load_late_policy(path: Path | None) -> Callable | None:
     return module.late
 
 
-def _after_policy(late: Callable, row: Row) -> float:
+def _apply(late: Callable, row: Row) -> None:
+    """What counts of a row's points; where the policy fails they count in full, and the row says why."""
     try:
         points = late(row.points, row)
     except Exception as error:
-        raise CourseError(
-            f"The late policy failed for {row.learner}: {type(error).__name__}: {error}."
-        ) from None
-    if (
-        isinstance(points, bool)
-        or not isinstance(points, int | float)
-        or not 0 <= points <= row.points
-    ):
-        raise CourseError(
-            f"The late policy gave {points!r} for {row.learner}; expected a number from 0 to {row.points:g}."
-        )
-    return round(float(points), 4)
+        said = f"failed ({type(error).__name__}: {error})"
+    else:
+        number = isinstance(points, int | float) and not isinstance(points, bool)
+        if number and 0 <= points <= row.points:
+            row.counted = round(float(points), 4)
+            return
+        said = f"gave {points!r}, and not a number from 0 to {row.points:g}"
+    row.reasons.append(f"The late policy {said} for this row; its points count in full.")

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import unicodedata
 from pathlib import Path
 
 from trainlean.workspace import CourseError, write_whole
@@ -45,18 +46,29 @@ def write_csv(path: Path, table: list[list], safe: bool = True) -> None:
 
 
 def safe_cell(cell: object) -> object:
-    """Text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """Text that a spreadsheet would take for a formula gets an apostrophe before it.
+
+    A spreadsheet may cut at other marks than the comma, and takes full-width signs for signs.
+    """
     text = str(cell)
-    if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not re.fullmatch(
-        r"[+-]?\d+([.,]\d+)?", text
-    ):
-        return f"'{text}"
-    return cell
+    if re.fullmatch(r"[+-]?\d+([.,]\d+)?", text):
+        return cell
+    safe = FORMULA.sub(r"\1'\2", text)
+    return cell if safe == text else safe
 
 
 def plain_cell(text: str) -> str:
-    """The text of a cell without the apostrophe of `safe_cell`."""
-    return text[1:] if text[:2] in ("'=", "'+", "'-", "'@") else text
+    """The text of a cell without the apostrophes of `safe_cell`."""
+    return FORMULA.sub(lambda at: at[1] + at[2].removeprefix("'"), text)
+
+
+# A sign, in any width, where a cell may begin: at the left, and after what some spreadsheet takes for the end of a cell.
+SIGNS = "".join(
+    sign
+    for sign in map(chr, range(0x10000))
+    if unicodedata.normalize("NFKC", sign) in tuple("=+-@")
+)
+FORMULA = re.compile(rf"(^\s*|[;|\t\r\n]\s*)('*(?=[{re.escape(SIGNS)}]))")
 
 
 def number(text: str, where: str = "") -> float:

@@ -35,7 +35,7 @@ from trainlean.exercises.checking import (
 )
 from trainlean.exercises.exercise import Verdict, pack
 from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
-from trainlean.grading.sandbox import Limits, confine, protect_worker
+from trainlean.grading.sandbox import USERS_OF_A_WORKER, Limits, confine, protect_worker
 from trainlean.notebooks.notebook import notebook_of
 from trainlean.workspace import CourseError
 
@@ -50,6 +50,8 @@ PRELOADED += [f"trainlean.{file}" for file in EXPORTS]
 ANSWER_PIPE = 3
 CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on the clock: other work goes on beside it
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
+LEFT_SECONDS = 2  # for a submission's processes to be gone after they were ended
+ALL_CHILDREN = 0x40000000  # of waitpid: those, too, that tell nobody when they end
 
 
 def main() -> None:
@@ -80,6 +82,7 @@ class Worker:
             settings["isolated"],
             settings["time_factor"],
         )
+        self.users, self.collected, self.short_of = settings["users"], 0, ""
         self.limits = Limits(**settings["limits"])
         self.outside = settings["process_names"]
         self.probes = {name: compiled(cut) for name, cut in settings["probes"].items()}
@@ -107,6 +110,8 @@ class Worker:
     def collect(self, request: dict, data: bytes) -> None:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
         linecache.clearcache()
+        self.user = self.users + self.collected % USERS_OF_A_WORKER
+        self.collected += 1
         try:
             notebook = notebook_of(data, request["where"])
             found, problems = statements(notebook)
@@ -129,6 +134,7 @@ class Worker:
                 continue
             blob, head = b"", {"exercise": exercise.name, "cells": cells_of(exercise, found)}
             _send(self.sink, {"probing": exercise.name})
+            self.short_of = ""
             answer = ask(
                 Path(request["where"]),
                 exercise,
@@ -138,10 +144,13 @@ class Worker:
             )
             if isinstance(answer, Verdict):
                 head |= {"outcome": answer.outcome, "message": answer.message}
+                head |= {"short_of": self.short_of}
             else:
                 blob = answer
             _send(self.sink, head, blob)
         self._clean(folder)
+        if self.isolated and not self._alone():
+            os._exit(3)
         _send(self.sink, {"end": True, "problem": ""})
 
     def _temporary_folder(self) -> str:
@@ -185,8 +194,9 @@ class Worker:
         finally:
             os.close(ours)
             status, used = self._end(child)
-        if data is None and status < 0 and used >= seconds:
-            problem = too_long(exercise.name, seconds)
+        if data is None and not problem and status < 0:
+            self.short_of = "time" if used >= seconds else "memory"  # as far as anybody can tell
+            problem = too_long(exercise.name, seconds) if used >= seconds else ""
         return data if data is not None else problem or no_answer(exercise.name, status)
 
     def _answer(self, exercise, chosen, folder: str, pipe: int, seconds: float) -> None:
@@ -202,7 +212,7 @@ class Worker:
         os.chdir(folder)
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         os.environ["TRAINLEAN_WORK"] = f"{folder}/work"
-        confine(self.limits, self.isolated, seconds)
+        confine(self.limits, self.isolated, seconds, self.user)
         # Probes ask whether this process was made for one answer; it was.
         multiprocessing.process._parent_process = multiprocessing.process._ParentProcess(
             "worker", os.getppid(), None
@@ -226,16 +236,16 @@ class Worker:
         received, wanted = bytearray(), None
         start = looked = time.monotonic()
         while time.monotonic() - start < seconds * CLOCK_FACTOR:
-            if not select.select([pipe], [], [], LOOK_SECONDS)[0]:
-                if (
-                    time.monotonic() - looked > LOOK_SECONDS
-                    and self._memory_in_use(child) > self.limits.memory
-                ):
+            readable = select.select([pipe], [], [], LOOK_SECONDS)[0]
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                if self._memory_in_use(child) > self.limits.memory:
+                    self.short_of = "memory"
                     return (
                         None,
                         f"{exercise.name} used more than {self.limits.memory >> 20:,} MiB of memory.",
                     )
                 looked = time.monotonic()
+            if not readable:
                 continue
             piece = os.read(pipe, 1 << 16)
             if not piece:
@@ -250,17 +260,26 @@ class Worker:
                     )
             if wanted is not None and len(received) >= 8 + wanted:
                 return bytes(received[8 : 8 + wanted]), ""
+        self.short_of = "time"
         return None, too_long(exercise.name, seconds * CLOCK_FACTOR)
 
     def _memory_in_use(self, child: int) -> int:
-        """Bytes that the submission's processes use beyond what they were forked with."""
-        own = _memory(os.getpid())
-        processes = (
-            [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) > 1]
-            if self.isolated
-            else [child]
-        )
-        return sum(max(0, _memory(process) - own) for process in processes)
+        """Bytes of memory of the submission's processes; of what several share each has its part."""
+        return sum(map(_memory, self._others() if self.isolated else [child]))
+
+    def _others(self) -> list[int]:
+        """The processes that are neither this one nor the first: a submission's."""
+        found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [process for process in found if process not in (1, os.getpid())]
+
+    def _alone(self) -> bool:
+        """Whether nothing of a submission is left, after a while; a worker that is not alone makes room for another."""
+        until = time.monotonic() + LEFT_SECONDS
+        while self._others():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
 
     def _end(self, child: int) -> tuple[int, float]:
         """End every process of the submission; returns the exit status and the seconds of processor time of the first."""
@@ -272,6 +291,11 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         _, status, used = os.wait4(child, 0)
+        with contextlib.suppress(
+            ChildProcessError
+        ):  # children that a submission has made this one's
+            while os.waitpid(-1, ALL_CHILDREN | (0 if self.isolated else os.WNOHANG))[0]:
+                pass
         return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
 
 
@@ -301,14 +325,17 @@ def serve_processes() -> None:
 
 
 def _memory(process: int) -> int:
-    """Bytes of memory that a process has in use; 0 where nobody can tell."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(
-        int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem"))
-    )
+    """Bytes of memory that a process has in use, its part of what it shares; all of that where the parts cannot be seen; 0 where it is gone."""
+    for file, names in (
+        ("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")),
+        ("status", ("RssAnon:", "RssShmem:")),
+    ):
+        try:
+            lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
+        except OSError:
+            continue
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
+    return 0
 
 
 if __name__ == "__main__":

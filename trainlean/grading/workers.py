@@ -16,7 +16,7 @@ from trainlean.exercises.checking import no_answer, seconds_for
 from trainlean.exercises.exercise import CRASHED
 from trainlean.grading.judging import TEXT_LIMIT
 from trainlean.grading.plan import Answers, Plan
-from trainlean.grading.sandbox import NONE, environment, run_here
+from trainlean.grading.sandbox import NONE, environment, run_here, users_of_a_worker
 from trainlean.grading.worker import CLOCK_FACTOR
 from trainlean.workspace import CourseError
 
@@ -99,6 +99,7 @@ class WorkerProcess:
                         "cells": [],
                         "outcome": CRASHED,
                         "message": no_answer(blamed, error),
+                        "short_of": "its worker",
                     },
                     b"",
                 )
@@ -135,7 +136,8 @@ class WorkerProcess:
         os.set_blocking(self.process.stdin.fileno(), False)
         self.buffer = bytearray()
         try:
-            self._write(json.dumps(self.settings).encode() + b"\n")
+            own = self.settings | {"users": users_of_a_worker()}
+            self._write(json.dumps(own).encode() + b"\n")
             self._receive(time.monotonic() + START_SECONDS)
         except WorkerEnded as error:
             self.errors.seek(0)

@@ -1,6 +1,7 @@
 """What every format of a learning management system (LMS) is made of."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,23 +95,35 @@ class Form(Format):
         """The number by which the LMS knows the learner of a line, and names that a folder may have in its place."""
 
 
-def match(table: list[list[str]], rows: "list[Row]", keys: Callable):
-    """(line, row) for every line of a table, its header left out, that belongs to exactly one learner; short lines are made full."""
+def match(table: list[list[str]], rows: "list[Row]", keys: Callable) -> "list[tuple[list, Row]]":
+    """(line, row) for every line of a table, its header left out, that is exactly one learner's; short lines are made full.
+
+    The LMS's number decides. A name does only for learners of whom no line has the number, where it is the name of one line
+    and one learner; a number that two learners carry decides nothing.
+    """
     header = table[0]
-    by_number = {row.user: [row] for row in rows if row.user}
+    lines = [(line + [""] * (len(header) - len(line))) for line in table[1:]]
+    table[1:] = lines
+    by_number: dict[str, list[Row]] = {}
+    for row in rows:
+        by_number.setdefault(row.user, []).append(row)
+    known = [keys(dict(zip(header, line, strict=False))) for line in lines]
+    numbers = {number for number, _ in known if number}
     by_name: dict[str, list[Row]] = {}
     for row in rows:
-        by_name.setdefault(name_keys(row.learner)[0], []).append(row)
-    for line in table[1:]:
-        line += [""] * (len(header) - len(line))
-        number, names = keys(dict(zip(header, line, strict=False)))
+        if not row.user or row.user not in numbers:
+            by_name.setdefault(name_keys(row.learner)[0], []).append(row)
+    found = []
+    for line, (number, names) in zip(lines, known, strict=True):
         called = (
             [row for key in name_keys(name) if key for row in by_name.get(key, [])]
             for name in names
         )
-        matches = by_number.get(number) or next(filter(None, called), [])
+        matches = number and by_number.get(number) or next(filter(None, called), [])
         if len(matches) == 1:
-            yield line, matches[0]
+            found.append((line, matches[0]))
+    times = Counter(id(row) for _, row in found)
+    return [(line, row) for line, row in found if times[id(row)] == 1]
 
 
 def scaled(points: float, possible: float, out_of: float) -> str:

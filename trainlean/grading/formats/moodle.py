@@ -1,5 +1,6 @@
 """Moodle: its grading worksheet, filled in to be uploaded again."""
 
+import html
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainlean.grading.formats.format import Form, scaled
-from trainlean.grading.sheets import number
+from trainlean.grading.sheets import number, safe_cell
 from trainlean.workspace import CourseError
 
 
@@ -54,4 +55,5 @@ def _feedback(row) -> str:
         f"{verdict.exercise}: {verdict.outcome}, {verdict.points} of {verdict.possible} points."
         for verdict in row.verdicts.values()
     ]
-    return " ".join([*lines, *row.reasons, row.manual.get("comment", "")]).strip()
+    text = " ".join([*lines, *row.reasons, row.manual.get("comment", "")]).strip()
+    return safe_cell(html.escape(text, quote=False))  # Moodle takes the column for HTML
