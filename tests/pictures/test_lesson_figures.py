@@ -150,7 +150,7 @@ def test_an_all_reduce_stands_behind_the_micro_batch_that_caused_it():
     second = plot_synchronisation({"w": WAY}, {"w": WAY}).axes[0]
     assert len(never.lines) == 0
     assert [line.get_xdata()[0] for line in second.lines] == pytest.approx([1.84])
-    assert "w: 1 × all-reduce (red)" == second.get_title(loc="left")
+    assert second.get_title(loc="left") == "w: 1 × all-reduce (red)"
 
 
 def test_averages_and_steps_stand_at_their_micro_batches():

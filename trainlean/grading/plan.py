@@ -1,4 +1,4 @@
-"""What a run asks, what a worker brought, and what was judged."""
+"""What a run is told to do, what a worker brought, and what was judged."""
 
 import hashlib
 from dataclasses import asdict, dataclass, field
@@ -18,7 +18,7 @@ class Plan:
     seed: int
     isolation: Isolation
     limits: Limits = Limits()
-    patience: float = 1.0  # times the usual seconds per exercise
+    time_factor: float = 1.0  # times the usual seconds per exercise
 
     def settings(self) -> dict:
         """What a worker reads first; probes only, no oracle and no mistake."""
@@ -27,7 +27,7 @@ class Plan:
             "handouts": {lesson: asdict(handout([lesson])) for lesson in self._lessons()},
             "seed": self.seed,
             "limits": asdict(self.limits),
-            "patience": self.patience,
+            "time_factor": self.time_factor,
         }
 
     def _lessons(self) -> set[str]:
@@ -48,6 +48,7 @@ class Answers:
     problem: str = ""
     exercises: tuple[str, ...] = ()
     given: dict[str, tuple[dict, bytes]] = field(default_factory=dict)
+    short_of: str = ""  # what was wanting where the notebook could not be read
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Graded:
     submitted: str | None = None
     seconds: float = 0.0
     seen: dict = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what was done that a reader should know
 
     @property
     def lessons(self) -> list[str]:

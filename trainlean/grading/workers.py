@@ -1,4 +1,4 @@
-"""Workers, seen from outside: they are asked, watched, ended and started again."""
+"""Workers, seen from outside: told to collect a notebook's answers, watched, ended and started again."""
 
 import contextlib
 import json
@@ -16,8 +16,8 @@ from trainlean.exercises.checking import no_answer, seconds_for
 from trainlean.exercises.verdicts import CRASHED
 from trainlean.grading.judging import TEXT_LIMIT
 from trainlean.grading.plan import Answers, Plan
-from trainlean.grading.sandbox import NONE, environment, run_here
-from trainlean.grading.worker import IDLE
+from trainlean.grading.sandbox import NONE, environment, run_here, users_of_a_worker
+from trainlean.grading.worker import CLOCK_FACTOR
 from trainlean.workspace import CourseError
 
 START_SECONDS = 180  # for a worker to import everything, on a busy machine
@@ -37,7 +37,7 @@ def _process_names() -> str:
 
 
 class WorkerProcess:
-    """An isolated worker process; started when first asked, and again whenever a submission has brought it down."""
+    """An isolated worker process; started when first needed, and again whenever a submission has brought it down."""
 
     def __init__(self, plan: Plan, settings: dict | None = None):
         self.plan = plan
@@ -53,44 +53,46 @@ class WorkerProcess:
             False,
         )
 
-    def grade(self, data: bytes, where: str) -> Answers:
-        """Put the questions of every exercise that a notebook belongs to; a worker that ends blames the exercise that it was asking."""
+    def collect(self, data: bytes, where: str) -> Answers:
+        """The answers to every exercise that a notebook belongs to; a worker that ends blames the exercise that it was probing."""
         given: dict[str, tuple[dict, bytes]] = {}
         exercises: tuple[str, ...] = ()
         for _ in range(len(self.plan.exercises) + 1):
-            asking = None
+            probing = None
             try:
-                self._start()
+                self.start()
                 self._send({"where": where, "done": list(given)}, data)
                 seconds = READ_SECONDS
                 while True:
                     head, blob = self._receive(time.monotonic() + seconds)
                     if head.get("end"):
-                        return Answers(str(head.get("problem", ""))[:TEXT_LIMIT], exercises, given)
+                        problem = str(head.get("problem", ""))[:TEXT_LIMIT]
+                        return Answers(problem, exercises, given, str(head.get("short_of", "")))
                     if "exercises" in head:
                         exercises = tuple(
                             name for name in head["exercises"] if name in self.plan.exercises
                         )
                         seconds = READ_SECONDS
-                    elif "asking" in head and head["asking"] in exercises:
-                        asking = head["asking"]
+                    elif "probing" in head and head["probing"] in exercises:
+                        probing = head["probing"]
                         seconds = (
-                            seconds_for(self.plan.exercises[asking])
-                            * self.plan.patience
-                            * (IDLE + 1)
+                            seconds_for(self.plan.exercises[probing])
+                            * self.plan.time_factor
+                            * (CLOCK_FACTOR + 1)
                             + 10
                         )
                     elif head.get("exercise") in exercises:
                         given[head["exercise"]] = (head, blob)
-                        asking, seconds = None, READ_SECONDS
+                        probing, seconds = None, READ_SECONDS
             except WorkerEnded as error:
                 self.stop()
                 if not exercises:
                     return Answers(
-                        f"{where} could not be read: the process that read it ended ({error})."
+                        f"{where} could not be read: the process that read it ended ({error}).",
+                        short_of="its worker",
                     )
                 waiting = [name for name in exercises if name not in given]
-                blamed = asking or next(iter(waiting), None)
+                blamed = probing or next(iter(waiting), None)
                 if blamed is None:
                     return Answers("", exercises, given)
                 given[blamed] = (
@@ -99,12 +101,14 @@ class WorkerProcess:
                         "cells": [],
                         "outcome": CRASHED,
                         "message": no_answer(blamed, error),
+                        "short_of": "its worker",
                     },
                     b"",
                 )
         return Answers("", exercises, given)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Bring the process up where it is not. CourseError where it cannot start, WorkerEnded where the run is over."""
         if self.process is not None and self.process.poll() is None:
             return
         self.stop()
@@ -134,7 +138,8 @@ class WorkerProcess:
         os.set_blocking(self.process.stdin.fileno(), False)
         self.buffer = bytearray()
         try:
-            self._write(json.dumps(self.settings).encode() + b"\n")
+            own = self.settings | {"users": users_of_a_worker()}
+            self._write(json.dumps(own).encode() + b"\n")
             self._receive(time.monotonic() + START_SECONDS)
         except WorkerEnded as error:
             self.errors.seek(0)
@@ -208,17 +213,17 @@ class WorkerProcess:
         self.process = None
 
 
-def ask_one(worker: WorkerProcess, data: bytes | None, where: str) -> tuple[Answers, float]:
+def collect_timed(worker: WorkerProcess, data: bytes | None, where: str) -> tuple[Answers, float]:
     """A notebook's answers, and how many seconds they took; without data `where` is the sentence why there is none."""
     start = time.monotonic()
-    answers = Answers(where) if data is None else worker.grade(data, where)
+    answers = Answers(where) if data is None else worker.collect(data, where)
     return answers, time.monotonic() - start
 
 
-def with_workers(plan: Plan, count: int) -> Callable:
+def local_workers(plan: Plan, count: int) -> Callable:
     """Workers of this machine, each fed by a thread."""
 
-    def ask(tasks: Iterator[tuple[int, bytes, str]]) -> Iterator[tuple[int, Answers, float]]:
+    def collect(tasks: Iterator[tuple[int, bytes, str]]) -> Iterator[tuple[int, Answers, float]]:
         waiting: queue.Queue = queue.Queue(maxsize=count)
         finished: queue.Queue = queue.Queue()
         settings = plan.settings()
@@ -228,7 +233,7 @@ def with_workers(plan: Plan, count: int) -> Callable:
             while (task := waiting.get()) is not None:
                 number, data, where = task
                 try:
-                    finished.put((number, *ask_one(worker, data, where)))
+                    finished.put((number, *collect_timed(worker, data, where)))
                 except BaseException as error:
                     finished.put(error)
                     return
@@ -267,4 +272,4 @@ def with_workers(plan: Plan, count: int) -> Callable:
             for _ in threads:
                 waiting.put(None)
 
-    return ask
+    return collect
