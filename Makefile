@@ -8,22 +8,40 @@ READY = .venv/.ready
 WORKERS ?= 2
 NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-startup-timeout=120 --nbval-sanitize-with=tests/support/nbval.cfg
 
-.PHONY: lab test build doctor clean
+LOCK = --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate --custom-compile-command "make lock"
+
+.PHONY: lab setup test lint build doctor lock clean
 
 lab: $(READY)
 	@$(BIN)/python -m trainlean.cli lab
 
-test: $(READY) $(READY)-nbgrader
+# The set-up alone, for containers and workflows.
+setup: $(READY)
+
+test: lint $(READY)-nbgrader
 	$(BIN)/python -m trainlean.cli build --check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) exercises_tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(NBVAL) solutions
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 build: $(READY)
 	@$(BIN)/python -m trainlean.cli build
 
 doctor: $(READY)
 	@$(BIN)/python -m trainlean.cli doctor
+
+# Resolves the pins of pyproject.toml for every Python and platform; what the lock has stays where it fits (UPGRADE=--upgrade takes the newest).
+# Its markers go: a constraint binds only what is asked for. Not after the set-up, which would refuse pins that the old lock contradicts.
+lock:
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check -q "$$(grep -o 'uv==[0-9.]*' pyproject.toml)"
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) $(UPGRADE) --quiet --output-file requirements.lock
+	@sed 's/ ;.*//' requirements.lock > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 # The stamp is as old as the last set-up; new pins make a new set-up.
 $(READY): pyproject.toml requirements.lock

@@ -42,13 +42,16 @@ def one_thread():
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item):
-    """nbval starts a notebook's kernel in the set-up of its first cell; the kernel inherits the build's environment."""
+    """nbval starts a notebook's kernel in the set-up of its first cell; the kernel inherits the build's environment.
+
+    But for the repeats of what is timed: nbval compares no seconds, and the counts come from a run of their own.
+    """
     notebook = item.parent
     if not isinstance(notebook, IPyNbFile) or notebook.kernel is not None:
         return (yield)
     scratch = tempfile.TemporaryDirectory(prefix="trainlean-", ignore_cleanup_errors=True)
     before = dict(os.environ)
-    os.environ.update(notebook_environment(Path(scratch.name)))
+    os.environ.update(notebook_environment(Path(scratch.name)), TRAINLEAN_REPEATS="1")
     try:
         result = yield
     except BaseException:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from classes import make_class
 
-from trainlean.exercises.exercise import all_exercises
+from trainlean.exercises.finding import all_exercises
 from trainlean.grading.plan import Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import find_isolation

@@ -1,16 +1,16 @@
 """Made-up classes to grade: notebooks cut to their exercises, with solutions, stubs and known mistakes as answers."""
 
-import ast
 import random
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
-from trainlean.exercises.checking import needed_for, statement, statements
-from trainlean.exercises.exercise import NOT_ATTEMPTED, RIGHT, WRONG, Exercise, all_exercises
-from trainlean.grading import probes
-from trainlean.notebooks.notebook import exercise_cells, nbgrader_mark, read_notebook
-from trainlean.workspace import COURSE
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.finding import all_exercises
+from trainlean.exercises.solutions import edited_solution, standalone
+from trainlean.exercises.verdicts import NOT_ATTEMPTED, RIGHT, WRONG
+from trainlean.notebooks.notebook import cut, exercise_cells, nbgrader_mark
+from trainlean.notebooks.statements import needed_for, statements
 
 
 def cut_to_exercises(notebook):
@@ -27,56 +27,17 @@ def cut_to_exercises(notebook):
 
 
 def answer_cells(exercise: Exercise) -> dict[tuple[str, str], str]:
-    """The code of a cell for each way of answering: {(outcome, mistake): source}; of each mistake the first way of writing it."""
-    cells = {}
-    for root, outcome in (("solutions", RIGHT), ("lessons", NOT_ATTEMPTED)):
-        notebook = read_notebook(COURSE / root / f"{exercise.notebook}.ipynb")
-        found, _ = statements(notebook)
-        numbers = sorted({one.cell for one in needed_for(exercise.name, found)})
-        cells[outcome, ""] = "\n".join(notebook.cells[number - 1].source for number in numbers)
-    path = probes.file_of(exercise)
-    found, _ = probes._read(path)
-    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if (
-            isinstance(call, ast.Call)
-            and getattr(call.func, "id", "") == "Exercise"
-            and _named(call) == exercise.name
-        ):
-            [mistakes] = [keyword.value for keyword in call.keywords if keyword.arg == "mistakes"]
-            for mistake in getattr(
-                mistakes, "elts", ()
-            ):  # what is computed in another way is left out
-                if (
-                    isinstance(mistake, ast.Call)
-                    and isinstance(mistake.args[0], ast.Constant)
-                    and not isinstance(mistake.args[1], ast.Starred)
-                ):
-                    cells[WRONG, mistake.args[0].value] = _cell(
-                        exercise.name, mistake.args[1], found, path
-                    )
+    """The code of a cell for each way of answering: {(outcome, mistake): source}; of each mistake its first edit."""
+    stub = edited_solution(exercise, {})
+    cells = {
+        (RIGHT, ""): standalone(exercise, {}),
+        (NOT_ATTEMPTED, ""): standalone(exercise, {stub: cut(stub)}),
+    }
+    for mistake in exercise.mistakes:
+        edits = [answer for answer in mistake.answers if isinstance(answer, dict)]
+        if edits:
+            cells[WRONG, mistake.name] = standalone(exercise, edits[0])
     return cells
-
-
-def _named(call: ast.Call) -> str:
-    return next((keyword.value.value for keyword in call.keywords if keyword.arg == "name"), "")
-
-
-def _cell(name: str, expression: ast.expr, found: list, path) -> str:
-    """A cell that assigns an answer of the exercise files to the exercise's name, with everything that it needs."""
-    assignment = ast.fix_missing_locations(
-        ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], expression), expression)
-    )
-    others = [(one, node) for one, node in found if name not in one.binds or one.defines]
-    everything = [*others, (statement(0, assignment, str(path)), assignment)]
-    chosen = probes._chosen(name, everything)
-    modules = probes._with_imports(probes._imports_of_the_course(everything, chosen))
-    lines = [*modules.values(), probes._source(everything, chosen)]
-    return "\n".join(
-        line
-        for text in lines
-        for line in text.splitlines()
-        if not line.startswith("from exercises_tests")
-    )
 
 
 def make_class(

@@ -1,6 +1,9 @@
 """Submissions per minute: this grader with its isolation on, `nbgrader autograde` and `otter run`, on the same submissions.
 
-    python benchmarks/grading_speed.py [cut|whole] [submissions for nbgrader and otter] [submissions for this grader] [workers]
+    python benchmarks/grading_speed.py [cut|whole] [--few 4] [--many 60] [--workers 2] [--short]
+
+`--few` submissions are for nbgrader and otter, `--many` for this grader; 0 leaves those two out; `--short` is this grader alone
+on four submissions, in seconds.
 
 `cut`: notebooks of 1_accumulation/1_pytorch cut down to their exercises, so that all grade the same work; `whole`: the
 lessons as they are, of which nbgrader and otter run every cell and this grader only what the exercises need. Half of the
@@ -9,8 +12,8 @@ this grader's is also printed without the start of its workers, which a class pa
 where they are not installed. otter runs `check(...)` cells as the notebook has them, without tests of its own.
 """
 
+import argparse
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,14 +21,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nbformat
+import psutil
 from classes import cut_to_exercises
 
-from trainlean.exercises.exercise import all_exercises
-from trainlean.grading.asking import WorkerProcess
+from trainlean.exercises.finding import all_exercises
 from trainlean.grading.plan import Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import find_isolation
 from trainlean.grading.submissions import find_submissions
+from trainlean.grading.workers import WorkerProcess
 from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE
 
@@ -66,8 +70,10 @@ def this_grader(made: dict[str, str], folder: Path, workers: int) -> tuple[float
     )
     worker = WorkerProcess(plan)
     start = time.monotonic()
-    worker._start()
-    up, memory = time.monotonic() - start, worker.memory
+    worker.start()
+    up = time.monotonic() - start
+    started = psutil.Process(worker.process.pid)  # and what holds its namespaces
+    memory = max(one.memory_info().rss for one in [started, *started.children(recursive=True)])
     worker.stop()
     start = time.monotonic()
     points = [
@@ -184,28 +190,41 @@ def otter(made: dict[str, str], folder: Path) -> float | None:
     return time.monotonic() - start
 
 
-def main(kind: str = "cut", few: str = "4", many: str = "60", workers: str = "2") -> None:
-    few, many, workers = int(few), int(many), int(workers)
-    if shutil.which("nproc"):
-        print(
-            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; notebooks {kind}; {few} for nbgrader and otter, {many} for this grader with {workers} workers"
-        )
+def main(kind: str, few: int, many: int, workers: int) -> None:
+    """Print submissions per minute of every tool that is here; the last line is this grader's figure."""
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; notebooks {kind}; {few} for nbgrader and otter, {many} for this grader with {workers} workers"
+    )
     rates = {}
     with TemporaryDirectory() as folder:
         seconds, graded, memory = this_grader(notebooks(kind, many), Path(folder, "ours"), workers)
         rates["this grader, isolated"] = 60 * many / graded
         rates["  with the start of its workers"] = 60 * many / seconds
-        for name, run in (("nbgrader autograde", nbgrader), ("otter run", otter)):
+        others = (("nbgrader autograde", nbgrader), ("otter run", otter)) if few else ()
+        for name, run in others:
             (place := Path(folder, name)).mkdir()
             if (seconds := run(notebooks(kind, few), place)) is not None:
                 rates[name] = 60 * few / seconds
             else:
                 print(f"{name}: not installed")
-    slowest = rates.get("nbgrader autograde", min(rates.values()))
     for name, rate in rates.items():
-        print(f"{name:32} {rate:8.1f} submissions/minute   {rate / slowest:6.1f} times nbgrader")
+        print(f"{name:32} {rate:8.1f} submissions/minute")
     print(f"memory of a worker before its forks: {memory / 2**20:.0f} MiB")
+    ours, theirs = rates["this grader, isolated"], rates.get("nbgrader autograde")
+    against = f"{ours / theirs:.1f} times nbgrader" if theirs else "nbgrader was not run"
+    print(f"grading_speed: {ours:.1f} submissions per minute, {against}")
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", nargs="?", choices=("cut", "whole"), default="cut")
+    for name, default in {"few": 4, "many": 60, "workers": 2}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--short", action="store_true", help="seconds, for a test that it runs")
+    given = parser.parse_args()
+    return argparse.Namespace(kind=given.kind, few=0, many=4, workers=1) if given.short else given
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    given = options()
+    main(given.kind, given.few, given.many, given.workers)

@@ -5,7 +5,7 @@ by `tc netem` where the kernel has it (not tried: the authors' kernel has none),
 and at the set rate.
 The namespaces are made for the purpose and removed again; nothing outside them is touched.
 
-Run (Linux, root, iproute2): python benchmarks/link_model.py
+    python benchmarks/link_model.py [--short]      (Linux, root, iproute2)
 """
 
 import argparse
@@ -374,17 +374,23 @@ def main() -> None:
     parser.add_argument(
         "--link", type=int, nargs="+", default=range(len(LINKS)), help="which of the links, from 0"
     )
+    parser.add_argument("--short", action="store_true", help="one link, one H, a smaller model")
     options = parser.parse_args()
+    if options.short:
+        options.width, options.local_steps, options.link = 64, [4], [0]
     if options.forward:
         *names, latency, bandwidth = options.forward
-        return forward(names, float(latency), float(bandwidth))
+        forward(names, float(latency), float(bandwidth))
+        return
     if options.work is not None:
-        return work(options.work, options.local_steps, options.width)
+        work(options.work, options.local_steps, options.width)
+        return
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(1)
     )  # so that what was made is removed then, too
     if reason := reason_against():
-        return print(f"Not measured here. {reason}")
+        print(f"Not measured here. {reason}")
+        return
     errors = []
     try:
         for link in (LINKS[i] for i in options.link):

@@ -1,22 +1,17 @@
 """Holds every exercise of the course to its word: the solution is right, every mistake is rejected as itself."""
 
+import ast
 import itertools
 
 import pytest
 
-from trainlean.exercises.checking import answer_from
-from trainlean.exercises.exercise import (
-    NOT_ATTEMPTED,
-    RIGHT,
-    WRONG,
-    all_exercises,
-    judge,
-    same,
-    see,
-    see_oracle,
-    verdict,
-)
-from trainlean.workspace import COURSE
+from trainlean.exercises.comparing import same
+from trainlean.exercises.finding import all_exercises
+from trainlean.exercises.seeing import see
+from trainlean.exercises.solutions import answer_in, answer_of, edited_solution
+from trainlean.exercises.verdicts import NOT_ATTEMPTED, RIGHT, WRONG, judge, see_oracle, verdict
+from trainlean.grading.probes import probe_files
+from trainlean.notebooks.notebook import cut
 
 EXERCISES = all_exercises()
 MISTAKES = [
@@ -26,7 +21,7 @@ MISTAKES = [
     for number in range(len(mistake.answers))
 ]
 SEEDS = (0, 20_261_121)
-MEMORY = {}  # what was seen of oracles and mistakes: each is probed once, not once for each mistake after it
+CACHE = {}  # what was seen of oracles and mistakes: each is probed once, not once for each mistake after it
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +40,7 @@ def find_mistake(exercise, name):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_solution_is_right(name, seed):
     exercise = EXERCISES[name]
-    found = judge(
-        exercise, answer_from(COURSE / "solutions" / f"{exercise.notebook}.ipynb", name), seed
-    )
+    found = judge(exercise, answer_of(exercise, {}), seed)
     assert found.outcome == RIGHT, found
     assert found.points == exercise.points > 0
 
@@ -55,9 +48,7 @@ def test_solution_is_right(name, seed):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_stub_is_not_attempted(name):
     exercise = EXERCISES[name]
-    found = judge(
-        exercise, answer_from(COURSE / "lessons" / f"{exercise.notebook}.ipynb", name), seed=1
-    )
+    found = judge(exercise, answer_in(exercise, cut(edited_solution(exercise, {}))), seed=1)
     assert found.outcome == NOT_ATTEMPTED, found
     assert found.points == 0
 
@@ -66,9 +57,8 @@ def test_stub_is_not_attempted(name):
 @pytest.mark.parametrize(("name", "mistake", "number"), MISTAKES)
 def test_mistake_is_rejected_as_itself(name, mistake, number, seed):
     exercise = EXERCISES[name]
-    found = verdict(
-        exercise, see(exercise, find_mistake(exercise, mistake).answers[number], seed), seed, MEMORY
-    )
+    answer = answer_of(exercise, find_mistake(exercise, mistake).answers[number])
+    found = verdict(exercise, see(exercise, answer, seed), seed, CACHE)
     assert found.outcome == WRONG, found
     assert found.mistake == mistake, found
     assert found.points == 0
@@ -78,7 +68,10 @@ def test_mistake_is_rejected_as_itself(name, mistake, number, seed):
 def test_mistakes_look_different_from_each_other(name):
     exercise = EXERCISES[name]
     seen = {
-        mistake.name: [see(exercise, answer, seed=2).observation for answer in mistake.answers]
+        mistake.name: [
+            see(exercise, answer_of(exercise, answer), seed=2).observation
+            for answer in mistake.answers
+        ]
         for mistake in exercise.mistakes
     }
     for one, other in itertools.combinations(seen, 2):
@@ -92,7 +85,8 @@ def test_other_right_ways_pass(name):
     exercise = EXERCISES[name]
     assert exercise.also_right, "list at least one other right way"
     for answer in exercise.also_right:
-        assert judge(exercise, answer, seed=3).outcome == RIGHT, answer
+        found = judge(exercise, answer_of(exercise, answer), seed=3)
+        assert found.outcome == RIGHT, (answer, found)
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -112,3 +106,16 @@ def test_texts_are_whole(name):
     for mistake in exercise.mistakes:
         assert mistake.why.endswith("."), mistake.name
         assert mistake.hint.endswith("?"), f"the hint of {mistake.name} must be a question"
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_probe_is_a_file_to_copy(name):
+    """The sandbox gets the probes' file and those in probing/: neither may lead to an oracle, a mistake or a solution."""
+    sent = probe_files(EXERCISES[name])["modules"]
+    for module, source in sent.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom):
+                inside = "." * node.level + (node.module or "")
+                assert not node.level and (
+                    not inside.startswith("exercises_tests") or inside in sent
+                ), f"{module} imports {inside}, which is not sent"

@@ -44,8 +44,10 @@ def imported(path):
 
 def parts(name):
     """("room",) or ("room", "file") of a dotted name, without what it takes out of the file."""
-    parts = name.split(".")[1:]
-    return tuple(parts[:2]) if (LIBRARY / parts[0]).is_dir() else (parts[0],)
+    parts, depth = name.split(".")[1:], 1
+    while depth < len(parts) and LIBRARY.joinpath(*parts[:depth]).is_dir():
+        depth += 1
+    return tuple(parts[:depth])
 
 
 def place(path):

@@ -15,8 +15,9 @@ from packaging.utils import canonicalize_name
 from trainlean.workspace import COURSE
 
 PROJECT = tomllib.loads((COURSE / "pyproject.toml").read_text())["project"]
-DIRECT = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
-EVERYTHING = DIRECT + PROJECT["optional-dependencies"]["nbgrader"]
+EXTRAS = PROJECT["optional-dependencies"]
+DIRECT = PROJECT["dependencies"] + EXTRAS["test"]
+EVERYTHING = DIRECT + EXTRAS["nbgrader"]  # what `make test` installs
 
 
 def pins(lines: list[str]) -> dict[str, str]:
@@ -46,7 +47,8 @@ def environment() -> list[str]:
 
 def test_every_direct_dependency_is_pinned_and_the_lock_agrees():
     locked = lock()
-    assert {name: locked.get(name) for name in pins(EVERYTHING)} == pins(EVERYTHING)
+    direct = pins(EVERYTHING + EXTRAS["dev"])
+    assert {name: locked.get(name) for name in direct} == direct
 
 
 def test_conda_users_get_the_same_versions():
@@ -93,6 +95,36 @@ def test_ci_calls_make_test():
     script = COURSE / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert "set -euo pipefail" in script.read_text() and "make test" in script.read_text()
+
+
+def test_pre_commit_runs_the_tools_of_make_lint():
+    hooks = yaml.safe_load((COURSE / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (COURSE / "Makefile").read_text(), re.MULTILINE)[
+        1
+    ]
+    lint = re.findall(r"\$\(BIN\)/(ruff \w+|mypy)", recipe)
+    assert [re.match(r"ruff \w+|mypy", hook["entry"])[0] for hook in hooks] == lint
+    assert len(lint) == 3 and all(hook["language"] == "system" for hook in hooks)
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((COURSE / "CITATION.cff").read_text())
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+
+
+def test_workflows_call_what_is_there():
+    """What only runs elsewhere: the scripts and make targets that it names."""
+    files = [
+        *(COURSE / ".github" / "workflows").glob("*.yml"),
+        COURSE / ".devcontainer" / "devcontainer.json",
+    ]
+    text = "\n".join(file.read_text() for file in files)
+    scripts = set(re.findall(r"\.ci[/\\][\w.]+", text))
+    assert scripts and all((COURSE / script.replace("\\", "/")).exists() for script in scripts)
+    targets = set(re.findall(r"make (\w+)", text))
+    assert targets and targets <= set(
+        re.findall(r"^(\w+):", (COURSE / "Makefile").read_text(), re.MULTILINE)
+    )
 
 
 @pytest.mark.skipif(not shutil.which("make") or os.name == "nt", reason="no make here")

@@ -1,5 +1,6 @@
 """The command line: lab, build, check, grade, measure, progress, reset, doctor."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from urllib.parse import quote
 import typer
 from rich.console import Console
 
+from trainlean.grading.options import GradeOptions, command_parameters
 from trainlean.workspace import COURSE, CourseError
 
 app = typer.Typer(
@@ -170,64 +172,7 @@ def check(
     raise typer.Exit(check_notebooks(notebooks, json))
 
 
-@app.command()
-def grade(
-    submissions: Annotated[
-        Path,
-        typer.Argument(
-            help="a folder or zip with a folder, zip or notebook for each learner; what Canvas and Moodle produce, too"
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="the gradebook; everything else is written beside it"),
-    ] = Path("grades.csv"),
-    lesson: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            help="a lesson or unit that is due, such as 1_accumulation; may be given several times"
-        ),
-    ] = None,
-    seed: Annotated[
-        Optional[int], typer.Option(help="put the questions of an earlier run again")
-    ] = None,
-    workers: Annotated[
-        Optional[int],
-        typer.Option(min=1, help="submissions at the same time; one for each core when left out"),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="only show who handed in what, and what cannot be read"),
-    ] = False,
-    overlay: Annotated[
-        Optional[Path], typer.Option(help="a private folder of exercises and mistakes")
-    ] = None,
-    late: Annotated[
-        Optional[Path], typer.Option(help="a Python file with a function late(points, submission)")
-    ] = None,
-    canvas: Annotated[
-        Optional[Path], typer.Option(help="the gradebook exported from Canvas, to fill in")
-    ] = None,
-    canvas_column: Annotated[
-        Optional[str], typer.Option(help="the assignment's column in it")
-    ] = None,
-    moodle: Annotated[
-        Optional[Path], typer.Option(help="Moodle's grading worksheet, to fill in")
-    ] = None,
-    gradescope: Annotated[
-        Optional[Path], typer.Option(help="a folder for Gradescope's results.json")
-    ] = None,
-    cluster: Annotated[
-        Optional[str], typer.Option(help="grade on the engines of this ipyparallel profile")
-    ] = None,
-    trust_submissions: Annotated[
-        bool,
-        typer.Option(
-            "--trust-submissions",
-            help="grade even where nothing protects your files from the submissions",
-        ),
-    ] = False,
-) -> None:
+def grade(**given) -> None:
     """Grade a class; a run that was interrupted goes on with the same command."""
     if os.name != "posix":
         raise CourseError(
@@ -235,23 +180,11 @@ def grade(
         )
     from trainlean.grading.classroom import grade_class
 
-    options = {
-        "seed": seed,
-        "workers": workers,
-        "lessons": tuple(lesson or ()),
-        "overlay": overlay,
-        "late": late,
-        "canvas": canvas,
-        "canvas_column": canvas_column,
-    }
-    options |= {
-        "moodle": moodle,
-        "gradescope": gradescope,
-        "cluster": cluster,
-        "trust": trust_submissions,
-        "dry_run": dry_run,
-    }
-    raise typer.Exit(grade_class(submissions, output, **options))
+    raise typer.Exit(grade_class(GradeOptions.of_command(given)))
+
+
+grade.__signature__ = inspect.Signature(command_parameters())  # the options are listed once, there
+app.command()(grade)
 
 
 @app.command()

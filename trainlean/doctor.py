@@ -286,7 +286,7 @@ def _same_python(path: str) -> bool:
 
 
 def register_kernel() -> None:
-    """Register this Python as the kernel "python3" of its environment, unless it is already."""
+    """Register this Python as the kernel "python3" of its environment, unless it is already; CourseError where it cannot."""
     from trainlean.notebooks.notebook import KERNELSPEC
 
     own = Path(sys.prefix) / "share" / "jupyter" / "kernels" / "python3" / "kernel.json"

@@ -146,7 +146,8 @@ def _label(value: object, place: str) -> int:
 
 
 def _stars(value: object) -> int | None:
-    return int(value) if str(value).strip() in {"1", "2", "3", "4", "5"} else None
+    word = str(value).strip()
+    return int(word) if word in {"1", "2", "3", "4", "5"} else None
 
 
 # ---------------------------------------------------------------- the hub
@@ -246,7 +247,7 @@ def batches(
     """The reviews as batches: input_ids and attention_mask (batch, max_length), labels (batch), all int64.
 
     Every text is cut or padded to `max_length` tokens, so that all batches take the same memory. The order depends on
-    `seed` alone. The last batch holds what is left, and is dropped with `drop_last`.
+    `seed` alone. The last batch holds what is left, and is dropped with `drop_last`. ValueError where `batch_size` is below 1.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; expected a whole number from 1 on.")

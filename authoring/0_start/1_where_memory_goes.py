@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Where memory goes
 #
-# **You will be able to** say what fills memory during training, measure it on your own machine, and foretell it for a model that does not fit there.
+# **You will be able to** say what fills memory during training, measure it on your own machine, and predict it for a model that does not fit there.
 #
 # **Minutes**: 45 · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
 
@@ -175,7 +175,8 @@ plot_memory(runs)
 for run in runs[1:]:
     activations = run.peak["activations"]
     print(
-        f"{run.name:9} activations {format_bytes(activations):>10}, per review {format_bytes(activations / run.settings['micro_batch']):>10}"
+        f"{run.name:9} activations {format_bytes(activations):>10}, per review "
+        f"{format_bytes(activations / run.settings['micro_batch']):>10}"
     )
 
 # %% [markdown]
@@ -196,7 +197,7 @@ for run in runs[1:]:
 
 # %% exercise="training_state_bytes" points=2
 def training_state_bytes(model, optimizer_name):
-    """Bytes of weights, gradients and optimizer state of a model that is trained with sgd, momentum or adamw."""
+    """Bytes of weights, gradients and optimizer state, trained with sgd, momentum or adamw."""
     # BEGIN SOLUTION
     averages = {"sgd": 0, "momentum": 1, "adamw": 2}[optimizer_name]
     total = 0
@@ -245,7 +246,7 @@ check(peak_at_batch)
 
 # %% exercise="largest_batch" points=2
 def largest_batch(peak, batch, budget):
-    """The largest batch whose peak, foretold from that of `batch` samples, is at most budget bytes."""
+    """The largest batch that fits into budget bytes, predicted from the peak of `batch` samples."""
     # BEGIN SOLUTION
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
     one_sample = peak["activations"] / batch
@@ -306,7 +307,8 @@ summary(trainer_run)
 by_hand = next(run for run in runs if run.settings["micro_batch"] == 16)
 for category, size in trainer_run.peak.items():
     print(
-        f"{category:16} {format_bytes(by_hand.peak[category]):>10} by hand {format_bytes(size):>10} with Trainer"
+        f"{category:16} {format_bytes(by_hand.peak[category]):>10} by hand "
+        f"{format_bytes(size):>10} with Trainer"
     )
 
 # %% [markdown]
@@ -363,10 +365,12 @@ plot_memory(predicted)
 CONTEXT = 1343  # MiB, measured by the authors of the table before any tensor existed
 published = published_runs()[:3]
 for ours, theirs in zip(predicted, published, strict=True):
-    foretold = ours.peak_bytes / 2**20
+    peak = ours.peak_bytes / 2**20 + CONTEXT
     told = theirs.peak_bytes / 2**20
     print(
-        f"{ours.name:20} predicted {foretold:7,.0f} + context {CONTEXT:,} = {foretold + CONTEXT:7,.0f} MiB   published {told:7,.0f} MiB   difference {foretold + CONTEXT - told:+7,.0f} MiB ({(foretold + CONTEXT) / told - 1:+.1%})"
+        f"{ours.name:20} predicted {peak - CONTEXT:7,.0f} + context {CONTEXT:,} = {peak:7,.0f} MiB "
+        f"  published {told:7,.0f} MiB   difference {peak - told:+7,.0f} MiB "
+        f"({peak / told - 1:+.1%})"
     )
 
 # %% [markdown]
@@ -380,7 +384,8 @@ for ours, theirs in zip(predicted, published, strict=True):
 one_weight = predicted[1].peak
 for category in ("weights", "gradients", "optimizer state"):
     print(
-        f"{category:16} {format_bytes(one_weight[category]):>10}  {one_weight[category] / one_weight['weights']:.2f} x the weights"
+        f"{category:16} {format_bytes(one_weight[category]):>10}  "
+        f"{one_weight[category] / one_weight['weights']:.2f} x the weights"
     )
 
 # %% [markdown]

@@ -135,7 +135,8 @@ weight = torch.zeros(1, requires_grad=True)
 loss = mse_loss(weight * x, y)
 loss.backward()
 print(
-    f"gradient {weight.grad.item():.2f}, after a step with learning rate 0.02: {0 - 0.02 * weight.grad.item():.5f}"
+    f"gradient {weight.grad.item():.2f}, after a step with learning rate 0.02: "
+    f"{0 - 0.02 * weight.grad.item():.5f}"
 )
 
 # %% [markdown]
@@ -461,7 +462,7 @@ print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
 ):
-    """Train on all micro_batches, with one optimizer step per window; the last window may be shorter."""
+    """Train on all micro_batches, one optimizer step per window; the last window may be shorter."""
     # BEGIN SOLUTION
     for start in range(0, len(micro_batches), accumulation_steps):
         window = micro_batches[start : start + accumulation_steps]
@@ -678,7 +679,8 @@ for parts in (1, 4):
     layer = nn.BatchNorm1d(16)
     layer_gradient(layer, parts)
     print(
-        f"{16 // parts:2} x {parts}: running averages moved {layer.num_batches_tracked.item()} times"
+        f"{16 // parts:2} x {parts}: running averages moved "
+        f"{layer.num_batches_tracked.item()} times"
     )
 
 # %% [markdown]
@@ -735,7 +737,8 @@ for inputs, targets in parts:
     nn.utils.clip_grad_norm_(model.parameters(), 0.05)
 every_time = collected(model)
 print(
-    f"lengths {once.norm():.3f} and {every_time.norm():.3f}, cosine {cosine_similarity(once, every_time, dim=0):.3f}"
+    f"lengths {once.norm():.3f} and {every_time.norm():.3f}, cosine "
+    f"{cosine_similarity(once, every_time, dim=0):.3f}"
 )
 
 # %% [markdown]

@@ -13,20 +13,16 @@
 # Is it then still *the same training*? To the last micro-batch, to the last learning rate, on every device?
 
 # %%
-import difflib
 import inspect
 import math
 import os
 from contextlib import nullcontext
-from html import escape
 
 import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.scheduler import AcceleratedScheduler
 from accelerate.utils import GradientAccumulationPlugin
-from IPython.display import display
-from matplotlib import pyplot as plt
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
@@ -36,7 +32,10 @@ from trainlean import (
     guess,
     hint,
     load_reviews,
+    plot_receipts,
+    plot_synchronisation,
     reveal,
+    show_diff,
     small_bert,
     start_devices,
     stop_devices,
@@ -121,23 +120,6 @@ def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
 
 
 # %%
-def show_diff(before, after):
-    sources = [
-        inspect.getsource(train).replace(train.__name__, "train").splitlines()
-        for train in (before, after)
-    ]
-    lines = list(difflib.unified_diff(*sources, n=99, lineterm=""))[
-        3:
-    ]  # the first three name files
-    colours = {"+": "#d7f5dd", "-": "#ffe1de", " ": "#ffffff"}
-    rows = "".join(
-        f'<div style="background:{colours[line[0]]}">{escape(line)}</div>' for line in lines
-    )
-    style = "font-family:monospace;white-space:pre;color:#1f2937;background:#fff;border:1px solid #d0d4da;padding:6px"
-    html = f'<div style="{style}">{rows}</div>'
-    display({"text/html": html, "text/plain": "\n".join(lines)}, raw=True)
-
-
 show_diff(train_pytorch, train_prepared)
 
 # %% [markdown]
@@ -239,7 +221,8 @@ for number, batch in enumerate(dataloader, start=1):
         optimizer.step()
         optimizer.zero_grad()
         print(
-            f"micro-batch {number}: sync_gradients {accelerator.sync_gradients!s:5}  steps so far {len(receipts)}"
+            f"micro-batch {number}: sync_gradients {accelerator.sync_gradients!s:5}  steps so far "
+            f"{len(receipts)}"
         )
 
 # %% [markdown]
@@ -283,7 +266,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 
 # %% exercise="train_with_accelerator" points=3
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
-    """Train once through the data loader, accumulating as the accelerator was told to, each window's gradient clipped."""
+    """One pass over the data loader, accumulating as the accelerator was told; clip each window."""
     # BEGIN SOLUTION
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
     for batch in dataloader:
@@ -405,41 +388,7 @@ for value in (True, False):
 
 # %%
 right = [receipt / receipt.sum() for receipt in as_it_is]
-figure, panels = plt.subplots(1, 2, figsize=(9, 2.4), sharey=True)
-for panel, shown, title in zip(panels, (as_it_is, right), ("Accelerate 1.15 as it is", "cured")):
-    panel.imshow(torch.stack(shown), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for step, receipt in enumerate(shown):
-        for place, share in enumerate(receipt.tolist()):
-            if share:
-                panel.text(
-                    place,
-                    step,
-                    f"{share:.2f}",
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                    color="#1f2937",
-                )
-        panel.text(
-            9.7,
-            step,
-            f"sum {receipt.sum():.2f}",
-            va="center",
-            fontsize=9,
-            color="#b3261e" if receipt.sum() < 0.99 else "#1f2937",
-        )
-    panel.set(
-        title=title,
-        xlabel="micro-batch",
-        xticks=range(10),
-        xticklabels=range(1, 11),
-        yticks=range(3),
-        yticklabels=["step 1", "step 2", "step 3"],
-    )
-    panel.spines[:].set_visible(False)
-    panel.tick_params(length=0)
-figure.tight_layout(w_pad=5)
-plt.show()
+plot_receipts({"Accelerate 1.15 as it is": as_it_is, "cured": right})
 
 # %% [markdown]
 # One window of three is a third of this training; one of a thousand would hardly matter. The same fault was found and mended in several training frameworks in 2026 (ms-swift #10084, LlamaFactory #10705, NeMo-Automodel #2257), and is open in Lightning (#19987).
@@ -458,7 +407,7 @@ plt.show()
 
 # %% exercise="train_to_the_last_batch" points=3
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    """Train with an Accelerator so that the last window of each epoch is the mean over its own micro-batches."""
+    """Train so that the last window of each epoch is the mean over its own micro-batches."""
     # BEGIN SOLUTION
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -582,7 +531,7 @@ print("\n".join(lines[start - 2 : start + 2]))
 
 # %% exercise="linear_decay" points=2
 def linear_decay(accelerator, optimizer, dataloader, epochs):
-    """A prepared scheduler that takes the learning rate in a straight line to 0 at the end of the training."""
+    """A prepared scheduler that takes the learning rate in a straight line to 0 at the end."""
     # BEGIN SOLUTION
     steps_an_epoch = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
     num_training_steps = steps_an_epoch * epochs * accelerator.num_processes
@@ -770,52 +719,7 @@ pd.DataFrame(rows).T
 # The same as a picture. On the left, each box is a micro-batch and each red line an all-reduce. On the right, the gradient with which each rank steps.
 
 # %%
-figure, panels = plt.subplots(5, 2, figsize=(9.5, 6.2), width_ratios=[1, 1.5])
-for (name, result), (left, right) in zip(on_rank_0.items(), panels):
-    both = [result, on_rank_1[name]]
-    for number, (count, before) in enumerate(
-        zip(result["all-reduces"], [0, *result["all-reduces"]])
-    ):
-        for lane in (0, 1):
-            left.add_patch(
-                plt.Rectangle((number, lane + 0.15), 0.7, 0.7, color=("#0072B2", "#E69F00")[lane])
-            )
-            left.text(
-                number + 0.35,
-                lane + 0.5,
-                number + 1 + 4 * lane,
-                ha="center",
-                va="center",
-                color=("white", "#1f2937")[lane],
-            )
-        if count > before:
-            left.plot([number + 0.84] * 2, [0.1, 1.9], color="#b3261e", linewidth=3)
-    left.set(
-        xlim=(-0.05, 4), ylim=(2, 0), xticks=[], yticks=[0.5, 1.5], yticklabels=["rank 0", "rank 1"]
-    )
-    left.set_title(
-        f"{name}: {result['all-reduces'][-1]} × all-reduce (red)", loc="left", fontsize=10
-    )
-    right.imshow([one["gradient"] for one in both], cmap="Greens", vmin=0, vmax=0.5, aspect="auto")
-    for lane, one in enumerate(both):
-        for place, share in enumerate(one["gradient"]):
-            right.text(
-                place,
-                lane,
-                f"{share:.3f}" if share else "",
-                ha="center",
-                va="center",
-                fontsize=9,
-                color="#1f2937",
-            )
-    right.set(xticks=[], yticks=[])
-    for panel in (left, right):
-        panel.spines[:].set_visible(False)
-        panel.tick_params(length=0)
-panels[0, 1].set_title("share of each micro-batch in the rank's gradient", loc="left", fontsize=10)
-panels[-1, 1].set(xticks=range(8), xticklabels=range(1, 9), xlabel="micro-batch")
-figure.tight_layout()
-plt.show()
+plot_synchronisation(on_rank_0, on_rank_1)
 
 # %% [markdown]
 # - **Plain DDP** is right, and pays for every micro-batch.
@@ -855,7 +759,8 @@ for length in (2, 2 * world_size):
             scheduler.step()
             optimizer.zero_grad()
     print(
-        f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards {optimizer.param_groups[0]['lr']}"
+        f"length {length}: {len(dataloader)} micro-batches, learning rates {rates}, afterwards "
+        f"{optimizer.param_groups[0]['lr']}"
     )
 
 # %% [markdown]
@@ -916,7 +821,8 @@ weights = {train.__name__: train_reviews(train) for train in (train_pytorch, tra
 for name, vector in {"before training": start, **weights}.items():
     moved = (vector - start).double().norm()
     print(
-        f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by {moved:.4f}"
+        f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by "
+        f"{moved:.4f}"
     )
 difference = (weights["train_pytorch"] - weights["train_accumulating"]).abs().max()
 print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")

@@ -378,7 +378,8 @@ def gradients(model, args, data, **more):
 def compare(found, reference):
     """Length and direction of a gradient beside another, as text."""
     found, reference = found.double(), reference.double()
-    return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine_similarity(found, reference, dim=0):.4f}"
+    cosine = cosine_similarity(found, reference, dim=0)
+    return f"{found.norm() / reference.norm():.3f} times as long, cosine {cosine:.4f}"
 
 
 # %% [markdown]

@@ -96,7 +96,7 @@ print(f"loss {loss.item():.4f}")
 
 # %%
 def counted():
-    """Graphs compiled, graphs taken from the cache, and operations in all graphs, in this process since the last reset."""
+    """Graphs compiled, taken from the cache, and operations in all graphs, since the last reset."""
     compiled, cached = (
         metrics.counter_value(name) or 0 for name in ("UncachedCompile", "CachedCompile")
     )
@@ -133,7 +133,7 @@ pd.DataFrame(
 
 # %%
 def train_lazily(micro_batches, k, after_backward=None, lr=0.05):
-    """Train the small BERT; what the backend did, and the weights. To be called in a fresh process."""
+    """Train the small BERT: what the backend did, and the weights. Call it in a fresh process."""
     ts_backend.init()
     model = small_bert(seed=0).to("lazy")
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
@@ -219,7 +219,8 @@ micro_batches = [with_ready_mask(batch) for batch in micro_batches]
 one_mark = in_fresh_process(train_lazily, micro_batches, 4)
 compiled, cached, operations, _ = one_mark["log"][-1]
 print(
-    f"{compiled + cached} graphs run, {compiled} of them compiled; fallbacks: {one_mark['fallbacks'] or 'none'}"
+    f"{compiled + cached} graphs run, {compiled} of them compiled; fallbacks: "
+    f"{one_mark['fallbacks'] or 'none'}"
 )
 
 # %% [markdown]
@@ -440,7 +441,7 @@ plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 
 # %%
 def one_window(k, after_backward):
-    """The largest graph, and the most bytes that live at one time, of a training with a single window."""
+    """The largest graph, and the most bytes that live at one time, of a single window."""
     window = [
         with_ready_mask(batch) for batch in batches(load_reviews()[: 4 * k], 4, max_length=32)
     ]
@@ -531,7 +532,8 @@ start = torch.cat(
 for name, run in {"first try, with fallbacks": first_try, **loops}.items():
     weights = run["weights"].double()
     print(
-        f"{name:36} sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}"
+        f"{name:36} sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by "
+        f"{(weights - start).norm():.4f}"
     )
 
 # %% [markdown]

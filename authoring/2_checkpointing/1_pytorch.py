@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 80, without the two sections at the end that are marked as optional · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 80 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -18,7 +18,6 @@
 # %%
 from functools import partial
 
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 from torch.utils.checkpoint import (
@@ -41,6 +40,7 @@ from trainlean import (
     load_reviews,
     measure,
     player,
+    plot_segments,
     plot_timeline,
     predict_run,
     published_runs,
@@ -49,7 +49,6 @@ from trainlean import (
     small_bert,
     summary,
 )
-from trainlean.pictures.style import COLOURS, INK, course_style
 
 reviews = load_reviews()
 
@@ -156,7 +155,8 @@ player(segment_lives)
 for name, lives in {"plain": plain_lives, "three segments": segment_lives}.items():
     computed = sum(event.what == "computed" for event in lives.events)
     print(
-        f"{name:15} outputs computed: {computed}   most bytes of outputs: {format_bytes(max(lives.live_bytes))}"
+        f"{name:15} outputs computed: {computed}   most bytes of outputs: "
+        f"{format_bytes(max(lives.live_bytes))}"
     )
 
 said = [segment_lives.say(event) for event in range(len(segment_lives.events))]
@@ -202,13 +202,16 @@ def forward_units(apply, blocks=8, width=32, rows=64):
 
 print(f"plain:                        {forward_units(lambda block, x: block(x)):.2f}")
 print(
-    f"checkpointed:                 {forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}"
+    "checkpointed:                 "
+    f"{forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}"
 )
 print(
-    f"checkpointed, not stopped:    {forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}"
+    "checkpointed, not stopped:    "
+    f"{forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}"
 )
 print(
-    f"checkpointed, reentrant:      {forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}"
+    "checkpointed, reentrant:      "
+    f"{forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}"
 )
 reveal(
     "forward units with checkpoints",
@@ -276,10 +279,12 @@ plot_timeline(checkpointed)
 # %%
 for category in plain.peak:
     print(
-        f"{category:16} {format_bytes(plain.peak[category]):>10} plain {format_bytes(checkpointed.peak[category]):>10} checkpointed"
+        f"{category:16} {format_bytes(plain.peak[category]):>10} plain "
+        f"{format_bytes(checkpointed.peak[category]):>10} checkpointed"
     )
 print(
-    f"{'most activations':16} {format_bytes(most_activations(plain)):>10} plain {format_bytes(most_activations(checkpointed)):>10} checkpointed"
+    f"{'most activations':16} {format_bytes(most_activations(plain)):>10} plain "
+    f"{format_bytes(most_activations(checkpointed)):>10} checkpointed"
 )
 print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 
@@ -343,7 +348,8 @@ check(checkpointed_bill)
 without, with_it = published_runs()[1:3]
 slower = with_it.median_seconds / without.median_seconds
 print(
-    f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: {with_it.median_seconds:.2f} s"
+    f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: "
+    f"{with_it.median_seconds:.2f} s"
 )
 print(f"samples a second: {1 / slower - 1:+.0%}    seconds: {slower - 1:+.0%}")
 
@@ -462,7 +468,8 @@ for preserve in (True, False):
         partial(torch_checkpoint, use_reentrant=False, preserve_rng_state=preserve)
     )
     print(
-        f"preserve_rng_state={preserve!s:5}: the right gradient: {torch.allclose(found, right, atol=1e-5)}"
+        f"preserve_rng_state={preserve!s:5}: the right gradient: "
+        f"{torch.allclose(found, right, atol=1e-5)}"
     )
 
 # %% [markdown]
@@ -512,7 +519,7 @@ class Recompute(torch.autograd.Function):
 
 
 def checkpoint(block, *inputs):
-    """block(*inputs), of which only the inputs are kept; the rest is computed again in the backward pass."""
+    """block(*inputs), of which only the inputs are kept; backward computes the rest again."""
     # BEGIN SOLUTION
     return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
     # END SOLUTION
@@ -574,7 +581,8 @@ for kind in (Layer, Wide):
         formula = WORK[kind] + (segments - 1) * BOUNDARY + 16 // segments * INTERIOR[kind]
         curves[kind, segments] = most_activations(meter), formula, meter.flops
         print(
-            f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP"
+            f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, "
+            f"formula {formula // 1024:5} KiB, {meter.flops / 1e6:6.1f} MFLOP"
         )
 print(
     "measured and formula agree to the byte:",
@@ -585,42 +593,16 @@ print(
 # As curves, with the FLOPs below:
 
 # %%
-with course_style():
-    figure, axes = plt.subplots(
-        2, 2, figsize=(9, 5), sharex=True, height_ratios=(1.7, 1), constrained_layout=True
-    )
-    for column, kind in enumerate((Layer, Wide)):
-        top, bottom = axes[:, column]
-        fine = [k / 10 for k in range(10, 161)]
-        top.plot(
-            fine,
-            [(WORK[kind] + (k - 1) * BOUNDARY + 16 / k * INTERIOR[kind]) / 1024 for k in fine],
-            color=INK,
-            lw=1,
-            label="formula",
-        )
-        top.plot(
-            SEGMENTS,
-            [curves[kind, k][0] / 1024 for k in SEGMENTS],
-            "o",
-            color=COLOURS["activations"],
-            label="measured",
-        )
-        top.axvline((16 * INTERIOR[kind] / BOUNDARY) ** 0.5, color=INK, lw=0.8, ls=":")
-        top.set(
-            title=f"{kind.__name__}: interior = {INTERIOR[kind] // BOUNDARY} x boundary",
-            ylabel="activations (KiB)",
-            ylim=(0, None),
-        )
-        top.legend(frameon=False)
-        bottom.plot(SEGMENTS, [curves[kind, k][2] / 1e6 for k in SEGMENTS], "o-", color=INK, lw=1)
-        bottom.set(
-            xlabel="segments",
-            ylabel="MFLOP",
-            ylim=(0, 1.2 * curves[kind, 16][2] / 1e6),
-            xticks=SEGMENTS,
-        )
-plt.show()
+plot_segments(
+    {
+        kind.__name__: {k: (curves[kind, k][0], curves[kind, k][2]) for k in SEGMENTS}
+        for kind in (Layer, Wide)
+    },
+    layers=16,
+    boundary=BOUNDARY,
+    interior={kind.__name__: size for kind, size in INTERIOR.items()},
+    work={kind.__name__: size for kind, size in WORK.items()},
+)
 
 # %% [markdown]
 # Three things to see.
@@ -634,7 +616,8 @@ plt.show()
 # %%
 meter = chain(Layer, lambda layers, x: torch_checkpoint(layers, x, use_reentrant=False))
 print(
-    f"one checkpoint around everything: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP"
+    f"one checkpoint around everything: {most_activations(meter) // 1024} KiB, "
+    f"{meter.flops / 1e6:.1f} MFLOP"
 )
 
 # %% [markdown]
@@ -657,7 +640,8 @@ for name, layers, interior, boundary in (
 ):
     ratio = interior / boundary
     print(
-        f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: {(layers * ratio) ** 0.5:4.1f} segments"
+        f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: "
+        f"{(layers * ratio) ** 0.5:4.1f} segments"
     )
 
 # %% [markdown]
@@ -701,7 +685,7 @@ print(
 
 # %% exercise="run_in_segments" points=3
 def run_in_segments(layers, x, segments):
-    """The output of the layers, run one after the other; all segments but the last are checkpointed."""
+    """The layers' output, run one after the other; all segments but the last are checkpointed."""
     # BEGIN SOLUTION
     cuts = [len(layers) * i // segments for i in range(segments + 1)]
     for start, end in zip(cuts[:-2], cuts[1:-1]):
@@ -726,7 +710,7 @@ check(run_in_segments)
 
 # %% exercise="choose_segments" points=3
 def choose_segments(layers, boundary, interior, work, budget):
-    """The number of segments with the fewest FLOPs whose activations fit into budget bytes, or None."""
+    """The number of segments with the fewest FLOPs that fits into budget bytes, or None."""
     # BEGIN SOLUTION
     for segments in range(1, layers + 1):  # fewer segments recompute fewer layers
         longest = -(-layers // segments)
@@ -775,7 +759,8 @@ def cost(**more):
 
 selective = {"context_fn": partial(create_selective_checkpoint_contexts, keep_products)}
 print(
-    f"products computed: {cost():.0f} with everything recomputed, {cost(**selective):.0f} with B kept"
+    f"products computed: {cost():.0f} with everything recomputed, "
+    f"{cost(**selective):.0f} with B kept"
 )
 
 # %% [markdown]
@@ -839,7 +824,8 @@ for name, prepare in policies.items():
         one_step(prepare)
     measured[name] = most_activations(meter), meter.flops
     print(
-        f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs {meter.flops / plain.flops:.3f} times plain"
+        f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs "
+        f"{meter.flops / plain.flops:.3f} times plain"
     )
 
 # %% [markdown]
@@ -937,119 +923,6 @@ last(hidden).sum().backward()
 print("gradient of the first layer:", first.linear.weight.grad)
 
 # %% [markdown]
-# ## Optional, for later: recursion
-#
-# Recursion goes lower still than segments. Cut the chain in half, checkpoint the first half, and treat each half the same way when it is computed:
-
-
-# %%
-def bisected(layers, x):
-    if len(layers) == 1:
-        return layers[0](x)
-    half = len(layers) // 2
-    x = torch_checkpoint(bisected, layers[:half], x, use_reentrant=False)
-    return bisected(layers[half:], x)
-
-
-meter = chain(Layer, bisected)
-print(
-    f"recursive bisection: {most_activations(meter) // 1024} KiB, {meter.flops / 1e6:.1f} MFLOP, {meter.flops / curves[Layer, 1][2]:.2f} times plain"
-)
-
-# %% [markdown]
-# The memory grows with the logarithm of the depth now (Chen and others, 2016, arXiv:1604.06174, who also gave the square root). But a layer may be recomputed once per level, so the 4/3 no longer hold.
-
-# %% [markdown]
-# ## Optional, for later: a ready curve
-#
-# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much of the plain memory it may use: 1 is all of it, 0 only the inputs. It then saves what spares most work within that budget.
-#
-# The knob, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. Use it to learn, and look before you build on it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
-
-
-# %%
-def saved_and_recomputed(net, budget):
-    """Bytes that the compiled forward pass keeps (weights left out), and FLOPs of its backward pass."""
-    from torch._functorch import config
-
-    weights, saved = {weight.untyped_storage().data_ptr() for weight in net.parameters()}, {}
-
-    def pack(tensor):
-        if tensor.untyped_storage().data_ptr() not in weights:
-            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    torch._dynamo.reset()
-    with config.patch(activation_memory_budget=budget):
-        compiled = torch.compile(net.forward, backend="aot_eager_decomp_partition")
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = compiled(torch.randn(240, 64, requires_grad=True)).sum()
-        with Meter() as meter:
-            loss.backward()
-    return sum(saved.values()), meter.flops
-
-
-class Block(nn.Module):
-    def __init__(self, width=64):
-        super().__init__()
-        self.up, self.down, self.norm = (
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
-            nn.LayerNorm(width),
-        )
-
-    def forward(self, x):
-        return self.norm(x + self.down(torch.nn.functional.gelu(self.up(x))))
-
-
-def budget_curve(budgets=(1, 0.75, 0.5, 0.25, 0)):
-    torch.manual_seed(0)
-    net = nn.Sequential(*[Block() for _ in range(4)])
-    return {budget: saved_and_recomputed(net, budget) for budget in budgets}
-
-
-try:
-    from torch._functorch import config
-
-    config.activation_memory_budget
-    curve = budget_curve()
-except (ImportError, AttributeError):
-    curve = {}
-    print("This version of PyTorch does not have the memory budget; nothing later depends on it.")
-
-for budget, (size, flops) in curve.items():
-    print(f"budget {budget:4}: keeps {format_bytes(size):>9}, backward {flops / 1e6:5.1f} MFLOP")
-
-# %%
-if curve:
-    with course_style():
-        figure, axis = plt.subplots(figsize=(6, 3.4), constrained_layout=True)
-        axis.plot(
-            [size / 2**20 for size, _ in curve.values()],
-            [flops / 1e6 for _, flops in curve.values()],
-            "o-",
-            color=INK,
-            lw=1,
-        )
-        for budget, (size, flops) in curve.items():
-            axis.annotate(
-                f"{budget}",
-                (size / 2**20, flops / 1e6),
-                (5, -13 if budget == 0.75 else 5),
-                textcoords="offset points",
-            )
-        axis.set(
-            xlabel="kept between forward and backward (MiB)",
-            ylabel="backward (MFLOP)",
-            title="What the compiler keeps, by budget",
-            ylim=(0, 1.2 * max(flops for _, flops in curve.values()) / 1e6),
-        )
-    plt.show()
-
-# %% [markdown]
-# Read it from the right. The first large saving costs no FLOPs: plain training keeps many things that no product is needed for. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
-
-# %% [markdown]
 # ## What to keep
 #
 # - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients, and at most a third more FLOPs where each segment is computed twice.
@@ -1059,3 +932,5 @@ if curve:
 # - What runs twice must be the same twice: random state (kept for you), counters and batch norm (not). Write `use_reentrant=False`.
 #
 # Next: [Checkpointing with Accelerate](2_accelerator.ipynb), one line in the accumulation loop.
+#
+# Optional, at any time: [recursion and budgets](4_budgets.ipynb), where memory grows with the logarithm of the depth, and a compiler chooses what is kept.

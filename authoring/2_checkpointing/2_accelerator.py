@@ -295,7 +295,8 @@ for name, run_blocks, prepare in (
 ):
     meter = backward_once(run_blocks, prepare)[1]
     print(
-        f"{name:10} activations {format_bytes(meter.peak['activations']):>10}   {meter.flops / 1e6:6.1f} MFLOP"
+        f"{name:10} activations {format_bytes(meter.peak['activations']):>10}   "
+        f"{meter.flops / 1e6:6.1f} MFLOP"
     )
 
 # %% [markdown]
@@ -347,7 +348,8 @@ for number in range(4):
         gradient_of(wrong, lambda model: model.blocks[number]),
     )
     print(
-        f"block {number + 1}: same gradient {torch.allclose(one, other, atol=1e-6)!s:5}  cosine {torch.cosine_similarity(one, other, dim=0):.2f}"
+        f"block {number + 1}: same gradient {torch.allclose(one, other, atol=1e-6)!s:5}  cosine "
+        f"{torch.cosine_similarity(one, other, dim=0):.2f}"
     )
 
 # %% [markdown]
@@ -436,7 +438,8 @@ for reentrant in (False, True):
         warnings.simplefilter("ignore")
         hidden = checkpoint(embedding, torch.tensor([1, 2, 3]), use_reentrant=reentrant)
     print(
-        f"use_reentrant={reentrant!s:5}  the embedding's output can be trained through: {hidden.requires_grad}"
+        f"use_reentrant={reentrant!s:5}  the embedding's output can be trained through: "
+        f"{hidden.requires_grad}"
     )
 
 # %% [markdown]
@@ -525,7 +528,8 @@ plain, plain_weights = train_here(False)
 lean, lean_weights = train_here(True)
 for name, meter in (("plain", plain), ("checkpointed", lean)):
     print(
-        f"{name:12}  {meter.optimizer_steps} steps  {meter.all_reduces} all-reduces  {format_bytes(meter.bytes_sent)} sent"
+        f"{name:12}  {meter.optimizer_steps} steps  {meter.all_reduces} all-reduces  "
+        f"{format_bytes(meter.bytes_sent)} sent"
     )
 print(
     "fewer activations in the forward pass:",
@@ -617,7 +621,8 @@ for name, vector in {
 }.items():
     same = bool((vector - reference).abs().max() < 1e-6)
     print(
-        f"{name:25} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start).norm():.4f}  same to 1e-6: {same}"
+        f"{name:25} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by "
+        f"{(vector - start).norm():.4f}  same to 1e-6: {same}"
     )
 
 one, other = (

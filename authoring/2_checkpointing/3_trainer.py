@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Gradient checkpointing with the Trainer
 #
-# **You will be able to** switch checkpointing on in the `Trainer`, choose how many layers take part, foretell the memory of BERT-large for every choice, and say when checkpointing makes training slower and when faster.
+# **You will be able to** switch checkpointing on in the `Trainer`, choose how many layers take part, predict the memory of BERT-large for every choice, and say when checkpointing makes training slower and when faster.
 #
 # **Minutes**: 50 · **Before this**: [Gradient checkpointing with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
@@ -23,7 +23,6 @@ from functools import partial
 import pandas as pd
 import torch
 from accelerate import Accelerator
-from matplotlib import pyplot as plt
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Subset
@@ -34,20 +33,23 @@ from trainlean import (
     check,
     dataset,
     explorer,
+    find_exercise,
     format_bytes,
     guess,
     hint,
+    judge,
     load_reviews,
     measure,
+    plot_checkpointed_layers,
     plot_memory,
+    plot_race,
     predict_run,
     published_runs,
     reveal,
+    save_run,
     small_bert,
     summary,
 )
-from trainlean.exercises.exercise import find_exercise, judge
-from trainlean.costs.runs import save_run
 
 torch.set_num_threads(1)  # for a model this small, threads mostly wait for each other
 folder = tempfile.TemporaryDirectory()
@@ -182,7 +184,8 @@ pd.DataFrame(
 slower = published[2].seconds[0] / published[1].seconds[0]
 more_flops = every_layer.flops / plain.flops
 print(
-    f"published: {1 / slower - 1:+.0%} samples a second, which is {slower - 1:+.0%} seconds; predicted: {more_flops - 1:+.0%} FLOPs"
+    f"published: {1 / slower - 1:+.0%} samples a second, which is {slower - 1:+.0%} seconds; "
+    f"predicted: {more_flops - 1:+.0%} FLOPs"
 )
 
 # %% [markdown]
@@ -203,9 +206,8 @@ def checkpointed_layers(model):
 few = Subset(reviews, range(4))
 for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_layers": 8}):
     model = small_bert(num_hidden_layers=8, use_cache=False)
-    print(
-        f"{checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments(**details)), model, few))}   {details}"
-    )
+    trained = train(arguments(4, 1, **checkpointing_arguments(**details)), model, few)
+    print(f"{checkpointed_layers(trained)}   {details}")
 
 # %% [markdown]
 # One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. A larger $n$ means *more* memory and less recomputation.
@@ -298,12 +300,14 @@ interior = (measured_activations(8, None) - measured_activations(4, None)) / 4
 boundary = (measured_activations(8, 1) - measured_activations(4, 1)) / 4
 rest = measured_activations(4, None) - 4 * interior
 print(
-    f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest {format_bytes(rest)}"
+    f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest "
+    f"{format_bytes(rest)}"
 )
 for every_n_layers in (None, 4, 3, 2, 1):
     rule = kept_by_rule(8, every_n_layers, interior, boundary) + rest
     print(
-        f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured {format_bytes(measured_activations(8, every_n_layers)):>9}"
+        f"every_n_layers={every_n_layers!s:5} rule {format_bytes(rule):>9}   measured "
+        f"{format_bytes(measured_activations(8, every_n_layers)):>9}"
     )
 
 # %% [markdown]
@@ -315,7 +319,8 @@ for every_n_layers in (None, 4, 3, 2, 1):
 
 # %%
 print(
-    f"off {plain.peak['activations'] / MiB:,.0f} MiB, every layer {every_layer.peak['activations'] / MiB:,.0f} MiB"
+    f"off {plain.peak['activations'] / MiB:,.0f} MiB, every layer "
+    f"{every_layer.peak['activations'] / MiB:,.0f} MiB"
 )
 
 # %% [markdown]
@@ -337,11 +342,12 @@ interior = (plain.peak["activations"] - half_plain.peak["activations"]) / 12
 boundary = (every_layer.peak["activations"] - half_every.peak["activations"]) / 12
 rest = plain.peak["activations"] - 24 * interior
 print(
-    f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, everything else {format_bytes(rest)}"
+    f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, "
+    f"everything else {format_bytes(rest)}"
 )
 
 
-def foretell(every_n_layers):
+def predict(every_n_layers):
     activations = kept_by_rule(24, every_n_layers, interior, boundary) + rest
     share = (
         0 if every_n_layers is None else math.ceil(24 / every_n_layers) / 24
@@ -353,7 +359,7 @@ def foretell(every_n_layers):
     )
 
 
-front = [foretell(every_n_layers) for every_n_layers in (None, 8, 4, 2, 1)]
+front = [predict(every_n_layers) for every_n_layers in (None, 8, 4, 2, 1)]
 reveal(
     "BERT-large's activations with every_n_layers=2",
     round(front[3].peak["activations"] / MiB),
@@ -378,38 +384,16 @@ pd.DataFrame(
 
 # %%
 print(
-    f"rule {format_bytes(front[-1].peak['activations'])}, traced {format_bytes(every_layer.peak['activations'])}"
+    f"rule {format_bytes(front[-1].peak['activations'])}, traced "
+    f"{format_bytes(every_layer.peak['activations'])}"
 )
 
 # %%
-figure, axes = plt.subplots(figsize=(7.4, 3.8))
-x, y = [run.flops / 1e12 for run in front], [run.peak_bytes / MiB + CONTEXT for run in front]
-axes.plot(x, y, "o-", color="#4A4E57", markerfacecolor="white", label="predicted")
-for run, at, height in zip(front, x, y):
-    axes.annotate(
-        run.name.replace("every_n_layers", "n"),
-        (at, height),
-        xytext=(-5, -13),
-        textcoords="offset points",
-        ha="right",
-    )
-axes.plot(
-    x[0], published[1].peak_bytes / MiB, "D", color="#B3261E", label="published: accumulation"
+plot_checkpointed_layers(
+    front,
+    {"accumulation": (front[0], published[1]), "+ checkpointing": (front[-1], published[2])},
+    CONTEXT,
 )
-axes.plot(
-    x[-1], published[2].peak_bytes / MiB, "s", color="#B3261E", label="published: + checkpointing"
-)
-axes.set(
-    xlabel="TFLOP for one optimizer step (4 sequences)",
-    ylabel="predicted peak + context (MiB)",
-    title="BERT-large, 1 x 4: memory against computation",
-    ylim=(6000, 9200),
-    xlim=(3.9, 5.6),
-)
-axes.legend(frameon=False)
-axes.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
 
 # %% [markdown]
 # The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So there is no best $n$. Take the largest one that fits.
@@ -593,10 +577,13 @@ def operations(micro_batch, every_n_layers):
 plain_one, checkpointed_four = operations(1, None), operations(4, 1)
 by_name = {run.name: run for run in points[SHORT]}
 print(
-    f"operations of a checkpointed micro-batch: {checkpointed_four / plain_one:.1f} times those of a plain one"
+    f"operations of a checkpointed micro-batch: {checkpointed_four / plain_one:.1f} times "
+    "those of a plain one"
 )
 print(
-    f"4 x 4 checkpointed against 1 x 16 plain: {4 * checkpointed_four / (16 * plain_one):.2f} times the operations, {by_name['4 x 4, every layer'].flops / by_name['1 x 16'].flops:.2f} times the FLOPs"
+    f"4 x 4 checkpointed against 1 x 16 plain: {4 * checkpointed_four / (16 * plain_one):.2f} "
+    f"times the operations, {by_name['4 x 4, every layer'].flops / by_name['1 x 16'].flops:.2f} "
+    "times the FLOPs"
 )
 
 # %% [markdown]
@@ -605,37 +592,16 @@ print(
 # Here is the race, with the medians of the tables above. The black line over each bar goes from the slowest to the fastest repeat. The title compares the first bar with the last, unless their lines overlap: then it is too noisy to tell.
 
 # %%
-figure, panels = plt.subplots(1, 2, figsize=(9.4, 2.8))
-for panel, (model, runs) in zip(panels, points.items()):
-    bars = [
-        next(run for run in runs if run.name == name)
-        for name in ("1 x 16", "1 x 16, every layer", "4 x 4, every layer")
-    ]
-    speeds = [run.samples_per_second for run in bars]
-    lows, highs = ([run.samples / limit(run.seconds) for run in bars] for limit in (max, min))
-    errors = [
-        [speed - low for speed, low in zip(speeds, lows)],
-        [high - speed for speed, high in zip(speeds, highs)],
-    ]
-    panel.barh(range(3), speeds, color=["#4A4E57", "#A8ADB4", "#0072B2"], xerr=errors, capsize=3)
-    overlap = lows[2] <= highs[0] and lows[0] <= highs[2]
-    verdict = (
-        "too noisy to tell" if overlap else f"{speeds[2] / speeds[0]:.2f} x at the same memory"
-    )
-    panel.set_yticks(
-        range(3),
-        [
-            "plain, 1 x 16",
-            "checkpointed, 1 x 16\n(same batch)",
-            "checkpointed, 4 x 4\n(same memory)",
-        ],
-    )
-    panel.invert_yaxis()
-    panel.set_xlabel("samples/second")
-    panel.set_title(f"{model}: {verdict}", fontsize=10)
-    panel.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
+BARS = {
+    "1 x 16": "plain, 1 x 16",
+    "1 x 16, every layer": "checkpointed, 1 x 16\n(same batch)",
+    "4 x 4, every layer": "checkpointed, 4 x 4\n(same memory)",
+}
+races = {
+    model: [run for name in BARS for run in runs if run.name == name]
+    for model, runs in points.items()
+}
+plot_race(races, BARS.values())
 
 # %% [markdown]
 # Read the panels from the first bar. A shorter second bar is the price at the same batch. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.
@@ -725,3 +691,5 @@ pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by
 # - The weights at the end are the same.
 #
 # One cost is left that neither technique touches: what several devices send each other. That is the next unit, [Local SGD](../3_local_sgd/1_pytorch.ipynb).
+#
+# Optional, before that: [recursion and budgets](4_budgets.ipynb), for chains of great depth and for a compiler that chooses what is kept.

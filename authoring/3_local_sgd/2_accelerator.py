@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Local SGD with Accelerate
 #
-# **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, foretell what it sends, say what it leaves unequal, and find out whether your processes know of each other at all.
+# **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, predict what it sends, say what it leaves unequal, and find out whether your processes know of each other at all.
 #
-# **Minutes**: 40 · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
+# **Minutes**: 40 · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -25,10 +25,10 @@ import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.local_sgd import LocalSGD
-from matplotlib import pyplot as plt
 from torch.utils.data import DataLoader
 from trainlean import (
     LINKS,
+    DeviceError,
     all_reduce_seconds,
     bert_large_config,
     check,
@@ -37,12 +37,12 @@ from trainlean import (
     guess,
     hint,
     load_reviews,
+    plot_averages,
     reveal,
     small_bert,
     start_devices,
     stop_devices,
 )
-from trainlean.devices.engines import DeviceError
 from transformers import BertForSequenceClassification
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
@@ -199,38 +199,7 @@ WAYS = {
 notes = {name: watched(*way) for name, way in WAYS.items()}
 
 # %%
-figure, axes = plt.subplots(figsize=(9.5, 2.9))
-for lane, (name, notes) in enumerate(devices.pull("notes")[0].items()):
-    before = (0, 0)
-    for number, (steps, averages) in enumerate(notes):
-        stepped, averaged = steps > before[0], averages > before[1]
-        axes.add_patch(
-            plt.Rectangle(
-                (number, lane + 0.2), 0.86, 0.6, color="#0072B2" if stepped else "#9CC7E4"
-            )
-        )
-        if averaged:
-            axes.plot([number + 0.93] * 2, [lane + 0.08, lane + 0.92], color="#B3261E", linewidth=3)
-        before = (steps, averages)
-    axes.plot(
-        [number + 1.03] * 2, [lane + 0.08, lane + 0.92], color="#B3261E", linewidth=3, linestyle=":"
-    )
-axes.set(
-    xlim=(-0.1, 16.3),
-    ylim=(4, 0),
-    yticks=[lane + 0.5 for lane in range(4)],
-    yticklabels=devices.pull("WAYS")[0],
-)
-axes.set(
-    xticks=[number + 0.43 for number in range(16)],
-    xticklabels=range(1, 17),
-    xlabel="micro-batch (dark: the optimizer steps)",
-)
-axes.set_title("Each red line is an average; dotted: the one on exit", loc="left", fontsize=10)
-axes.spines[:].set_visible(False)
-axes.tick_params(length=0)
-figure.tight_layout()
-plt.show()
+plot_averages(devices.pull("notes")[0])
 
 # %% [markdown]
 # - $k=1$: as intended. Micro-batch and optimizer step are the same.
@@ -400,7 +369,7 @@ for (k, way, H), row in devices.pull("rows")[0].items():
             row["bytes"] == (calls // H + 1) * size
             and row["all-reduces"] == (calls // H + 1) * parameters
         )
-print("every row as foretold:", agree)
+print("every row as predicted:", agree)
 
 # %% [markdown]
 # ## One message for each parameter
@@ -438,7 +407,7 @@ print(
 # %% [markdown]
 # DDP leaves the frozen part at home. `LocalSGD` sends everything; who adapts a large model with few trained weights sends the large model.
 #
-# Do so many messages matter? Each one costs the link's *latency*. The link model of the [last notebook](1_pytorch.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
+# Do so many messages matter? Each one costs the link's *latency*. The link model of the [last notebook](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
 
 # %%
 with torch.device("meta"):  # shapes only: no memory is taken
@@ -464,7 +433,7 @@ pd.DataFrame(
 # %%
 # %%px
 def gap(mine):
-    """The largest difference between this rank's tensor and the mean over the ranks, doubled: for two ranks, their distance."""
+    """Twice the largest difference from the mean over the ranks: the distance of two ranks."""
     mean = mine.clone()
     torch.distributed.all_reduce(mean)
     return 2 * (mine - mean / world_size).abs().max().item()
@@ -558,7 +527,8 @@ for name, vector in {
 }.items():
     same = bool((vector - reference).abs().max() < 1e-6)
     print(
-        f"{name:8} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by {(vector - start_of_it).norm():.4f}  same to 1e-6: {same}"
+        f"{name:8} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by "
+        f"{(vector - start_of_it).norm():.4f}  same to 1e-6: {same}"
     )
 
 # %% [markdown]
@@ -627,7 +597,10 @@ say = 'print(f"rank {accelerator.process_index} of {accelerator.num_processes}",
 (folder / "script.py").write_text(
     f"from accelerate import Accelerator\naccelerator = Accelerator()\n{say}\n"
 )
-train = f"def train():\n    from accelerate import Accelerator\n    accelerator = Accelerator()\n    {say}\n"
+train = (
+    "def train():\n    from accelerate import Accelerator\n    accelerator = Accelerator()\n"
+    f"    {say}\n"
+)
 (folder / "notebook.py").write_text(
     f"from accelerate import notebook_launcher\n{train}notebook_launcher(train, num_processes=2)\n"
 )

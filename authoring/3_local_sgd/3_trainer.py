@@ -17,7 +17,6 @@ import os
 
 import pandas as pd
 import torch
-from matplotlib import pyplot as plt
 from torch.utils.data import DataLoader
 from trainlean import (
     check,
@@ -26,6 +25,7 @@ from trainlean import (
     guess,
     hint,
     load_reviews,
+    plot_techniques,
     reveal,
     small_bert,
     start_devices,
@@ -119,7 +119,8 @@ with Meter() as meter:
 size = sum(parameter.nbytes for parameter in trainer.model.parameters())
 sent = meter.collectives["all-reduce"]
 print(
-    f"{meter.optimizer_steps} steps, {sent['calls']} all-reduces, {sent['payload']:,} bytes = {sent['payload'] / size:.0f} x the weights"
+    f"{meter.optimizer_steps} steps, {sent['calls']} all-reduces, {sent['payload']:,} bytes = "
+    f"{sent['payload'] / size:.0f} x the weights"
 )
 
 # %% [markdown]
@@ -169,7 +170,7 @@ from transformers import TrainerCallback
 
 
 class LocalSGDCallback(TrainerCallback):
-    """Local SGD for a Trainer: each rank trains alone, the weights are averaged every `local_steps` optimizer steps."""
+    """Local SGD for a Trainer: ranks train alone and average every `local_steps` steps."""
 
     def __init__(self, trainer, local_steps):
         self.trainer = trainer
@@ -189,7 +190,8 @@ class LocalSGDCallback(TrainerCallback):
         model = self.trainer.model_wrapped
         if not isinstance(model, DistributedDataParallel):
             raise ValueError(
-                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+                "Local SGD needs a model in DistributedDataParallel, but this one is in "
+                f"{type(model).__name__}."
             )
         self.alone = model.no_sync()
         self.alone.__enter__()
@@ -257,7 +259,8 @@ class LocalSGD(TrainerCallback):
         model = self.trainer.model_wrapped
         if not isinstance(model, DistributedDataParallel):
             raise ValueError(
-                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+                "Local SGD needs a model in DistributedDataParallel, but this one is in "
+                f"{type(model).__name__}."
             )
         self.alone = model.no_sync()
         self.alone.__enter__()
@@ -628,48 +631,7 @@ table = [
 pd.DataFrame(table, columns=["run", "optimizer steps", "GFLOP", "all-reduces", "bytes per step"])
 
 # %%
-MiB = 2**20
-figure, axes = plt.subplots(figsize=(8.6, 4.6))
-sent = [run.collectives["all-reduce"]["payload"] / run.optimizer_steps / MiB for run in runs]
-memory = [run.peak_bytes / MiB for run in runs]
-for here, there in zip(zip(sent, memory), zip(sent[1:], memory[1:])):
-    axes.annotate(
-        "",
-        xy=there,
-        xytext=here,
-        arrowprops={
-            "arrowstyle": "->",
-            "color": "#6B7280",
-            "shrinkA": 9,
-            "shrinkB": 9,
-            "linewidth": 1.4,
-        },
-    )
-colours = ["#4A4E57", "#0072B2", "#E69F00", "#B3261E"]
-places = [("left", (14, -4)), ("right", (-14, -6)), ("left", (14, -10)), ("left", (-4, 12))]
-for run, x, y, colour, (side, offset) in zip(runs, sent, memory, colours, places):
-    axes.scatter(x, y, s=160 * run.flops / runs[0].flops, color=colour, zorder=3)
-    words = f"{run.name}\n{run.flops / runs[0].flops:.2f} x the FLOPs"
-    axes.annotate(
-        words,
-        (x, y),
-        xytext=offset,
-        textcoords="offset points",
-        ha=side,
-        fontsize=9.5,
-        color=colour,
-    )
-axes.set(
-    xlabel="communication: MiB handed over by a rank for each optimizer step",
-    ylabel="memory: peak of a rank (MiB)",
-)
-axes.set(xlim=(0, 1.45 * max(sent)), ylim=(0, 1.15 * max(memory)))
-axes.set_title(
-    "Down: memory. Left: communication. The size of a dot: computation.", loc="left", fontsize=10.5
-)
-axes.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
+plot_techniques(runs)
 
 # %% [markdown]
 # - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
@@ -678,10 +640,10 @@ plt.show()
 #
 # The order to try them follows from that. First accumulation, which costs the least. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link.
 #
-# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [first notebook of this unit](1_pytorch.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second notebook of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
-explorer(runs[::-1], budget=30 * MiB)
+explorer(runs[::-1], budget=30 * 2**20)
 
 # %% [markdown]
 # ## What to keep
@@ -694,4 +656,4 @@ explorer(runs[::-1], budget=30 * MiB)
 #
 # You can now take a training that does not fit, say which of the three drivers is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
 #
-# Last: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it foretold without the card.
+# Last: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it predicted without the card.

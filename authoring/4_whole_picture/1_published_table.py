@@ -18,7 +18,6 @@ import json
 from dataclasses import replace
 from functools import cache, partial
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from accelerate.commands.estimate import estimate_training_usage
@@ -27,7 +26,9 @@ from trainlean import (
     CATEGORIES,
     CONTEXT,
     CURVE,
+    PUBLISHED,
     ROWS,
+    Outcome,
     bert_large_config,
     check,
     explorer,
@@ -37,8 +38,7 @@ from trainlean import (
     measure,
     measure_rows,
     measured_table,
-)
-from trainlean import (
+    plot_micro_batches,
     plot_table,
     predict_row,
     predict_run,
@@ -49,8 +49,6 @@ from trainlean import (
     small_bert,
     summary,
 )
-from trainlean.costs.runs import PUBLISHED
-from trainlean.table.measured import Outcome
 
 MiB = 2**20
 published = published_runs()
@@ -98,7 +96,7 @@ for fault in source["faults"]:
 
 # %% exercise="ratios" points=2
 def ratios(rows, context):
-    """Pairs (time, memory) as multiples of the first row's, for one sample and without the context."""
+    """Pairs (time, memory) as multiples of the first row's, for one sample, without the context."""
     # BEGIN SOLUTION
     vanilla = rows[0]
     pairs = []
@@ -188,7 +186,9 @@ pd.DataFrame(
 reserved = steps["gpu of 2022"].device_bytes["allocator_reserved"]
 told = published[0].peak_bytes
 print(
-    f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = {(reserved + CONTEXT) / MiB:,.0f} MiB; published {told / MiB:,.0f}: {(reserved + CONTEXT) / told - 1:+.1%}"
+    f"allocator {reserved / MiB:,.0f} + context {CONTEXT / MiB:,.0f} = "
+    f"{(reserved + CONTEXT) / MiB:,.0f} MiB; published {told / MiB:,.0f}: "
+    f"{(reserved + CONTEXT) / told - 1:+.1%}"
 )
 
 # %% [markdown]
@@ -336,7 +336,8 @@ def train_in_bf16(hidden, steps=2):
 for hidden in (0, 1):
     run = measure(partial(train_in_bf16, hidden), name=f"{hidden} hidden", repeats=1)
     print(
-        f"{hidden} tokens hidden: activations {run.peak['activations'] / MiB:.1f} MiB of {run.peak_bytes / MiB:.1f}"
+        f"{hidden} tokens hidden: activations {run.peak['activations'] / MiB:.1f} MiB of "
+        f"{run.peak_bytes / MiB:.1f}"
     )
 
 # %% [markdown]
@@ -356,7 +357,8 @@ if on_gpu:
     display(measured_table([Outcome(known[run.name], run) for run in on_gpu], today))
 else:
     print(
-        "No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is known here of its times."
+        "No file in data/measurements/ holds BERT-large measured on a GPU of today: nothing is "
+        "known here of its times."
     )
 
 # %% [markdown]
@@ -375,10 +377,10 @@ outcomes = measure_rows(
     repeats=2,
 )
 runs = {outcome.row.key: outcome.run for outcome in outcomes if outcome.run}
-foretold = {
+predicted_here = {
     key: predict_row(next(row for row in ROWS if row.key == key), "small", "cpu") for key in runs
 }
-measured_table(outcomes, foretold).drop(columns="time/vanilla")
+measured_table(outcomes, predicted_here).drop(columns="time/vanilla")
 
 # %% [markdown]
 # On a CPU the prediction meets the meter's bytes, since both count the same tensors. The ratios are not BERT-large's, and they need not be.
@@ -458,36 +460,11 @@ pd.DataFrame(
 )
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2))
-left.plot(SIZES, [run.samples_per_second for run in curve], "o-", color="#0072B2")
-left.set(ylabel="samples/second", ylim=(0, None), title="small BERT, speed measured here")
-for name, checkpointing, colour, offset, place in (
-    ("plain", False, "#4A4E57", (-8, 4), "right"),
-    ("checkpointed", True, "#0072B2", (0, -17), "center"),
-):
-    gib = [needed(size, checkpointing) / 2**30 for size in SIZES]
-    right.plot(SIZES, gib, "D-", mfc="white", color=colour)
-    right.annotate(
-        name, (16, gib[2]), xytext=offset, textcoords="offset points", color=colour, ha=place
-    )
-right.axhline(CARD / 2**30, color="#B3261E", ls="--", lw=1)
-right.annotate(
-    "card of 16 GB", (1, CARD / 2**30), xytext=(0, 4), textcoords="offset points", color="#B3261E"
-)
-right.set(
-    yscale="log",
-    yticks=(8, 16, 32, 64, 128),
-    yticklabels=(8, 16, 32, 64, 128),
-    ylim=(5, 160),
-    ylabel="GiB with context",
-    title="BERT-large, memory predicted",
-)
-for axes in (left, right):
-    axes.set(xscale="log", xticks=SIZES, xticklabels=[run.name for run in curve])
-    axes.minorticks_off()
-    axes.spines[["top", "right"]].set_visible(False)
-figure.tight_layout()
-plt.show()
+memory = {
+    "plain": [needed(size) for size in SIZES],
+    "checkpointed": [needed(size, True) for size in SIZES],
+}
+plot_micro_batches(curve, memory, CARD)
 
 # %% [markdown]
 # (The scale of memory doubles from mark to mark.) Plain, 4x16 is below the line and 16x4 is not. So 4x16 is the better choice than 1x64: the same training, the same FLOPs, a quarter of the passes through the model.
@@ -501,7 +478,8 @@ if sizes_on_gpu:
     display(summary(sizes_on_gpu))
 else:
     print(
-        "No file in data/measurements/ holds BERT-large's speed for micro-batches from 1x64 to 64x1: that curve is not measured."
+        "No file in data/measurements/ holds BERT-large's speed for micro-batches from 1x64 to "
+        "64x1: that curve is not measured."
     )
 
 # %% [markdown]
@@ -509,13 +487,13 @@ else:
 #
 # *Difficulty* ** · *8 minutes* · *Why*: it is the first decision of every training that does not fit.
 #
-# Write `largest_micro_batch(peak, effective_batch, budget, context)`. `peak(micro_batch)` foretells the peak in bytes, without the context; a larger micro-batch never needs less.
+# Write `largest_micro_batch(peak, effective_batch, budget, context)`. `peak(micro_batch)` predicts the peak in bytes, without the context; a larger micro-batch never needs less.
 # Return the pair `(micro_batch, accumulation_steps)` with the largest micro-batch whose peak and context together are at most `budget`. The product of the two is exactly `effective_batch`. If nothing fits, return `(0, 0)`.
 
 
 # %% exercise="largest_micro_batch" points=2
 def largest_micro_batch(peak, effective_batch, budget, context):
-    """The pair (micro_batch, accumulation_steps) with the largest micro-batch that fits, or (0, 0)."""
+    """(micro_batch, accumulation_steps) with the largest micro-batch that fits, or (0, 0)."""
     # BEGIN SOLUTION
     for micro_batch in range(effective_batch, 0, -1):
         if effective_batch % micro_batch == 0 and peak(micro_batch) + context <= budget:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
-from exercises_tests.toys import Case, draw, flat, windows
+from exercises_tests.probing.toys import Case, draw, flat, windows
 from trainlean.devices.lazy import in_fresh_process, why_not_lazy
 from trainlean.exercises.exercise import Exercise, Mistake
 

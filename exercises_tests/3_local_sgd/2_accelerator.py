@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import DataLoader
 
-from exercises_tests.rank_threads import as_ranks
-from exercises_tests.toys import Recorder, accelerate_on_ranks, flat, windows
+from exercises_tests.probing.accelerate import accelerate_on_ranks
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import Recorder, flat, windows
 from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE, RANKS, LAYERS, MICRO_BATCH = 0.1, 2, 2, 2

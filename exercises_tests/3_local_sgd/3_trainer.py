@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import mse_loss
 
-from exercises_tests.rank_threads import as_ranks
-from exercises_tests.toys import Recorder, Toy, accelerate_on_ranks, flat, windows
+from exercises_tests.probing.accelerate import accelerate_on_ranks
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import Recorder, Toy, flat, windows
 from trainlean.exercises.exercise import Exercise, Mistake
 
 LEARNING_RATE, MICRO_BATCH = 0.1, 2

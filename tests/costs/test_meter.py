@@ -578,6 +578,13 @@ def test_measure_counts_once_and_times_the_repeats(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("limit, repeats", [("1", 1), ("0", 0), ("9", 3)])
+def test_the_environment_limits_the_repeats(monkeypatch, limit, repeats):
+    monkeypatch.setenv("TRAINLEAN_REPEATS", limit)
+    run = measure(train_linear, name="tiny", repeats=3, save=False, progress=False)
+    assert len(run.seconds) == repeats and run.samples == 16
+
+
 def test_only_rank_0_adds_to_the_records(monkeypatch):
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_rank", lambda: 1)

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import BertConfig, BertForSequenceClassification
 
+from trainlean import setup as setups
 from trainlean.costs.compiled import compiled_peaks
 from trainlean.costs.meter import Meter
-from trainlean import setup as setups
 from trainlean.costs.predict import AUTOCAST, OPTIMIZERS, predict_largest_batch, predict_run
 from trainlean.costs.runs import CATEGORIES, MiB
 from trainlean.models import bert_large_config

@@ -9,7 +9,8 @@ from trainlean.devices import lazy
 from trainlean.exercises import exercise as exercises
 from trainlean.exercises import feedback
 from trainlean.exercises.checking import check_notebooks
-from trainlean.exercises.exercise import CANNOT, find_exercise, judge
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.verdicts import CANNOT, judge
 from trainlean.pictures.graphs import graph_layers, plot_graph, plot_graphs_run
 from trainlean.workspace import COURSE, read_records
 

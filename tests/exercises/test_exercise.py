@@ -8,24 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from trainlean.exercises.exercise import (
+from trainlean.exercises.comparing import equal, first_difference, same
+from trainlean.exercises.exercise import Exercise, Mistake
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.seeing import Seen, pack, plain, see, unpack
+from trainlean.exercises.verdicts import (
     CANNOT,
     CRASHED,
     NOT_ATTEMPTED,
     RIGHT,
     WRONG,
-    Exercise,
-    Mistake,
-    Seen,
-    equal,
-    find_exercise,
-    first_difference,
     judge,
-    pack,
-    plain,
-    same,
-    see,
-    unpack,
     verdict,
 )
 from trainlean.workspace import CourseError
@@ -153,7 +146,7 @@ def test_probing_leaves_randomness_as_it_was():
 
 def test_a_seed_decides_what_is_drawn_and_warnings_are_quiet():
     def draws(answer, seed):
-        warnings.warn("noise")
+        warnings.warn("noise", stacklevel=1)
         return {"torch": torch.rand(1).item(), "random": random.random(), "numpy": np.random.rand()}
 
     drawing = replace(total, probe=draws)

@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -16,18 +17,20 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from trainlean import cli
-from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
+from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
 from trainlean.grading import classroom
-from trainlean.grading.asking import WorkerProcess
 from trainlean.grading.classroom import grade_class
 from trainlean.grading.cluster import on_engines
+from trainlean.grading.formats.gradescope import Gradescope
 from trainlean.grading.judging import judge_answers
 from trainlean.grading.log import last_run, log_path, read_log
+from trainlean.grading.options import GradeOptions, command_parameters
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import find_isolation
 from trainlean.grading.submissions import find_submissions
+from trainlean.grading.workers import WorkerProcess
 from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE, CourseError
 
@@ -108,7 +111,7 @@ def worker(two_exercises):
 
 def outcomes(worker, notebook) -> dict[str, tuple[str, str]]:
     data = notebook if isinstance(notebook, bytes) else nbformat.writes(notebook).encode()
-    answers = worker.grade(data, "submission.ipynb")
+    answers = worker.collect(data, "submission.ipynb")
     verdicts, _ = judge_answers(answers, worker.plan, {})
     return (
         {"problem": answers.problem}
@@ -246,6 +249,29 @@ def test_conflict_marks_and_nonsense_inside_cells(worker):
     assert found[ONE] == (RIGHT, "") and found[TWO][0] == CRASHED
 
 
+def test_a_cell_that_is_too_deep_leaves_the_others_readable(worker):
+    found = outcomes(worker, notebook_of("x = " + "-" * 100_000 + "1", SOLVED[ONE]))
+    assert found == {ONE: (RIGHT, ""), TWO: (CRASHED, "")}
+
+
+def test_reading_a_notebook_costs_the_worker_nothing(worker):
+    """A megabyte of commas takes hundreds of MiB to read, and that is given back."""
+    assert outcomes(worker, solved())[ONE] == (RIGHT, "")
+    before = most_memory(worker)
+    commas = "x = [" + "0," * 500_000 + "]"
+    assert outcomes(worker, notebook_of(commas, SOLVED[ONE]))[ONE] == (RIGHT, "")
+    assert most_memory(worker) - before < 32 * 2**20
+
+
+def most_memory(worker) -> int:
+    """The most bytes that any process of a worker has ever held."""
+    import psutil
+
+    first = psutil.Process(worker.process.pid)
+    lines = [Path(f"/proc/{one.pid}/status").read_text() for one in [first, *first.children(True)]]
+    return max(int(text.split("VmHWM:")[1].split()[0]) * 1024 for text in lines)
+
+
 def test_a_worker_that_is_killed_costs_one_exercise_of_one_submission(two_exercises):
     """As where the kernel cannot keep a submission from signalling its worker."""
     worker = WorkerProcess(Plan(two_exercises, 7, isolation()))
@@ -255,7 +281,7 @@ def test_a_worker_that_is_killed_costs_one_exercise_of_one_submission(two_exerci
 
         def receive(until):
             head, blob = real(until)
-            if head.get("asking") == ONE and worker.starts == 1:
+            if head.get("probing") == ONE and worker.starts == 1:
                 os.killpg(worker.process.pid, signal.SIGKILL)
             return head, blob
 
@@ -310,7 +336,13 @@ def first_run(tmp_path_factory, two_exercises):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classroom, "exercises_with", lambda overlay=None: two_exercises)
         status = grade_class(
-            folder / "class", output, seed=11, workers=1, gradescope=folder / "out" / "gradescope"
+            GradeOptions(
+                folder / "class",
+                output,
+                seed=11,
+                workers=1,
+                formats=(Gradescope(folder / "out" / "gradescope"),),
+            )
         )
     return folder, output, status
 
@@ -345,7 +377,7 @@ def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, two_exerc
     place = next(number for number, line in enumerate(text) if line.startswith("stub 0"))
     text[place] = text[place].removesuffix(",") + "2,talked about it"
     output.write_text("\n".join(text) + "\n")
-    assert grade_class(folder / "class", output, seed=11, workers=1) == 1
+    assert grade_class(GradeOptions(folder / "class", output, seed=11, workers=1)) == 1
     again = without_times(output)
     assert len(again) == 2 * len(before) and again[::2] == again[1::2] == before
     row = next(
@@ -359,13 +391,13 @@ def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, two_exerc
 
 RUN = """
 import sys
-from pathlib import Path
 from trainlean.grading import classroom
+from trainlean.grading.options import GradeOptions
 from trainlean.grading.overlay import exercises_with
 two = {name: exercise for name, exercise in exercises_with().items() if name in sys.argv[3:]}
 classroom.exercises_with = lambda overlay=None: two
 print("begin", flush=True)
-sys.exit(classroom.grade_class(Path(sys.argv[1]), Path(sys.argv[2]), seed=11, workers=1, trust=True))
+sys.exit(classroom.grade_class(GradeOptions(sys.argv[1], sys.argv[2], seed=11, workers=1, trust_submissions=True)))
 """
 
 
@@ -397,7 +429,7 @@ def test_killed_half_way_it_resumes_to_the_same_gradebook(tmp_path, first_run, c
     assert 3 <= len(done) < 16 and not ended and not output.exists()
     with log_path(output).open("a") as log:
         log.write('{"event": "notebook", "cut o')  # as a kill in the middle of a write leaves it
-    assert grade_class(tmp_path / "class", output, workers=1) == 1
+    assert grade_class(GradeOptions(tmp_path / "class", output, workers=1)) == 1
     assert f"{len(done)} notebooks are graded already" in capsys.readouterr().out
     lines = [line["where"] for line in read_log(log_path(output)) if line["event"] == "notebook"]
     assert len(lines) == len(set(lines)) == 16  # none twice, none lost
@@ -420,7 +452,12 @@ def test_interrupted_from_the_keyboard(tmp_path, monkeypatch, capsys):
         yield
 
     monkeypatch.setattr(classroom, "grade_all", interrupted)
-    assert grade_class(tmp_path / "class", tmp_path / "grades.csv", trust=True) == 130
+    assert (
+        grade_class(
+            GradeOptions(tmp_path / "class", tmp_path / "grades.csv", trust_submissions=True)
+        )
+        == 130
+    )
     assert "Nothing is lost" in capsys.readouterr().out
 
 
@@ -439,7 +476,7 @@ def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
         "evil",
         notebook_of(f"open({str(tmp_path / 'written')!r}, 'w')", SOLVED[ONE]),
     )
-    assert grade_class(tmp_path / "class", tmp_path / "grades.csv", dry_run=True) == 1
+    assert grade_class(GradeOptions(tmp_path / "class", tmp_path / "grades.csv", dry_run=True)) == 1
     out = capsys.readouterr().out
     assert (
         "this is not JSON" in out
@@ -452,41 +489,51 @@ def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
 
 # ---------------------------------------------------------------- a private folder
 
-OVERLAY = '''
-from exercises_tests.toys import draw
+OVERLAY = """
 from trainlean.exercises.exercise import Mistake
 
+MISTAKES = {
+    "train_accumulated": (
+        Mistake(
+            "the private one",
+            {"(loss / accumulation_steps).backward()": "(loss / 17).backward()"},
+            why="It was seen last year.",
+            hint="Seventeen?",
+        ),
+    )
+}
+"""
+PROBES = """
+from exercises_tests.probing.toys import flat
 
-def forgets_the_rest(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    """Private: it steps once, at the very end."""
-    for inputs, targets in micro_batches:
-        (loss_function(model(inputs), targets) / 17).backward()
-    optimizer.step()
 
-
-MISTAKES = {"train_accumulated": (Mistake("the private one", forgets_the_rest, why="It was seen last year.", hint="Seventeen?"),)}
-'''
+def train_accumulated(answer, seed):
+    return {"the sum": answer(seed, 1)}
+"""
 PRIVATE = """
-from exercises_tests.toys import flat
 from trainlean.exercises.exercise import Exercise
+
+from . import probes
 
 SECRET = 42
 
-
-def probe(answer, seed):
-    return {"the sum": answer(seed, 1)}
-
-
-train_accumulated = Exercise(
-    name="train_accumulated", points=4, probe=probe, oracle=lambda seed: {"the sum": seed + 1 + 0 * SECRET}, mistakes=(), hints=("What?", "That."), also_right=()
+EXERCISES = (
+    Exercise(
+        name="train_accumulated",
+        points=4,
+        probe=probes.train_accumulated,
+        oracle=lambda seed: {"the sum": seed + 1 + 0 * SECRET},
+        mistakes=(),
+        hints=("What?", "That."),
+        also_right=(),
+    ),
 )
-EXERCISES = (train_accumulated,)
 """
 
 
 def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_exercises):
     (tmp_path / "mistakes").mkdir()
-    (tmp_path / "mistakes" / "unit_1.py").write_text(OVERLAY)
+    (tmp_path / "mistakes" / "mistakes.py").write_text(OVERLAY)
     mine = exercises_with(tmp_path / "mistakes")
     assert [mistake.name for mistake in mine[ONE].mistakes] == [
         *(mistake.name for mistake in two_exercises[ONE].mistakes),
@@ -494,10 +541,16 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
     ]
     seventeen = (
         SIGNATURE
-        + "    for inputs, targets in micro_batches:\n        (loss_function(model(inputs), targets) / 17).backward()\n    optimizer.step()\n"
+        + """    for index, (inputs, targets) in enumerate(micro_batches):
+        (loss_function(model(inputs), targets) / 17).backward()
+        if (index + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
     )
     (tmp_path / "exercises").mkdir()
-    (tmp_path / "exercises" / "private.py").write_text(PRIVATE)
+    (tmp_path / "exercises" / "exercises.py").write_text(PRIVATE)
+    (tmp_path / "exercises" / "probes.py").write_text(PROBES)
     replaced = exercises_with(tmp_path / "exercises")[ONE]
     assert (replaced.points, replaced.notebook) == (4, LESSON)
     plan = Plan({"train_accumulated": replaced, TWO: two_exercises[TWO]}, 7, isolation())
@@ -525,10 +578,10 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
     ],
 )
 def test_an_overlay_that_does_not_work(tmp_path, text, says):
-    (tmp_path / "x.py").write_text(text)
+    (tmp_path / "mistakes.py").write_text(text)
     with pytest.raises(CourseError, match=says):
         exercises_with(tmp_path)
-    with pytest.raises(CourseError, match="holds no exercise file"):
+    with pytest.raises(CourseError, match="holds neither an exercises.py nor a mistakes.py"):
         exercises_with(tmp_path / "nowhere")
 
 
@@ -559,7 +612,7 @@ def test_engines_give_the_same_grades_and_one_may_end(tmp_path, two_exercises, f
         victim = client[client.ids[0]].apply_async(os.getpid).get(timeout=60)
         graded = []
         for one in grade_all(
-            submissions, plan, asked=lambda tasks: on_engines(client, plan, tasks, True)
+            submissions, plan, collect=lambda tasks: on_engines(client, plan, tasks, True)
         ):
             graded.append(one)
             if len(graded) == 1:
@@ -597,11 +650,7 @@ def test_no_engine_left_is_a_sentence(two_exercises):
 
 def test_the_command_hands_over(monkeypatch, tmp_path, capsys):
     calls = []
-    monkeypatch.setattr(
-        classroom,
-        "grade_class",
-        lambda *arguments, **options: calls.append((arguments, options)) or 1,
-    )
+    monkeypatch.setattr(classroom, "grade_class", lambda options: calls.append(options) or 1)
     monkeypatch.setattr(
         sys,
         "argv",
@@ -621,14 +670,19 @@ def test_the_command_hands_over(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 1
-    [(arguments, options)] = calls
-    assert arguments == (Path("class"), Path("g.csv"))
-    assert (options["seed"], options["lessons"], options["dry_run"], options["trust"]) == (
-        3,
-        ("1_accumulation",),
-        True,
-        False,
+    [options] = calls
+    assert options == GradeOptions(
+        Path("class"), Path("g.csv"), ("1_accumulation",), seed=3, dry_run=True
     )
+
+
+def test_an_option_is_frozen_and_none_is_lost():
+    options = GradeOptions("class", lessons=["1_accumulation"])
+    assert options.submissions == Path("class") and options.lessons == ("1_accumulation",)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.seed = 3
+    names = {one.name for one in command_parameters()}
+    assert set(GradeOptions.__dataclass_fields__) - {"formats"} <= names
 
 
 @pytest.mark.parametrize(
@@ -636,7 +690,7 @@ def test_the_command_hands_over(monkeypatch, tmp_path, capsys):
     [
         ({"output": Path("grades.xlsx")}, "must end in .csv"),
         ({"lessons": ("9_nothing",)}, "no lesson '9_nothing'"),
-        ({"canvas": Path("nowhere.csv")}, "There is no nowhere.csv"),
+        ({"workers": 0}, "--workers is 0"),
         ({"late": Path("no.py")}, "There is no no.py"),
     ],
 )
@@ -644,7 +698,7 @@ def test_wrong_options_are_told_before_anything_runs(tmp_path, options, says):
     make_class(tmp_path / "class")
     output = options.pop("output", tmp_path / "grades.csv")
     with pytest.raises(CourseError, match=says):
-        grade_class(tmp_path / "class", output, **options)
+        grade_class(GradeOptions(tmp_path / "class", output, **options))
     assert [path.name for path in tmp_path.iterdir()] == ["class"]
 
 
@@ -666,8 +720,6 @@ def test_markdown_and_tags_do_not_matter(worker):
 
 
 def test_an_oracle_that_fails_blames_nobody(two_exercises):
-    import dataclasses
-
     def fails(seed):
         raise TimeoutError("busy")
 

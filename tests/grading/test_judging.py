@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainlean.exercises.exercise import CRASHED, NOT_ATTEMPTED, RIGHT, Exercise, Seen, pack, see
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.seeing import Seen, pack, see
+from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT
 from trainlean.grading.judging import (
     NAMES_KEPT,
     NUMBERS_KEPT,

@@ -13,7 +13,8 @@ pytest.importorskip(
 from classes import answer_cells, cut_to_exercises
 
 from trainlean.exercises.checking import check_notebooks
-from trainlean.exercises.exercise import RIGHT, WRONG, find_exercise
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.verdicts import RIGHT, WRONG
 from trainlean.notebooks.notebook import exercise_cells, nbgrader_mark, read_notebook
 from trainlean.workspace import COURSE
 

@@ -8,13 +8,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import hostile
 import nbformat
 import pytest
 
-import hostile
-
 from trainlean.costs.runs import MiB
-from trainlean.exercises.exercise import CRASHED, RIGHT
+from trainlean.exercises.verdicts import CRASHED, RIGHT
 from trainlean.grading import sandbox
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Graded, Plan
@@ -55,6 +54,46 @@ class Run:
     seconds: float = 0.0
 
 
+# A right answer that uses half of the processes that a submission may have, for as long as its neighbour uses nearly all.
+WITH_THREADS = (
+    "started = []\n"
+    + hostile.SIGNATURE
+    + """
+    import threading, time
+    while len(started) < 10:
+        started.append(True)
+        threads = [threading.Thread(target=time.sleep, args=(0.1,)) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+"""
+    + hostile.RIGHTLY
+)
+
+
+def isolation_or_skip(kind: str) -> Isolation:
+    """That kind of isolation; a skip where it cannot be had, and a failure under CI where it must be."""
+    found = try_isolation(kind)
+    if isinstance(found, Isolation):
+        return found
+    said = f"{kind} cannot be had here: {found}"
+    if os.environ.get("CI") and must_work(kind):
+        return pytest.fail(
+            f"{said}. Under CI the attacks must run; without CI set they are skipped."
+        )
+    return pytest.skip(said)
+
+
+def must_work(kind: str) -> bool:
+    """Whether CI may not go on without that kind: where bubblewrap is installed, and where no other kind works either."""
+    if kind == BUBBLEWRAP and shutil.which("bwrap"):
+        return True
+    return not any(
+        isinstance(try_isolation(other), Isolation) for other in (BUBBLEWRAP, NAMESPACES)
+    )
+
+
 def solution(answer: str | None = None):
     """The solution of the attacked lesson, cut to its exercises, one of which may be given another answer."""
     notebook = read_notebook(COURSE / "solutions" / "1_accumulation" / "1_pytorch.ipynb")
@@ -84,9 +123,7 @@ def outside_world():
 @pytest.fixture(scope="module", params=[BUBBLEWRAP, NAMESPACES])
 def run(request, tmp_path_factory):
     """All attacks and three honest submissions, graded in one run under one kind of isolation."""
-    isolation = try_isolation(request.param)
-    if not isinstance(isolation, Isolation):
-        pytest.skip(f"{request.param} cannot be had here: {isolation}")
+    isolation = isolation_or_skip(request.param)
     places = tmp_path_factory.mktemp("places")
     os.chmod(places, 0o777)  # its rights keep nobody out; the sandbox must
     tcp, udp = outside_world()
@@ -100,6 +137,7 @@ def run(request, tmp_path_factory):
             "FORGED_NAME": FORGED_NAME,
         }
         class_ = {"honest a": solution(), "honest m": solution(), "zz honest": solution()}
+        class_["h sleeping processes, honest neighbour"] = solution(WITH_THREADS)
         for name in hostile.NAMES:
             code = hostile.cell(name)
             for word, value in fill.items():
@@ -117,7 +155,7 @@ def run(request, tmp_path_factory):
             for name, exercise in exercises_with().items()
             if name in (ATTACKED, HONEST)
         }
-        plan = Plan(exercises, SEED, isolation, LIMITS, patience=0.2)
+        plan = Plan(exercises, SEED, isolation, LIMITS, time_factor=0.2)
         result, start = Run(places), time.monotonic()
         for graded in grade_all(find_submissions(places / "class"), plan, workers=2):
             result.rows[graded.learner] = graded
@@ -150,8 +188,21 @@ def test_there_are_enough_attacks():
 
 def test_every_other_submission_keeps_its_grade(run):
     honest = [graded for learner, graded in run.rows.items() if "honest" in learner]
-    assert len(honest) == 3
+    assert len(honest) == 4
     assert all(outcomes(graded) == {ATTACKED: RIGHT, HONEST: RIGHT} for graded in honest)
+
+
+def test_no_neighbour_takes_a_submission_s_processes(run):
+    """Each submission is counted by itself: a neighbour need not even be probed again."""
+    neighbour = run.rows["h sleeping processes, honest neighbour"]
+    assert outcomes(neighbour)[ATTACKED] == RIGHT, neighbour.verdicts
+    assert neighbour.notes == ()
+
+
+def test_what_failed_for_want_of_something_was_probed_again_alone(run):
+    notes = run.rows["h endless loop"].notes
+    assert len(notes) == 1 and "for want of time" in notes[0] and ATTACKED in notes[0]
+    assert "for want of memory" in run.rows["h shared memory bomb"].notes[0]
 
 
 def test_nothing_outside_has_changed(run):
@@ -195,6 +246,31 @@ def test_reasons_name_the_limit(run):
 # ---------------------------------------------------------------- finding isolation
 
 
+def test_under_ci_attacks_that_are_skipped_are_a_failure(monkeypatch):
+    """Nothing works: a skip at home, a failure under CI. Another kind works and this one is not installed: a skip."""
+    works = Isolation(NAMESPACES, "Isolation: namespaces.")
+    for found, ci, ends in (
+        ({}, "", "skipped"),
+        ({}, "true", "failed"),
+        ({NAMESPACES: works}, "true", "skipped"),
+    ):
+        monkeypatch.setattr(sys.modules[__name__], "try_isolation", lambda kind: found.get(kind))
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+        monkeypatch.setenv("CI", ci)
+        try:
+            isolation_or_skip(BUBBLEWRAP)
+        except pytest.skip.Exception:
+            ended = "skipped"
+        except pytest.fail.Exception:
+            ended = "failed"
+        assert ended == ends
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/bwrap")
+    with pytest.raises(pytest.fail.Exception, match="bubblewrap cannot be had"):
+        isolation_or_skip(BUBBLEWRAP)
+    monkeypatch.setattr(sys.modules[__name__], "try_isolation", lambda kind: works)
+    assert isolation_or_skip(NAMESPACES) is works
+
+
 def test_without_isolation_untrusted_submissions_are_refused(monkeypatch):
     monkeypatch.setattr(sandbox, "try_isolation", lambda kind: "it does not work here")
     with pytest.raises(CourseError, match="--trust-submissions"):
@@ -204,8 +280,7 @@ def test_without_isolation_untrusted_submissions_are_refused(monkeypatch):
 
 def test_isolation_that_lets_something_through_is_not_trusted(monkeypatch):
     """A bwrap that shows everything is found out by trying."""
-    if not shutil.which("bwrap") or not isinstance(try_isolation(BUBBLEWRAP), Isolation):
-        pytest.skip("bubblewrap cannot be had here")
+    isolation_or_skip(BUBBLEWRAP)
     right = sandbox.command
 
     def open_house(kind, code, limits=LIMITS):
@@ -234,7 +309,7 @@ def test_the_first_kind_that_works_is_taken():
         kind for kind in (BUBBLEWRAP, NAMESPACES) if isinstance(try_isolation(kind), Isolation)
     ]
     if not kinds:
-        pytest.skip("no isolation can be had here")
+        isolation_or_skip(NAMESPACES)
     found = find_isolation()
     assert found.kind == kinds[0] and "no network but loopback" in found.sentence
 
@@ -243,10 +318,10 @@ def test_no_probe_carries_what_knows_the_answer():
     """Where submissions run there is neither an oracle nor a mistake nor another right answer."""
     import ast
 
-    from trainlean.grading.probes import cut_probe
+    from trainlean.grading.probes import probe_files
 
     for exercise in exercises_with().values():
-        for name, source in cut_probe(exercise)["modules"].items():
+        for name, source in probe_files(exercise)["modules"].items():
             words = {
                 node.name
                 for node in ast.walk(ast.parse(source))

@@ -197,14 +197,14 @@ def test_a_link_in_a_zip(tmp_path):
 
 def test_zips_that_unpack_to_gigabytes(tmp_path, monkeypatch):
     monkeypatch.setattr(submissions, "NOTEBOOK_LIMIT", 2**20)
-    monkeypatch.setattr(submissions, "ZIP_LIMIT", 3 * 2**20)
+    monkeypatch.setattr(submissions, "LEARNER_LIMIT", 3 * 2**20)
     many = zip_bytes({f"{number}.ipynb": bytes(2**20) for number in range(6)})
     root = tree(
         tmp_path / "class",
         {"eve.zip": zip_bytes({"large.ipynb": bytes(8 * 2**20)}), "mallory.zip": many},
     )
     found = by_learner(root)
-    with pytest.raises(Unread, match="unpacks to more than 1 MiB"):
+    with pytest.raises(Unread, match="has more than 1 MiB"):
         found["eve"].notebooks[0].read()
     read = 0
     for file in found["mallory"].notebooks:
@@ -267,3 +267,155 @@ def test_nothing_at_all(tmp_path):
         find_submissions(tmp_path)
     with pytest.raises(CourseError, match="is not a zip"):
         find_submissions(tree(tmp_path, {"class.zip": b"x"}) / "class.zip")
+
+
+# ---------------------------------------------------------------- one learner's row is nobody else's business
+
+
+@pytest.mark.parametrize(
+    "uploaded",
+    [
+        "x_999_assignsubmission_file_1_pytorch.ipynb",
+        "x_999_888_assignsubmission_file_1_pytorch.ipynb",
+        "124_999_assignsubmission_file_.ipynb",
+    ],
+)
+def test_no_file_name_sets_another_learner_s_number_in_canvas(tmp_path, uploaded):
+    files = {
+        f"evemallory_124_4569_{uploaded}": NOTEBOOK,
+        "smithbob_999_4570_1_pytorch.ipynb": NOTEBOOK,
+    }
+    found = by_learner(zip_of(tmp_path / "canvas.zip", files))
+    assert {learner: one.user for learner, one in found.items()} == {
+        "evemallory": "124",
+        "smithbob": "999",
+    }
+
+
+def test_no_file_name_sets_another_learner_s_number_in_moodle(tmp_path):
+    files = {
+        "Eve_70123_assignsubmission_file_x_999_assignsubmission_file_1_pytorch.ipynb": NOTEBOOK,
+        "Bob_999_assignsubmission_file_1_pytorch.ipynb": NOTEBOOK,
+        "Ann_70125_assignsubmission_file_Ann_70125_assignsubmission_file_1.ipynb": NOTEBOOK,
+        "x_1_2_y_70126_assignsubmission_file_1_pytorch.ipynb": NOTEBOOK,
+    }
+    found = by_learner(zip_of(tmp_path / "moodle.zip", files))
+    assert {learner: one.user for learner, one in found.items()} == {
+        "Ann": "70125",
+        "Bob": "999",
+        "Eve": "",  # found by name, and told
+        "x_1_2_y": "70126",
+    }
+    assert "more than one number" in found["Eve"].notes[0]
+    assert not found["Bob"].notes and not found["Ann"].notes
+
+
+def test_where_no_lms_made_the_names_none_of_their_numbers_is_believed(tmp_path):
+    files = {"x_999_assignsubmission_file_1.ipynb": NOTEBOOK, "ada/1.ipynb": NOTEBOOK}
+    files |= {"bob/1.ipynb": NOTEBOOK, "e_12_34_1.ipynb": NOTEBOOK}
+    assert [one.user for one in find_submissions(tree(tmp_path, files))] == [""] * 4
+
+
+def test_two_names_with_one_number_are_told(tmp_path):
+    files = {
+        f"{name}_70123_assignsubmission_file/1.ipynb": NOTEBOOK for name in ("Ada", "Eve", "Eve ")
+    }
+    files["Bob_7_assignsubmission_file/1.ipynb"] = NOTEBOOK
+    found = by_learner(tree(tmp_path, files))
+    assert len(found) == 4 and not found["Bob"].notes
+    assert any("70123 is that of" in note and "Eve" in note for note in found["Ada"].notes)
+
+
+def test_learners_equal_but_for_case_or_unicode_form_are_two(tmp_path):
+    names_ = ["Zo\u00eb", "Zoe\u0308", "zo\u00eb", "Ada", "ADA", "Ada\u200b", "Ada?"]
+    files = {f"{name}/{number}.ipynb": NOTEBOOK for number, name in enumerate(names_)}
+    found = find_submissions(zip_of(tmp_path / "class.zip", files))
+    assert len(found) == len({one.learner for one in found}) == len(names_)
+    assert all(len(one.notebooks) == 1 and one.notes for one in found)
+
+
+def test_a_limit_belongs_to_the_learner(tmp_path, monkeypatch):
+    """A class zip with 30 honest notebooks and a bomb: only the bomb's row has a reason."""
+    monkeypatch.setattr(submissions, "NOTEBOOK_LIMIT", 2**20)
+    monkeypatch.setattr(submissions, "LEARNER_LIMIT", 3 * 2**20)
+    honest = NOTEBOOK + b" " * 2**19
+    bomb = zip_bytes({f"{number}.ipynb": bytes(2**20) for number in range(50)})
+    files = {f"learner {number:02}/a.ipynb": honest for number in range(30)}
+    files = {"aa eve.zip": bomb, "ab eve/x.ipynb": bytes(2**22)} | files
+    found = by_learner(zip_of(tmp_path / "class.zip", files))
+    for _ in range(2):  # reading again costs nothing
+        for number in range(30):
+            assert found[f"learner {number:02}"].notebooks[0].read() == honest
+    read = [file.content() for file in found["aa eve"].notebooks]
+    assert sum(len(data) for data, *_ in read if data) <= 3 * 2**20
+    assert "was not read" in read[-1][1]
+    assert "more than 1 MiB" in found["ab eve"].notebooks[0].content()[1]
+
+
+def test_one_name_many_times_in_a_zip_is_many_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(submissions, "NOTEBOOK_LIMIT", 2**20)
+    monkeypatch.setattr(submissions, "LEARNER_LIMIT", 3 * 2**20)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, pytest.warns(UserWarning):
+        for _ in range(9):
+            archive.writestr("a.ipynb", bytes(2**20))
+    [eve] = find_submissions(tree(tmp_path, {"eve.zip": file.getvalue()}))
+    assert len(set(names(eve))) == 9
+    assert sum(len(one.content()[0] or b"") for one in eve.notebooks) <= 3 * 2**20
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_too_many_files_are_one_learner_s_reason(tmp_path, monkeypatch, packed):
+    monkeypatch.setattr(submissions, "LEARNER_FILES", 10)
+    files = {f"eve/venv/{number}.py": b"" for number in range(11)} | {"eve/a.ipynb": NOTEBOOK}
+    files |= {"ada/a.ipynb": NOTEBOOK}
+    root = zip_of(tmp_path / "c.zip", files) if packed else tree(tmp_path / "c", files)
+    found = by_learner(root)
+    assert not found["ada"].problems and "more than 10 files" in found["eve"].problems[0]
+    assert len(found["eve"].problems) == 1
+
+
+def test_a_member_without_a_name(tmp_path):
+    info = zipfile.ZipInfo("x")
+    info.filename = ""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(info, b"nothing")
+        archive.writestr("a.ipynb", NOTEBOOK)
+    root = tree(tmp_path / "class", {"eve.zip": file.getvalue(), "ada/a.ipynb": NOTEBOOK})
+    found = by_learner(root)
+    assert names(found["eve"]) == ["eve.zip/a.ipynb"] and not found["eve"].problems
+    (tmp_path / "class.zip").write_bytes(file.getvalue())
+    assert list(by_learner(tmp_path / "class.zip")) == ["a"]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_everybody_who_is_there_has_a_row(tmp_path, packed):
+    """Hidden files alone, a folder called like a notebook, an empty folder within, nothing at all."""
+    root = tree(tmp_path / "c", {"hidden/.DS_Store": b"", "good/a.ipynb": NOTEBOOK})
+    tree(root, {"deep hidden/.git/config": b"", "macos/__MACOSX/a.ipynb": b""})
+    for name in ("like/1_pytorch.ipynb", "inner/empty", "nothing", "named.ipynb"):
+        (root / name).mkdir(parents=True)
+    (root / ".hidden").mkdir()
+    path = root
+    if packed:
+        path = tmp_path / "c.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for one in sorted(root.rglob("*")):
+                archive.write(one, one.relative_to(root))
+    found = by_learner(path)
+    expected = {"hidden", "good", "deep hidden", "macos", "like", "inner", "nothing", "named"}
+    assert set(found) == expected
+    assert all(bool(one.problems) != bool(one.notebooks) for one in found.values())
+
+
+def test_the_time_of_arrival_is_not_the_clock_in_the_learner_s_zip(tmp_path):
+    info = zipfile.ZipInfo("a.ipynb", (1999, 1, 1, 0, 0, 0))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(info, NOTEBOOK)
+    root = tree(tmp_path / "class", {"eve.zip": file.getvalue()})
+    os.utime(root / "eve.zip", (1_700_000_000, 1_700_000_000))
+    [eve] = find_submissions(root)
+    assert eve.submitted == datetime.fromtimestamp(1_700_000_000)
+    assert eve.notebooks[0].changed == datetime(1999, 1, 1)

@@ -8,8 +8,8 @@ import ipywidgets
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from made_runs import has_colour, make_run
+from PIL import Image
 from torch.utils.checkpoint import checkpoint_sequential
 
 from trainlean.costs.links import Link, traffic

@@ -31,6 +31,15 @@ def send(data, length=None):
             pass
 """
 
+# What the exercise asks for: done only where the attack before it was not stopped, so that its success earns points.
+RIGHTLY = """
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
 BODIES = {
     "endless loop": """
     import time
@@ -314,6 +323,62 @@ BODIES = {
     send(pickle.dumps(Evil()))
     os._exit(0)
 """,
+}
+
+BODIES |= {
+    "sleeping processes": """
+    import os, time
+    for _ in range(20):
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+    time.sleep(3)
+""",
+    "children that are the worker's": """
+    import ctypes, os, platform, time
+    clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+    for _ in range(10):
+        if ctypes.CDLL(None).syscall(clone, 0x8000 | 17, 0, 0, 0, 0) == 0:
+            time.sleep(20)
+            os._exit(0)
+""",
+    "System V's shared memory": """
+    import ctypes
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    for _ in range(3):
+        number = libc.shmget(0, 150 * 2**20, 0o1600)
+        if number < 0:
+            raise OSError("refused")
+        place = libc.shmat(number, None, 0)
+        ctypes.memset(place, 1, 150 * 2**20)
+        libc.shmdt(ctypes.c_void_p(place))
+"""
+    + RIGHTLY,
+    "files in memory that have no name": """
+    import os
+    files = [os.memfd_create(f"{number}") for number in range(30)]
+    for file in files:
+        os.write(file, bytes(15 * 2**20))
+"""
+    + RIGHTLY,
+    "memory of started processes together": """
+    import subprocess, sys, time
+    code = "b = bytearray(90 * 2**20); print('up', flush=True); import time; time.sleep(20)"
+    started = [subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE) for _ in range(6)]
+    for process in started:
+        if process.stdout.readline() != b"up\\n":
+            raise MemoryError
+    time.sleep(1)
+"""
+    + RIGHTLY,
+    "a file system of its own": """
+    import ctypes, os
+    libc = ctypes.CDLL(None)
+    if libc.unshare(0x10000000 | 0x20000):
+        raise OSError("refused")
+"""
+    + RIGHTLY,
 }
 
 CELLS = {

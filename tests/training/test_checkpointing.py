@@ -11,14 +11,14 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.checkpoint import checkpoint_sequential, create_selective_checkpoint_contexts
 
 from trainlean import Meter, batches, load_reviews, small_bert
-from trainlean.exercises.checking import answer_from
+from trainlean.exercises.solutions import answer_from
 from trainlean.workspace import COURSE
 
-LESSON = COURSE / "solutions" / "2_checkpointing" / "1_pytorch.ipynb"
+UNIT = COURSE / "solutions" / "2_checkpointing"
 taught = {
-    name: answer_from(LESSON, name)
-    for name in ("checkpoint", "run_in_segments", "choose_segments", "save_linear", "bisected")
-}
+    name: answer_from(UNIT / "1_pytorch.ipynb", name)
+    for name in ("checkpoint", "run_in_segments", "choose_segments", "save_linear")
+} | {"bisected": answer_from(UNIT / "4_budgets.ipynb", "bisected")}
 
 WIDTH, ROWS = 8, 12
 KINDS = {

@@ -10,7 +10,7 @@ import torch
 
 from trainlean import dataset, load_reviews, small_bert
 from trainlean.devices.engines import run_on_devices
-from trainlean.exercises.checking import answer_from
+from trainlean.exercises.solutions import answer_from
 from trainlean.workspace import COURSE
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -451,11 +451,12 @@ def measure(
     seconds: counting memory cannot distort the time. `setup`, or `settings` by name (micro_batch=4, accumulation_steps=4,
     ...), say what was run, and `settings` anything else; `samples` replaces the counted ones; `save=False` leaves the run out of the learner's records, to which
     only rank 0 adds. A ValueError says what is wrong with `train`. No progress bar where nobody watches or where
-    TRAINLEAN_QUIET is set.
+    TRAINLEAN_QUIET is set; no more repeats than TRAINLEAN_REPEATS says, where that is set.
     """
     _check_callable(train)
     from tqdm.auto import tqdm
 
+    repeats = min(repeats, int(os.environ.get("TRAINLEAN_REPEATS", repeats)))
     seconds = []
     with tqdm(
         total=1 + repeats, desc=name, leave=False, disable=not (progress and _watched())

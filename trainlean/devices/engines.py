@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import psutil
@@ -110,10 +111,13 @@ class Devices:
 
     def __init__(self, n: int | None, profile: str | None, timeout: float):
         self.wanted = (n, profile, timeout)
-        self.n, self.profile, self.timeout = n, profile, timeout
+        self.n, self.profile, self.timeout = n or 0, profile, timeout  # n: counted once they run
         self.owner = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix="trainlean-devices-"))
-        self.ids, self.client, self.guard, self.about = [], None, None, "not running"
+        self.ids: list[int] = []
+        self.client: Any = None  # an ipyparallel.Client while they run
+        self.guard: subprocess.Popen | None = None
+        self.about = "not running"
 
     def __repr__(self):
         return f"{self.n} devices ({self.about})"
@@ -138,7 +142,10 @@ class Devices:
         return self._results(ranks)
 
     def px(self, line: str, cell: str | None = None) -> None:
-        """Run a cell on every rank; its output comes in rank order, every line after its rank."""
+        """Run a cell on every rank; its output comes in rank order, every line after its rank.
+
+        Raises ValueError for options on the line with %%px, DeviceError where a rank failed or never came.
+        """
         if cell is not None and line.strip():
             raise ValueError(
                 f"%%px takes no options, but was given {line.strip()!r}; the code starts on the next line."
@@ -202,7 +209,9 @@ class Devices:
                 self.client = ipyparallel.Client(profile=self.profile, timeout=START_SECONDS)
             else:
                 self.client = self._start_engines(ipyparallel)
-            self.client.wait_for_engines(self.n or 1, timeout=START_SECONDS, interactive=False)
+            self.client.wait_for_engines(
+                self.wanted[0] or 1, timeout=START_SECONDS, interactive=False
+            )
         except Exception as error:
             cure = (
                 f"start them with `ipcluster start --profile={self.profile}`"
@@ -212,7 +221,7 @@ class Devices:
             raise CourseError(
                 f"The devices did not come up within {START_SECONDS} seconds ({first_line(error)}): {cure}."
             ) from None
-        self.ids = sorted(self.client.ids)[: self.n]
+        self.ids = sorted(self.client.ids)[: self.wanted[0]]
         self.n = len(self.ids)
         try:
             self._join()
@@ -224,18 +233,15 @@ class Devices:
     def _start_engines(self, ipyparallel):
         cluster_id = f"trainlean-{secrets.token_hex(8)}"
         code = "import sys; from trainlean.devices.engines import _guard; _guard(*sys.argv[1:])"
-        quiet = {
-            "stdout": subprocess.DEVNULL,
-            "stderr": subprocess.DEVNULL,
-            "start_new_session": True,
-        }
         self.guard = subprocess.Popen(
             [sys.executable, "-c", code, cluster_id, str(self.folder)],
             stdin=subprocess.PIPE,
-            **quiet,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         cluster = ipyparallel.Cluster(
-            n=self.n,
+            n=self.wanted[0],
             cluster_id=cluster_id,
             profile_dir=str(self.folder / "profile"),
             load_profile=False,
@@ -365,7 +371,7 @@ def _register_magic() -> None:
     shell.register_magic_function(px, magic_kind="line_cell", magic_name="px")
 
 
-def _show(answered: "list[tuple[Rank, object]]") -> None:
+def _show(answered: "list[tuple[Rank, Any]]") -> None:
     """By rank: what it printed, its figures, the value of its last line; then the warnings of all."""
     text = ""
     for rank, call in answered:

@@ -39,11 +39,11 @@ def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: flo
             "folder": folder,
         }
         try:
-            for rank in range(n):
+            for number in range(n):
                 ours, theirs = context.Pipe()
                 processes.append(
                     context.Process(
-                        target=_answer_once, args=(theirs, packed, rank, threads, group)
+                        target=_answer_once, args=(theirs, packed, number, threads, group)
                     )
                 )
                 pipes.append(ours)

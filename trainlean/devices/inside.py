@@ -143,7 +143,7 @@ def _last_collective() -> tuple[str | None, int, int | None]:
     the process group's own time-out still ends a wait.
     """
     try:
-        from torch._C._distributed_c10d import _dump_fr_trace_json
+        from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
 
         entries = sorted(
             json.loads(_dump_fr_trace_json(True, False)).get("entries", []),
@@ -170,6 +170,7 @@ def own_line(frames: traceback.StackSummary) -> list | None:
 
 def describe_error(error: BaseException) -> dict:
     """An error as it can travel: its text, its name, and the learner's line ([file, number, text]) or None."""
+    place: list | None
     if isinstance(error, SyntaxError) and error.lineno:
         place = [error.filename, error.lineno, (error.text or "").strip()]
     else:

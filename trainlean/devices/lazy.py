@@ -1,6 +1,7 @@
 """Lazy tensors: whether this torch still has them, processes in which nothing lazy has run, and recorded outputs."""
 
 import contextlib
+import importlib
 import io
 import os
 import sys
@@ -20,9 +21,8 @@ def why_not_lazy() -> str:
     import torch
 
     try:
-        import torch._lazy
-        import torch._lazy.metrics
-        import torch._lazy.ts_backend
+        for module in ("torch._lazy", "torch._lazy.metrics", "torch._lazy.ts_backend"):
+            importlib.import_module(module)
 
         _ = torch._C._lazy_ts_backend._init, torch._C._lazy._mark_step
     except (ImportError, AttributeError) as error:
@@ -87,7 +87,7 @@ def lazy_or_recorded(notebook: str) -> None:
     """Where lazy tensors cannot run, say why, and show recorded outputs instead of running the cells that follow.
 
     `notebook` is a lesson such as "1_accumulation/4_lazy_tensors"; the outputs are those of its built solution. Only cells
-    that are unchanged are replaced; definitions and checks run as always.
+    that are unchanged are replaced; definitions and checks run as always. Raises CourseError where there are none to show.
     """
     why = why_not_lazy()
     if not why:

@@ -62,21 +62,22 @@ class Rank:
         self.error, self.value = answer["error"], answer["value"]
 
     @property
+    def error_text(self) -> str:
+        """What its error says; empty where it has none."""
+        return self.error["text"] if self.error else ""
+
+    @property
     def cut_off(self) -> bool:
         """Whether its error is the loss of another rank."""
         return self.broke_group and any(
-            word in self.error["text"]
+            word in self.error_text
             for word in ("Timed out", "Connection closed", "Connection reset")
         )
 
     @property
     def broke_group(self) -> bool:
         """Whether its error came from within a collective, after which the process group is of no more use."""
-        return (
-            not self.died
-            and self.error is not None
-            and any(word in self.error["text"] for word in ("/gloo/", "NCCL"))
-        )
+        return not self.died and any(word in self.error_text for word in ("/gloo/", "NCCL"))
 
     @property
     def waits(self) -> bool:
@@ -95,7 +96,7 @@ def wait_for_ranks(
 ) -> "list[Rank]":
     """The ranks once all have ended, one has waited longer than `patience` for another, one froze, or after `limit` seconds."""
     start, pause = time.monotonic(), 0.001
-    signs = {}  # of life: for each rank the last one, and when it was first seen (this machine may sleep in between)
+    signs: dict = {}  # of life: for each rank the last one, and when it was first seen (this machine may sleep in between)
     while True:
         now, done = time.monotonic(), ended()
         ranks = [Rank(rank, rank in done, read_note(folder, rank)) for rank in range(n)]
@@ -149,9 +150,9 @@ def sentence_about(ranks: list[Rank]) -> str:
         for rank in ranks
         if rank.froze
     ]
-    by_error = {}
+    by_error: dict[str, list[str]] = {}
     for rank in failed:
-        by_error.setdefault(f"raised {rank.error['text']}{rank.where}", []).append(str(rank))
+        by_error.setdefault(f"raised {rank.error_text}{rank.where}", []).append(str(rank))
     parts += [f"{' and '.join(names)} {text}" for text, names in by_error.items()]
     if not parts and waiting:
         for rank in others:

@@ -1,175 +1,43 @@
 """Check whole notebooks from outside: take out what each exercise needs, ask it in a process of its own, judge here."""
 
-import ast
-import contextlib
-import dis
-import io
 import json
-import linecache
 import os
 import re
 import secrets
 import time
-import types
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
-from trainlean.exercises.exercise import (
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.finding import all_exercises
+from trainlean.exercises.progress import record_verdict
+from trainlean.exercises.seeing import Seen, pack, see_answer, unpack
+from trainlean.exercises.verdicts import (
     CRASHED,
     NOT_ATTEMPTED,
     RIGHT,
-    Exercise,
-    Seen,
     Verdict,
-    all_exercises,
     cannot_check,
-    learners_part,
-    pack,
-    see,
-    unpack,
+    see_oracle,
     verdict,
 )
-from trainlean.exercises.progress import record_verdict
+from trainlean.notebooks.statements import Needed, Statement, handout, needed_for, statements
 from trainlean.processes import server_context
 from trainlean.workspace import COURSE, CourseError
 
 START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
 SECONDS = 6  # of computing, for one exercise's questions
 SECONDS_WITH_DEVICES = 20  # its processes have to start first
-PATIENCE = 4  # times these on the clock, where others keep the processor busy
+CLOCK_FACTOR = 4  # times these on the clock, where others keep the processor busy
 PRELOADED = ["torch", "trainlean.exercises.checking", "trainlean.notebooks.notebook"]
 HEAVY = {
     "accelerate": "accelerate",
     "transformers": "transformers.trainer",
 }  # imports that take seconds
-
-
-@dataclass(frozen=True)
-class Statement:
-    """One top-level statement of a notebook: its code, where it stands, the names that it binds and those that it needs."""
-
-    cell: int
-    code: types.CodeType
-    binds: frozenset[str]  # "*" stands for any name, after `from x import *`
-    needs: frozenset[str]
-    defines: bool  # a function or class: only the last one of a name counts
-
-
-# ---------------------------------------------------------------- what a notebook says
-
-
-def statements(notebook) -> tuple[list[Statement], dict[int, str]]:
-    """The top-level statements of all code cells in order, and a sentence for each cell (by number) that Python cannot read.
-
-    Magics are passed over; the body of a `%%px` cell counts like any other, since it may define an exercise's function.
-    """
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    found, problems = [], {}
-    for number, cell in enumerate(notebook.cells, 1):
-        if cell.cell_type != "code":
-            continue
-        source = cell.source
-        if source.lstrip().startswith("%%"):
-            first, _, rest = source.lstrip().partition("\n")
-            if not first.startswith("%%px"):
-                continue
-            source = "#\n" + rest  # keeps the line numbers; an empty line would be taken away
-        filename = f"<cell {number}>"
-        try:
-            source = TransformerManager().transform_cell(source)
-            tree = ast.parse(source, filename)
-        except SyntaxError as error:
-            problems[number] = f"cell {number} is not Python: {error.msg} in line {error.lineno}"
-            continue
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        found += [statement(number, node, filename) for node in tree.body]
-    return found, problems
-
-
-def statement(cell: int, node: ast.stmt, filename: str) -> Statement:
-    """A statement of a syntax tree, compiled under `filename` (for tracebacks), with the names that it uses."""
-    code = compile(ast.Module([node], type_ignores=[]), filename, "exec")
-    binds = {name for kind, name in _name_uses(code, inside=False) if kind == "STORE_NAME"}
-    if any(
-        isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for part in ast.walk(node)
-    ):
-        binds.add("*")  # any name
-    needs = {
-        name for kind, name in _name_uses(code, inside=True) if kind in ("LOAD_NAME", "LOAD_GLOBAL")
-    }
-    defines = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    return Statement(cell, code, frozenset(binds), frozenset(needs), defines)
-
-
-def _name_uses(code: types.CodeType, *, inside: bool):
-    for instruction in dis.get_instructions(code):
-        yield instruction.opname, instruction.argval
-    if inside:
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                yield from _name_uses(constant, inside=True)
-
-
-def needed_for(name: str, found: list[Statement]) -> list[Statement]:
-    """The statements on which `name` rests, in notebook order: so a lesson's measurements do not run, its definitions do.
-
-    Of several definitions of a function the last one counts, and for what runs before it also the one before that.
-    """
-    bindings: dict[str, list[int]] = {}
-    for index, one in enumerate(found):
-        for bound in one.binds:
-            bindings.setdefault(bound, []).append(index)
-    chosen, wanted, done = set(), [(name, len(found))], set()
-    while wanted:
-        current, user = wanted.pop()
-        if (current, user) in done:
-            continue
-        done.add((current, user))
-        binding = sorted({*bindings.get(current, ()), *bindings.get("*", ())})
-        if binding and found[binding[-1]].defines:
-            itself = user < len(found) and current in found[user].binds
-            earlier = [] if itself else [index for index in binding if index < user]
-            binding = [*earlier[-1:], binding[-1]]
-        for index in set(binding) - chosen:
-            chosen.add(index)
-            wanted += [(need, index) for need in found[index].needs]
-    return [found[index] for index in sorted(chosen)]
-
-
-def run_statements(chosen: list[Statement]) -> dict:
-    """The names after running the statements in a fresh namespace; what they print is dropped."""
-    namespace = {"__name__": "__main__"}
-    for statement in chosen:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            exec(statement.code, namespace)
-    return namespace
-
-
-def see_answer(exercise: Exercise, chosen: list[Statement], seed: int) -> Seen:
-    """What the probe sees of the answer that the statements build; call it only where they may run."""
-    try:
-        answer = run_statements(chosen)[exercise.name]
-    except Exception as error:
-        if type(error) is NotImplementedError and not str(error):
-            return Seen(attempted=False)
-        return Seen(
-            {"raised": f"{type(error).__name__}: {error} (while its cell was run)"},
-            traceback=learners_part(error),
-        )
-    return see(exercise, answer, seed)
-
-
-def answer_from(path: Path, name: str) -> object:
-    """The function or value that a notebook gives to an exercise."""
-    from trainlean.notebooks.notebook import read_notebook
-
-    found, _ = statements(read_notebook(path))
-    return run_statements(needed_for(name, found))[name]
 
 
 # ---------------------------------------------------------------- asking, in a process of its own
@@ -182,20 +50,31 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
     )  # imports for a second, while the server of the processes does, too
 
     notebook = read_notebook(path)
-    found, problems = statements(notebook)
     exercises = belonging(path, notebook)
+    handed_out = handout({exercise.notebook for exercise in exercises})
+    found, problems = statements(notebook, handed_out)
+    needed = {e.name: needed_for(e.name, found, handed_out) for e in exercises}
+    ran_out: list[str] = []
+
+    def first(exercise: Exercise, _: Needed) -> Seen | str:
+        seen = ask_in_process(path, exercise, seed)
+        if isinstance(seen, str):
+            ran_out.append(exercise.name)
+        return seen
+
+    def once_more(exercise: Exercise, _: Needed) -> Seen | str:
+        return ask_in_process(path, exercise, seed, alone=True)
+
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        answers = pool.map(
-            lambda exercise: ask(
-                path, exercise, found, problems, lambda e, _: ask_in_process(path, e, seed)
-            ),
-            exercises,
-        )
-        # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
-        return [
-            judge_seen(exercise, answer, cells_of(exercise, found), seed)
-            for exercise, answer in zip(exercises, answers, strict=True)
-        ]
+        answers = list(pool.map(lambda e: ask(path, e, needed[e.name], problems, first), exercises))
+    for number, exercise in enumerate(exercises):
+        if exercise.name in ran_out:  # it may have been the others' fault: alone it counts
+            answers[number] = ask(path, exercise, needed[exercise.name], problems, once_more)
+    # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
+    return [
+        judge_seen(exercise, answer, cells_of(exercise, found), seed)
+        for exercise, answer in zip(exercises, answers, strict=True)
+    ]
 
 
 def belonging(path: Path, notebook, exercises: Iterable[Exercise] | None = None) -> list[Exercise]:
@@ -236,9 +115,9 @@ def is_lesson(path: Path) -> bool:
 def ask(
     path: Path,
     exercise: Exercise,
-    found: list[Statement],
+    needed: Needed,
     problems: dict[int, str],
-    put: Callable[[Exercise, list[Statement]], Seen | str],
+    put: Callable[[Exercise, Needed], Seen | str],
 ) -> Seen | Verdict:
     """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge.
 
@@ -258,8 +137,7 @@ def ask(
 
     if cannot := cannot_check(exercise):
         return cannot
-    chosen = needed_for(exercise.name, found)
-    if not any(exercise.name in statement.binds for statement in chosen):
+    if not any(exercise.name in statement.binds for statement in needed):
         if problems:
             return without_probe(
                 CRASHED, f"There is no readable {exercise.name}; {'; '.join(problems.values())}."
@@ -268,7 +146,7 @@ def ask(
             NOT_ATTEMPTED,
             f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.",
         )
-    seen = put(exercise, chosen)
+    seen = put(exercise, needed)
     return without_probe(CRASHED, seen) if isinstance(seen, str) else seen
 
 
@@ -282,12 +160,12 @@ def judge_seen(
     answer: Seen | Verdict,
     cells: list[int],
     seed: int,
-    memory: dict | None = None,
+    cache: dict | None = None,
 ) -> Verdict:
     """The verdict on an answer that was asked; says so when the notebook defines it in more than one of its `cells`."""
     if isinstance(answer, Verdict):
         return answer
-    judged = verdict(exercise, answer, seed, memory)
+    judged = verdict(exercise, answer, seed, cache)
     if len(cells) < 2 or judged.outcome == NOT_ATTEMPTED:
         return judged
     return replace(
@@ -301,9 +179,13 @@ def seconds_for(exercise: Exercise) -> float:
     return SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
 
 
-def too_long(name: str, seconds: float) -> str:
-    """Why nothing was seen, when time ran out."""
-    return f"{name} gave no answer within {seconds:g} s: does a loop in it never end?"
+def too_long(name: str, limit: float, computed: float, waited: float) -> str:
+    """Why nothing was seen, when time ran out: after so much computing, or waiting (all in seconds)."""
+    if computed >= limit:
+        return (
+            f"{name} computed for {computed:.0f} s without an answer: does a loop in it never end?"
+        )
+    return f"{name} gave no answer within {waited:.0f} s, of which it computed for {computed:.1f} s: does it wait for something that never comes? On a busy machine, check again."
 
 
 def no_answer(name: str, status: object) -> str:
@@ -311,9 +193,15 @@ def no_answer(name: str, status: object) -> str:
     return f"The process that ran {name} ended without an answer (exit status {status})."
 
 
-def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
-    """What the probe saw of a notebook's answer, or a sentence why nothing was seen."""
+def ask_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = False) -> Seen | str:
+    """What the probe saw of a notebook's answer, or a sentence why nothing was seen.
+
+    `alone`: nothing else is asked at the same time, and time is less scarce: as much as the oracle takes here and now
+    decides where that is more than the usual limit.
+    """
     name, seconds = exercise.name, seconds_for(exercise)
+    if alone:
+        seconds = max(2 * seconds, 20 * _oracle_seconds(exercise, seed))
     context = server_context(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
@@ -322,11 +210,10 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
     process.start()
     sender.close()
     try:
-        receiver.poll(
-            START_SECONDS
-        ) and receiver.recv_bytes()  # the process is up; only now its time counts
-        if not _answers_in_time(receiver, process.pid, seconds):
-            return too_long(name, seconds)
+        receiver.poll(START_SECONDS) and receiver.recv_bytes()  # it is up: only now its time counts
+        computed, waited = _wait(receiver, process.pid, seconds)
+        if not receiver.poll():
+            return too_long(name, seconds, computed, waited)
         return unpack(receiver.recv_bytes())
     except EOFError:
         process.join(1)
@@ -336,18 +223,28 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int) -> Seen | str:
         process.join()
 
 
-def _answers_in_time(receiver, pid: int, seconds: float) -> bool:
-    """Whether a process answers before it has computed for so long; on a busy machine that may take `PATIENCE` times as long."""
+def _oracle_seconds(exercise: Exercise, seed: int) -> float:
+    start = time.process_time()
+    see_oracle(exercise, seed)
+    return time.process_time() - start
+
+
+def _wait(receiver, pid: int, seconds: float) -> tuple[float, float]:
+    """Wait until a process answers, has computed for so long, or has taken `CLOCK_FACTOR` times as long on the clock.
+
+    Returns the seconds that it has computed and those that have passed.
+    """
     start, process = time.monotonic(), psutil.Process(pid)
-    used = sum(process.cpu_times()[:2])
+    used, computed = sum(process.cpu_times()[:2]), 0.0
     while not receiver.poll(0.2):
         try:
             computed = sum(process.cpu_times()[:2]) - used
         except psutil.Error:
-            return receiver.poll(1)
-        if computed > seconds or time.monotonic() - start > PATIENCE * seconds:
-            return False
-    return True
+            receiver.poll(1)
+            break
+        if computed > seconds or time.monotonic() - start > CLOCK_FACTOR * seconds:
+            break
+    return computed, time.monotonic() - start
 
 
 def _import_ahead(paths: list[Path]) -> None:
@@ -373,8 +270,9 @@ def _answer_questions(path: str, name: str, seed: int, sender) -> None:
     torch.set_num_threads(1)
     exercise = all_exercises()[name]
     sender.send_bytes(b"ready")
-    found, _ = statements(read_notebook(Path(path)))
-    sender.send_bytes(pack(see_answer(exercise, needed_for(name, found), seed)))
+    handed_out = handout([exercise.notebook])
+    found, _ = statements(read_notebook(Path(path)), handed_out)
+    sender.send_bytes(pack(see_answer(exercise, needed_for(name, found, handed_out), seed)))
 
 
 # ---------------------------------------------------------------- the command

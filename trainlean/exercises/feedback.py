@@ -6,18 +6,17 @@ from html import escape
 
 from IPython.display import display
 
-from trainlean.exercises.exercise import (
+from trainlean.exercises.finding import all_exercises, find_exercise
+from trainlean.exercises.progress import record_verdict
+from trainlean.exercises.verdicts import (
     CANNOT,
     CRASHED,
     NOT_ATTEMPTED,
     RIGHT,
     WRONG,
     Verdict,
-    all_exercises,
-    find_exercise,
     judge,
 )
-from trainlean.exercises.progress import record_verdict
 from trainlean.workspace import CourseError
 
 OUTCOME_COLOURS = {

@@ -5,7 +5,8 @@ from datetime import datetime, timezone
 from rich.console import Console
 from rich.table import Table
 
-from trainlean.exercises.exercise import CANNOT, NOT_ATTEMPTED, Verdict, all_exercises
+from trainlean.exercises.finding import all_exercises
+from trainlean.exercises.verdicts import CANNOT, NOT_ATTEMPTED, Verdict
 from trainlean.workspace import append_record, read_records
 
 

@@ -5,20 +5,20 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-from trainlean.grading.asking import WorkerEnded, WorkerProcess, ask_one
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.probes import exercise_without_probe
 from trainlean.grading.sandbox import Limits, find_isolation
+from trainlean.grading.workers import WorkerEnded, WorkerProcess, collect_timed
 from trainlean.workspace import CourseError
 
 TASK_SECONDS = 600  # for one notebook on an engine, its worker's start included
 _workers_here: dict[str, WorkerProcess] = {}
 
 
-def with_cluster(plan: Plan, profile: str, count: int, trust: bool = False) -> Callable:
+def cluster_workers(plan: Plan, profile: str, count: int, trust: bool = False) -> Callable:
     """The engines of an ipyparallel profile: those that run, or `count` started from it. Each has a worker in isolation of its own."""
 
-    def ask(tasks: Iterator[tuple[int, bytes, str]]) -> Iterator[tuple[int, Answers, float]]:
+    def collect(tasks: Iterator[tuple[int, bytes, str]]) -> Iterator[tuple[int, Answers, float]]:
         import ipyparallel
 
         client, started = _connect(ipyparallel, profile, count)
@@ -29,7 +29,7 @@ def with_cluster(plan: Plan, profile: str, count: int, trust: bool = False) -> C
             if started is not None:
                 started.stop_cluster_sync()
 
-    return ask
+    return collect
 
 
 def _connect(ipyparallel, profile: str, count: int):
@@ -67,7 +67,7 @@ def on_engines(
                 break
             busy[engine] = (
                 task,
-                client[engine].apply_async(ask_here, settings, trust, task[1], task[2]),
+                client[engine].apply_async(collect_on_engine, settings, trust, task[1], task[2]),
                 time.monotonic(),
             )
         if (
@@ -88,20 +88,20 @@ def on_engines(
             try:
                 if gone and not result.ready():
                     raise WorkerEnded("the engine is gone")
-                problem, exercises, given, seconds = result.get(timeout=1)
+                answers, seconds = result.get(timeout=1)
             except Exception as error:
                 if getattr(error, "ename", "") == "CourseError":
                     raise CourseError(f"Engine {engine}: {error.evalue}") from None
                 lost.add(engine)
                 again.append(task)
                 continue
-            yield task[0], Answers(problem, tuple(exercises), given), seconds
+            yield task[0], answers, seconds
         time.sleep(0.01)
 
 
-def ask_here(
+def collect_on_engine(
     settings: str, trust: bool, data: bytes | None, where: str
-) -> tuple[str, tuple, dict, float]:
+) -> tuple[Answers, float]:
     """Runs on an engine: a notebook's answers from this engine's own worker."""
     if settings not in _workers_here:
         content = json.loads(settings)
@@ -111,11 +111,10 @@ def ask_here(
             content["seed"],
             find_isolation(trust),
             Limits(**content["limits"]),
-            content["patience"],
+            content["time_factor"],
         )
         for worker in _workers_here.values():
             worker.stop()
         _workers_here.clear()
         _workers_here[settings] = WorkerProcess(plan, content)
-    answers, seconds = ask_one(_workers_here[settings], data, where)
-    return answers.problem, answers.exercises, answers.given, seconds
+    return collect_timed(_workers_here[settings], data, where)

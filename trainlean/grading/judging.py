@@ -1,33 +1,40 @@
 """Verdicts from what a worker brought, which is not believed to be in good form."""
 
 import io
+import re
 import zipfile
 
 import numpy as np
 
 from trainlean.exercises.checking import judge_seen
-from trainlean.exercises.exercise import (
+from trainlean.exercises.comparing import Observation
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.seeing import Seen, unpack
+from trainlean.exercises.verdicts import (
     CRASHED,
     NOT_ATTEMPTED,
-    Exercise,
-    Observation,
-    Seen,
+    RIGHT,
     Verdict,
     cannot_check,
     see_oracle,
-    unpack,
 )
-from trainlean.grading.plan import Answers, Plan
+from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.sandbox import Limits
 from trainlean.workspace import CourseError
 
 TEXT_LIMIT = 4000  # letters of a message, traceback or print that are kept
 NUMBERS_KEPT = 64  # of an array, in the run log
+ALL = "all"  # of a notebook, in `short_of`: it could not be read
 NAMES_KEPT = 5000  # of an observation
+WANTED = {
+    "processes": re.compile(r"can't start new thread|Resource temporarily unavailable|Errno 11\b"),
+    "memory": re.compile(r"MemoryError|[Cc]annot allocate memory|can't allocate memory"),
+    "time": re.compile(r"TimeoutError|timed out|never arrived"),
+}  # how an error says what it wanted
 
 
 def judge_answers(
-    answers: Answers, plan: Plan, memory: dict
+    answers: Answers, plan: Plan, cache: dict
 ) -> tuple[list[Verdict], dict[str, Observation]]:
     """The verdicts, and what was seen. Every judgement of a run happens in one thread: probes draw from torch's one random state."""
     verdicts, observations = [], {}
@@ -35,7 +42,7 @@ def judge_answers(
         exercise = plan.exercises[name]
         head, blob = answers.given.get(name, ({}, b""))
         if blob:
-            _ask_oracle(exercise, plan.seed, memory)
+            _cache_oracle(exercise, plan.seed, cache)
         cells = (
             [cell for cell in head.get("cells", []) if isinstance(cell, int)][:20]
             if isinstance(head.get("cells"), list)
@@ -59,9 +66,7 @@ def judge_answers(
                     clean_text(head.get("message", "")),
                     hint=exercise.hints[0],
                 )
-            judged = cannot_check(exercise) or judge_seen(
-                exercise, answer, cells, plan.seed, memory
-            )
+            judged = cannot_check(exercise) or judge_seen(exercise, answer, cells, plan.seed, cache)
         except Exception as error:  # whatever a forged answer leads to, it is no answer
             message = f"{name} answered with something that is no observation ({clean_text(type(error).__name__)})."
             judged = Verdict(
@@ -77,13 +82,30 @@ def judge_answers(
     return verdicts, observations
 
 
-def _ask_oracle(exercise: Exercise, seed: int, memory: dict) -> None:
-    """Have the oracle's observation in memory; where it fails (twice: a busy machine is forgiven), no learner is to blame."""
+def short_of(graded: Graded, answers: Answers) -> dict[str, str]:
+    """The exercises of a notebook that failed for want of something that others may have taken: {name: what}."""
+    found = {}
+    if graded.problem and answers.short_of:
+        return {ALL: clean_text(answers.short_of)}
+    for verdict in graded.verdicts:
+        if verdict.outcome in (RIGHT, NOT_ATTEMPTED):
+            continue
+        head, _ = answers.given.get(verdict.exercise, ({}, b""))
+        said = f"{graded.seen.get(verdict.exercise, {}).get('raised', '')} {verdict.traceback}"
+        what = str(head.get("short_of") or "")
+        what = what or next((what for what, words in WANTED.items() if words.search(said)), "")
+        if what:
+            found[verdict.exercise] = clean_text(what)
+    return found
+
+
+def _cache_oracle(exercise: Exercise, seed: int, cache: dict) -> None:
+    """Have the oracle's observation in the cache; where it fails (twice: a busy machine is forgiven), no learner is to blame."""
     key = (exercise.name, seed, "oracle")  # as `verdict` keeps it
     for attempt in (1, 2):
         try:
-            if key not in memory:
-                memory[key] = see_oracle(exercise, seed)
+            if key not in cache:
+                cache[key] = see_oracle(exercise, seed)
             return
         except Exception as error:
             if attempt == 2:

@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from trainlean.exercises.exercise import Verdict
+from trainlean.exercises.verdicts import Verdict
 from trainlean.grading.plan import Graded
 
 

@@ -1,66 +1,69 @@
 """An instructor's private folder of exercises and mistakes, laid over the course's own."""
 
+import importlib
 import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from trainlean.exercises.exercise import Exercise, Mistake, all_exercises
-from trainlean.grading.probes import PACKAGE
+from trainlean.exercises.exercise import Exercise, Mistake
+from trainlean.exercises.finding import PACKAGE, all_exercises, placed
 from trainlean.workspace import COURSE, CourseError
 
 
 def exercises_with(overlay: Path | None = None) -> dict[str, Exercise]:
     """The exercises of the course by name; those of a private folder take the place of public ones of the same name.
 
-    A file in the overlay ends with `EXERCISES`, as in exercises_tests, or `MISTAKES`: {exercise name: (Mistake, ...)}, or both.
+    A folder in the overlay (or the overlay itself) is like one in exercises_tests: `exercises.py` with `EXERCISES`, whose
+    probes stand in `probes.py` beside it, and which may import what else is there. A file `mistakes.py` on its own has
+    `MISTAKES`: {exercise name: (Mistake, ...)}, which are added. Raises CourseError for an overlay without either.
     """
     found = dict(all_exercises())
     if overlay is None:
         return found
-    files = sorted(path for path in Path(overlay).rglob("*.py") if not path.name.startswith("_"))
-    if not files:
+    overlay = Path(overlay)
+    folders = sorted({path.parent for path in overlay.rglob("*.py")})
+    files = [_first(folder, "exercises.py", "mistakes.py") for folder in folders]
+    if not any(files):
         raise CourseError(
-            f"{overlay} holds no exercise file (.py); an overlay is a folder of files like those in exercises_tests."
+            f"{overlay} holds neither an exercises.py nor a mistakes.py; an overlay is a folder of folders like those in exercises_tests."
         )
-    for path in files:
-        module = _load(path)
-        added = getattr(module, "EXERCISES", ()), getattr(module, "MISTAKES", {})
-        if not any(added):
+    for number, path in enumerate(filter(None, files)):
+        package = f"{PACKAGE}.overlay_{number}"
+        module = _load(path, package)
+        exercises, mistakes = getattr(module, "EXERCISES", ()), getattr(module, "MISTAKES", {})
+        if not exercises and not mistakes:
             raise CourseError(
-                f"{path} has neither EXERCISES nor MISTAKES; end it with `EXERCISES = (...)` or `MISTAKES = {{exercise: (Mistake(...),)}}`."
+                f"{path} has neither EXERCISES nor MISTAKES; end exercises.py with `EXERCISES = (...)`, or mistakes.py with `MISTAKES = {{exercise: (Mistake(...),)}}`."
             )
-        for exercise in added[0]:
-            place = (
-                found[exercise.name].notebook
-                if exercise.name in found
-                else path.relative_to(overlay).with_suffix("").as_posix()
-            )
-            object.__setattr__(exercise, "notebook", place)
-            found[exercise.name] = exercise
-        for name, mistakes in added[1].items():
-            if name not in found or not all(isinstance(mistake, Mistake) for mistake in mistakes):
+        for exercise in exercises:
+            known = found.get(exercise.name)
+            notebook = known.notebook if known else path.parent.relative_to(overlay).as_posix()
+            found[exercise.name] = placed(exercise, notebook, package)
+        for name, added in mistakes.items():
+            if name not in found or not all(isinstance(mistake, Mistake) for mistake in added):
                 raise CourseError(
                     f"{path}: MISTAKES[{name!r}] must be a tuple of Mistake for an exercise of the course."
                 )
-            found[name] = _with_mistakes(found[name], tuple(mistakes))
+            found[name] = replace(found[name], mistakes=found[name].mistakes + tuple(added))
     return found
 
 
-def _with_mistakes(exercise: Exercise, mistakes: tuple) -> Exercise:
-    return replace(exercise, mistakes=exercise.mistakes + mistakes)
+def _first(folder: Path, *names: str) -> Path | None:
+    return next((folder / name for name in names if (folder / name).exists()), None)
 
 
-def _load(path: Path):
-    """A module of the overlay under a name of its own, so that its probes can be found again."""
-    name = f"{PACKAGE}.overlay_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+def _load(path: Path, package: str):
+    """A module of the overlay, its folder being a package, so that it can import its probes by `from . import probes`."""
     if str(COURSE) not in sys.path:
         sys.path.insert(0, str(COURSE))
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
+        del sys.modules[name]  # of another overlay
+    spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
+    parent = importlib.util.module_from_spec(spec)
+    parent.__path__ = [str(path.parent)]
+    sys.modules[package] = parent
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module(f"{package}.{path.stem}")
     except Exception as error:
         raise CourseError(f"{path} cannot be loaded: {type(error).__name__}: {error}.") from None
-    return module

@@ -1,12 +1,13 @@
-"""What a run asks, what a worker brought, and what was judged."""
+"""What a run is told to do, what a worker brought, and what was judged."""
 
 import hashlib
 from dataclasses import asdict, dataclass, field
 
-from trainlean.exercises.exercise import Exercise, Verdict
-from trainlean.grading.probes import cut_probe, file_of
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.verdicts import Verdict
+from trainlean.grading.probes import files_of, probe_files
 from trainlean.grading.sandbox import Isolation, Limits
-from trainlean.workspace import COURSE
+from trainlean.notebooks.statements import handout
 
 
 @dataclass(frozen=True)
@@ -17,22 +18,24 @@ class Plan:
     seed: int
     isolation: Isolation
     limits: Limits = Limits()
-    patience: float = 1.0  # times the usual seconds per exercise
+    time_factor: float = 1.0  # times the usual seconds per exercise
 
     def settings(self) -> dict:
         """What a worker reads first; probes only, no oracle and no mistake."""
         return {
-            "probes": {name: cut_probe(exercise) for name, exercise in self.exercises.items()},
+            "probes": {name: probe_files(exercise) for name, exercise in self.exercises.items()},
+            "handouts": {lesson: asdict(handout([lesson])) for lesson in self._lessons()},
             "seed": self.seed,
             "limits": asdict(self.limits),
-            "patience": self.patience,
+            "time_factor": self.time_factor,
         }
+
+    def _lessons(self) -> set[str]:
+        return {exercise.notebook for exercise in self.exercises.values()}
 
     def fingerprint(self) -> str:
         """Changes with the exercises' tests, so that a run is not gone on with under others."""
-        files = {file_of(exercise) for exercise in self.exercises.values()} | {
-            path for path in (COURSE / "exercises_tests").glob("*.py")
-        }
+        files = {path for exercise in self.exercises.values() for path in files_of(exercise)}
         return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[
             :16
         ]
@@ -45,6 +48,7 @@ class Answers:
     problem: str = ""
     exercises: tuple[str, ...] = ()
     given: dict[str, tuple[dict, bytes]] = field(default_factory=dict)
+    short_of: str = ""  # what was wanting where the notebook could not be read
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Graded:
     submitted: str | None = None
     seconds: float = 0.0
     seen: dict = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what was done that a reader should know
 
     @property
     def lessons(self) -> list[str]:

@@ -1,151 +1,106 @@
-"""Probes cut out of their exercise files, so that where submissions run there is neither an oracle nor a solution nor a mistake.
+"""Probes as files to copy: where submissions run there is neither an oracle nor a solution nor a mistake.
 
-An exercise file holds a probe beside everything that knows the right answer. `cut_probe` keeps of it the statements on which
-one probe rests, and of the files that these import again only what is needed; `load_probe` makes modules of what was kept.
+A lesson's folder in exercises_tests has its probes in a file of their own. `probe_files` reads that file and those of
+exercises_tests/probing, which all probes may import; `load_probe` makes modules of what was sent.
 """
 
-import ast
+import importlib
+import importlib.abc
+import importlib.util
 import sys
-import types
 from functools import cache
 from pathlib import Path
+from types import CodeType
 
-from trainlean.exercises.checking import Statement, needed_for, statement
-from trainlean.exercises.exercise import Exercise, Observation
+from trainlean.exercises.comparing import Observation
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.finding import PACKAGE
+from trainlean.notebooks.notebook import Place
 from trainlean.workspace import COURSE, CourseError
 
-PACKAGE = "exercises_tests"
-PROBE = "probe_of_this_exercise"
+SHARED = COURSE / PACKAGE / "probing"
 
 
-def cut_probe(exercise: Exercise) -> dict:
-    """What `load_probe` needs, as JSON: the sources of the modules in the order of loading, and where the probe is."""
-    path = file_of(exercise)
-    found, expressions = _read(path)
-    if exercise.name not in expressions:
+def probe_files(exercise: Exercise) -> dict:
+    """What `load_probe` needs, as JSON: sources by the names of their modules, and what is known of the exercise.
+
+    Raises CourseError when the probe does not stand in probes.py under the exercise's name.
+    """
+    name = f"{exercise.package}.probes"
+    module = importlib.import_module(name)
+    if getattr(module, exercise.name, None) is not exercise.probe:
         raise CourseError(
-            f"{path}: the probe of {exercise.name} cannot be cut out; write `Exercise(name={exercise.name!r}, probe=...)` with the name as it is."
+            f"The probe of {exercise.name} is not sent to where submissions run: bind it to the name "
+            f"{exercise.name} in {module.__file__}, and give it to the exercise from there."
         )
-    found = [
-        *found,
-        (statement(0, expressions[exercise.name], str(path)), expressions[exercise.name]),
-    ]
-    chosen = _chosen(PROBE, found)
-    modules = _with_imports(_imports_of_the_course(found, chosen))
+    files = {name: Path(str(module.__file__))}
+    files |= {f"{PACKAGE}.probing.{path.stem}": path for path in sorted(SHARED.glob("*.py"))}
+    known = {
+        key: getattr(exercise, key) for key in ("name", "points", "devices", "notebook", "package")
+    }
     return {
-        "modules": modules | {f"{PACKAGE}.{PROBE}": _source(found, chosen)},
-        "about": _about(exercise),
+        "modules": {module: path.read_text(encoding="utf-8") for module, path in files.items()},
+        "about": known
+        | {
+            "hints": exercise.hints[:1],
+            "requires": exercise.requires() if exercise.requires else "",
+        },
     }
 
 
-def _about(exercise: Exercise) -> dict:
-    """What of an exercise goes to where submissions run, beside its probe."""
-    known = {name: getattr(exercise, name) for name in ("name", "points", "devices", "notebook")}
-    return known | {
-        "hints": exercise.hints[:1],
-        "requires": exercise.requires() if exercise.requires else "",
-    }
+def files_of(exercise: Exercise) -> list[Path]:
+    """All files in which the exercise is written: its folder's, those that all lessons share, and its solution."""
+    folder = Path(str(importlib.import_module(f"{exercise.package}.exercises").__file__)).parent
+    authored = [path for path in (Place(exercise.notebook).authored,) if path.exists()]
+    shared = [*(COURSE / PACKAGE).glob("*.py"), *SHARED.glob("*.py")]
+    return sorted([*folder.glob("*.py"), *shared, *authored])
 
 
-def file_of(exercise: Exercise) -> Path:
-    """The file that lists the exercise (or the one of which it is a copy with more mistakes)."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(PACKAGE + ".")]
-    return next(
-        Path(module.__file__)
-        for module in modules
-        for item in getattr(module, "EXERCISES", ())
-        if item.probe is exercise.probe
-    )
+def compiled(sent: dict) -> dict:
+    """The same with code in place of text, for `load_probe`."""
+    return sent | {"modules": {name: _code(name, text) for name, text in sent["modules"].items()}}
 
 
 @cache
-def _read(path: Path) -> tuple[list[tuple[Statement, ast.stmt]], dict[str, ast.stmt]]:
-    """The statements of an exercise file (imports one name each), and for each exercise an assignment of its probe."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found, expressions = [], {}
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom):
-            parts = [ast.ImportFrom(node.module, [alias], node.level) for alias in node.names]
-        else:
-            parts = [node]
-        for part in parts:
-            ast.copy_location(part, node)
-            ast.fix_missing_locations(part)
-            found.append((statement(0, part, str(path)), part))
-        for call in ast.walk(node):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Exercise":
-                given = {keyword.arg: keyword.value for keyword in call.keywords}
-                if isinstance(given.get("name"), ast.Constant) and "probe" in given:
-                    target = ast.Name(PROBE, ast.Store())
-                    assignment = ast.copy_location(ast.Assign([target], given["probe"]), node)
-                    expressions[given["name"].value] = ast.fix_missing_locations(assignment)
-    return found, expressions
+def _code(name: str, source: str) -> CodeType:
+    # Under a file name of the course, so that tracebacks leave its frames out.
+    return compile(source, str(COURSE / PACKAGE / f"{name}.py"), "exec")
 
 
-def _chosen(name: str, found: list) -> set[int]:
-    number = {id(item): index for index, (item, _) in enumerate(found)}
-    return {number[id(item)] for item in needed_for(name, [item for item, _ in found])}
-
-
-def _source(found: list, chosen: set[int]) -> str:
-    return "\n".join(ast.unparse(found[index][1]) for index in sorted(chosen))
-
-
-def _imports_of_the_course(found: list, chosen: set[int]) -> dict[str, set[str]]:
-    wanted: dict[str, set[str]] = {}
-    for index in chosen:
-        node = found[index][1]
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
-            wanted.setdefault(node.module, set()).update(alias.name for alias in node.names)
-    return wanted
-
-
-def _with_imports(wanted: dict[str, set[str]]) -> dict[str, str]:
-    """The shared modules, each cut to the names that are wanted of it, those that others import first."""
-    modules: dict[str, str] = {}
-    done: dict[str, set[str]] = {}
-    while todo := {name: names for name, names in wanted.items() if done.get(name) != names}:
-        for name, names in todo.items():
-            done[name] = set(names)
-            found, _ = _read(COURSE / (name.replace(".", "/") + ".py"))
-            chosen = set().union(*(_chosen(one, found) for one in names))
-            modules.pop(name, None)
-            modules = {name: _source(found, chosen)} | modules
-            for other, more in _imports_of_the_course(found, chosen).items():
-                wanted.setdefault(other, set()).update(more)
-    return modules
-
-
-def compiled(cut: dict) -> dict:
-    """The same with code in place of text, for `load_probe`."""
-    # The name of a file of the course, so that tracebacks leave its frames out.
-    return cut | {
-        "modules": {
-            name: compile(source, str(COURSE / PACKAGE / f"{name}.py"), "exec")
-            for name, source in cut["modules"].items()
-        }
-    }
-
-
-def load_probe(cut: dict) -> Exercise:
+def load_probe(sent: dict) -> Exercise:
     """An exercise that can ask but not judge, from what `compiled` gives."""
-    sys.modules.setdefault(PACKAGE, types.ModuleType(PACKAGE)).__path__ = []
-    for name, code in cut["modules"].items():
-        module = sys.modules[name] = types.ModuleType(name)
-        exec(code, module.__dict__)
-    return exercise_without_probe(cut, getattr(sys.modules[f"{PACKAGE}.{PROBE}"], PROBE))
+    sys.meta_path.insert(0, _Sent(sent["modules"]))
+    about = sent["about"]
+    probes = importlib.import_module(f"{about['package']}.probes")
+    return exercise_without_probe(sent, getattr(probes, about["name"]))
 
 
-def exercise_without_probe(cut: dict, probe=None) -> Exercise:
+class _Sent(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports modules from code that was sent, and the packages above them as empty ones."""
+
+    def __init__(self, modules: dict[str, CodeType]):
+        self.modules = modules
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname in self.modules or self.is_package(fullname):
+            return importlib.util.spec_from_loader(fullname, self)
+        return None
+
+    def is_package(self, fullname):
+        return any(name.startswith(f"{fullname}.") for name in self.modules)
+
+    def get_source(self, fullname):
+        return None  # tracebacks show the learner's lines, not those of the course
+
+    def get_code(self, fullname):
+        return self.modules.get(fullname) or compile("", "<package>", "exec")
+
+
+def exercise_without_probe(sent: dict, probe=None) -> Exercise:
     """The exercise as far as it is known where submissions run."""
-    missing = cut["about"]["requires"]
-    return Exercise(
-        probe=probe,
-        oracle=_no_oracle,
-        mistakes=(),
-        also_right=(),
-        **cut["about"] | {"requires": lambda: missing},
-    )
+    missing = sent["about"]["requires"]
+    known = sent["about"] | {"requires": lambda: missing}
+    return Exercise(probe=probe, oracle=_no_oracle, mistakes=(), also_right=(), **known)
 
 
 def _no_oracle(seed: int) -> Observation:

@@ -1,11 +1,12 @@
-"""Grade a class: questions put to every submission in isolation, verdicts given here, nothing lost on the way."""
+"""Grade a class: every submission probed in isolation, verdicts given here, nothing lost on the way."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from trainlean.grading.asking import with_workers
-from trainlean.grading.judging import clean_text, judge_answers, noted
-from trainlean.grading.plan import Graded, Plan
+from trainlean.grading.judging import ALL, clean_text, judge_answers, noted, short_of
+from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.submissions import Submission
+from trainlean.grading.workers import local_workers
 
 
 def grade_all(
@@ -14,38 +15,89 @@ def grade_all(
     *,
     workers: int = 1,
     done: Iterable[Graded] = (),
-    asked: Callable | None = None,
+    collect: Callable | None = None,
 ) -> Iterator[Graded]:
-    """Every notebook of every submission, judged, in the order in which they come; what `done` holds already is passed over.
+    """Every notebook of every submission, judged, in the order in which they come; what `done` holds already is not read again.
 
-    `asked(tasks)` may put the questions elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
+    An answer that failed for want of processes, memory or time while others were probed is probed again at the end, alone
+    (on a cluster: with the others of its kind), before it counts.
+
+    `collect(tasks)` may collect the answers elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
     and yields (number, Answers, seconds).
     """
-    known = {(graded.learner, graded.where): graded.sha256 for graded in done}
+    known = {(graded.learner, graded.where) for graded in done}
     tasks = [(submission, file) for submission in submissions for file in submission.notebooks]
+    first = [
+        number
+        for number, (submission, file) in enumerate(tasks)
+        if (submission.learner, file.where) not in known
+    ]
+    cache: dict = {}
+    again: dict[int, tuple[Graded, dict[str, str]]] = {}
+    for number, one, answers in _judged(
+        tasks, first, plan, collect or local_workers(plan, workers), cache
+    ):
+        short = {} if workers == 1 and not collect else short_of(one, answers)
+        if short:
+            again[number] = one, short
+        else:
+            yield one
+    for number, alone, _ in _judged(
+        tasks, list(again), plan, collect or local_workers(plan, 1), cache
+    ):
+        one, short = again.pop(number)
+        yield _second(one, alone, short)
+    yield from (one for one, _ in again.values())
+
+
+def _judged(
+    tasks: list, numbers: list[int], plan: Plan, collect: Callable, cache: dict
+) -> Iterator[tuple[int, Graded, Answers]]:
     digests: dict[int, str] = {}
-    memory: dict = {}
 
-    def to_ask() -> Iterator[tuple[int, bytes | None, str]]:
-        for number, (submission, file) in enumerate(tasks):
-            data, problem, digest = file.content()
-            if known.get((submission.learner, file.where)) != digest:
-                digests[number] = digest
-                yield number, data, problem or file.where
+    def to_collect() -> Iterator[tuple[int, bytes | None, str]]:
+        for number in numbers:
+            _, file = tasks[number]
+            data, problem, digests[number] = file.content()
+            yield number, data, problem or file.where
 
-    ask = asked or with_workers(plan, workers)
-    for number, answers, seconds in ask(to_ask()):
+    if not numbers:
+        return
+    for number, answers, seconds in collect(to_collect()):
         submission, file = tasks[number]
-        verdicts, observations = judge_answers(answers, plan, memory)
-        seen = {name: noted(observation) for name, observation in observations.items()}
-        when = file.submitted.isoformat(timespec="seconds") if file.submitted else None
-        yield Graded(
+        verdicts, observations = judge_answers(answers, plan, cache)
+        one = Graded(
             submission.learner,
             file.where,
             digests[number],
             clean_text(answers.problem),
             tuple(verdicts),
-            when,
+            file.submitted.isoformat(timespec="seconds") if file.submitted else None,
             round(seconds, 3),
-            seen,
+            {name: noted(observation) for name, observation in observations.items()},
         )
+        yield number, one, answers
+
+
+def _second(one: Graded, alone: Graded, short: dict[str, str]) -> Graded:
+    """A notebook of which some exercises were probed again: their second verdicts count, and it says so."""
+    if ALL in short:
+        note = f"{one.where} could not be read for want of {short[ALL]} and was read again, alone; that counts."
+        return replace(alone, notes=(note,))
+    second = {verdict.exercise: verdict for verdict in alone.verdicts}
+    notes = tuple(
+        f"{name} of {one.where} failed for want of {what} and was probed again, alone; that counts."
+        for name, what in short.items()
+        if name in second
+    )
+    if alone.problem or not notes:
+        return one
+    return replace(
+        one,
+        verdicts=tuple(
+            second.get(verdict.exercise, verdict) if verdict.exercise in short else verdict
+            for verdict in one.verdicts
+        ),
+        seen=one.seen | {name: seen for name, seen in alone.seen.items() if name in short},
+        notes=notes,
+    )

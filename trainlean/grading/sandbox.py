@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import platform
+import secrets
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainlean.costs.runs import MiB
+from trainlean.grading.seccomp import refuse_calls
 from trainlean.workspace import COURSE, CourseError
 
 BUBBLEWRAP, NAMESPACES, NONE = ("bubblewrap", "namespaces", "none")
@@ -130,7 +132,8 @@ def try_isolation(kind: str) -> Isolation | str:
     if seen["open"]:
         return f"from within one can {', '.join(seen['open'])}"
     how = "bubblewrap" if kind == BUBBLEWRAP else "namespaces"
-    layers = [how] + [f"Landlock {seen['landlock']}"] * bool(seen["landlock"]) + ["limits"]
+    layers = [how] + [f"Landlock {seen['landlock']}"] * bool(seen["landlock"])
+    layers += ["seccomp"] * bool(seen["seccomp"]) + ["limits"]
     who = "an unused user" if seen["other_user"] else "your user without its files"
     return Isolation(
         kind,
@@ -146,7 +149,7 @@ def _witness() -> Path:
 def look_around(witness: str) -> None:
     """Print what a submission's process could do that it must not; runs inside."""
     "localhost".encode("idna")  # what sockets import, while it can surely be read
-    confine(Limits())
+    filtered = confine(Limits())
     able = []
     for what, attempt in {
         "read the exercises' tests": lambda: open(witness).read(1),
@@ -164,7 +167,12 @@ def look_around(witness: str) -> None:
         pass  # processes of a device exercise need loopback
     print(
         json.dumps(
-            {"open": able, "landlock": landlock_version(), "other_user": os.getuid() >= UNUSED_USER}
+            {
+                "open": able,
+                "landlock": landlock_version(),
+                "seccomp": filtered,
+                "other_user": os.getuid() >= UNUSED_USER,
+            }
         )
     )
 
@@ -201,6 +209,7 @@ def command(kind: str, code: str, limits: Limits = Limits()) -> list[str]:
         os.geteuid() == 0
     ):  # the worker keeps what it needs to become an unused user for each submission and to clean up after it
         keep = ("SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_RESOURCE")
+        keep += ("SYS_PTRACE",)  # to see how much memory a submission's processes use
         options += [
             "--cap-drop",
             "ALL",
@@ -446,7 +455,16 @@ def _syscall(number: int, *arguments) -> int:
 
 # ---------------------------------------------------------------- the inner layer
 
-UNUSED_USER = 1_910_000_000  # far above what any system hands out
+UNUSED_USER = 1_910_000_000  # the first of many, far above what any system hands out
+LAST_USER = 2**32 - 2**16
+USERS_OF_A_WORKER = 512  # one for each submission, then from the first again
+
+
+def users_of_a_worker() -> int:
+    """The first of the users of a worker. The kernel counts processes by user, so no two workers may share one."""
+    return UNUSED_USER + USERS_OF_A_WORKER * secrets.randbelow(
+        (LAST_USER - UNUSED_USER) // USERS_OF_A_WORKER
+    )
 
 
 def protect_worker() -> None:
@@ -456,8 +474,16 @@ def protect_worker() -> None:
     )  # not dumpable: no debugger, no memory, no open files of it for others
 
 
-def confine(limits: Limits, isolated: bool = True, seconds: float | None = None) -> None:
-    """Give up, for good, what a learner's code must not have; in the process that is about to run it. `seconds` of processor time."""
+def confine(
+    limits: Limits,
+    isolated: bool = True,
+    seconds: float | None = None,
+    user: int = UNUSED_USER,
+) -> bool:
+    """Give up, for good, what a learner's code must not have; in the process that is about to run it. `seconds` of processor time.
+
+    Returns whether the kernel filters system calls, too. As root the process becomes `user`.
+    """
     import resource
 
     def at_most(what, amount, more=0):
@@ -478,7 +504,7 @@ def confine(limits: Limits, isolated: bool = True, seconds: float | None = None)
     if seconds is not None:
         at_most(resource.RLIMIT_CPU, int(seconds) + 1, 1)
     if not isolated:
-        return
+        return False
     at_most(resource.RLIMIT_NPROC, limits.processes)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(
@@ -487,13 +513,13 @@ def confine(limits: Limits, isolated: bool = True, seconds: float | None = None)
     _libc.prctl(38, 1, 0, 0, 0)  # no new privileges
     _landlock()
     if os.getuid() == 0:
-        user = UNUSED_USER
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     header, nothing = struct.pack("Ii", 0x20080522, 0), bytes(24)
     _call("capset", header, nothing)
     _libc.prctl(4, 1, 0, 0, 0)  # its own files below /proc are its own again
+    return refuse_calls()
 
 
 def _memory_of_this_process() -> dict[str, int]:

@@ -1,6 +1,6 @@
 """What a class has handed in: found in folders, zips, Canvas's and Moodle's downloads; read without unpacking anything to disk.
 
-Whatever cannot be read becomes a sentence beside its learner's name, never an end of the run.
+Whatever cannot be read becomes a sentence beside its learner's name, never an end of the run; every limit is a learner's own.
 """
 
 import hashlib
@@ -12,25 +12,30 @@ import stat
 import unicodedata
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
+from typing import BinaryIO
 
 from trainlean.workspace import CourseError
 
 NOTEBOOK_LIMIT = 64 * 2**20  # bytes of one notebook, outputs included
-ZIP_LIMIT = 512 * 2**20  # bytes of everything that is read out of one zip
-ENTRY_LIMIT = 20_000  # files in one zip, or in one folder
+LEARNER_LIMIT = 512 * 2**20  # bytes of everything that is read of one learner
+LEARNER_FILES = 20_000  # that are looked at of one learner
 IGNORED = re.compile(r"^(\..*|__MACOSX|Thumbs\.db|desktop\.ini)$")
+# Both begin at the left with what the LMS writes; the rest is the learner's choice and may look like anything.
 MOODLE = re.compile(
-    r"^(?P<name>.+)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>.*)$", re.IGNORECASE
+    r"^(?P<name>.+?)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>.*)$", re.IGNORECASE
 )
 CANVAS = re.compile(
     r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$",
     re.IGNORECASE,
 )
+CUT_OFF = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError)
+CUT_OFF += (RuntimeError, NotImplementedError)  # what zipfile raises for a member that is damaged
 
 
 class Unread(Exception):
@@ -42,8 +47,9 @@ class File:
     """A file that was handed in: `where` as a person would name it; `read` gives its bytes or raises Unread."""
 
     where: str
-    submitted: datetime | None
+    submitted: datetime | None  # as the LMS, or the folder of the submissions, tells
     read: Callable[[], bytes]
+    changed: datetime | None = None  # as the learner's own zip tells: orders that learner's files
 
     def content(self) -> tuple[bytes | None, str, str]:
         """The bytes (None where they cannot be read), the sentence why not, and a digest that changes with either."""
@@ -64,6 +70,7 @@ class Submission:
     user: str = ""  # the number that Canvas or Moodle knows the learner by
     marked_late: bool = False
     others: list[str] = field(default_factory=list)  # files that are no notebooks
+    notes: list[str] = field(default_factory=list)  # what the instructor should look at
 
     @property
     def submitted(self) -> datetime | None:
@@ -73,12 +80,48 @@ class Submission:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A file in a folder or zip: the parts of its path, and either how to read it or why not."""
+    """A file in a folder or zip: the parts of its path, and either how to open it or why not; without both, a folder."""
 
     parts: tuple[str, ...]
     submitted: datetime | None = None
-    read: Callable[[], bytes] | None = None
+    open: Callable[[], BinaryIO] | None = None
     problem: str = ""
+
+    @property
+    def is_folder(self) -> bool:
+        return self.open is None and not self.problem
+
+
+class _Allowance:
+    """What may still be read of one learner; the same file read again costs nothing."""
+
+    def __init__(self):
+        self.files, self.taken = 0, {}
+
+    def reader(self, open_it: Callable[[], BinaryIO], limit: int) -> Callable[[], bytes]:
+        """What reads one more file of that learner, and never holds more of it than the limit."""
+        return partial(self._read, self.files, open_it, limit)
+
+    def _read(self, number: int, open_it: Callable[[], BinaryIO], limit: int) -> bytes:
+        left = LEARNER_LIMIT - sum(self.taken.values()) + self.taken.get(number, 0)
+        try:
+            with open_it() as file:
+                data = file.read(min(limit, left) + 1)
+        except CUT_OFF as error:
+            said = getattr(error, "strerror", None)
+            raise Unread(
+                f"cannot be read: {said}." if said else f"cannot be unpacked ({error})."
+            ) from None
+        self.taken[number] = min(len(data), left)
+        if len(data) > limit:
+            raise Unread(
+                f"has more than {limit >> 20} MiB; clear the outputs (Edit > Clear Outputs of All Cells) and hand it in again."
+            )
+        if len(data) > left:
+            raise Unread(
+                f"was not read: what this learner handed in has more than {LEARNER_LIMIT >> 20} MiB; hand in the notebooks alone, without outputs."
+            )
+        return data
 
 
 def find_submissions(path: Path) -> list[Submission]:
@@ -89,37 +132,41 @@ def find_submissions(path: Path) -> list[Submission]:
     if path.is_dir():
         entries = list(_in_folder(path))
     elif path.suffix.lower() == ".zip":
-        entries = list(_in_zip(partial(_read_file, path, ZIP_LIMIT), str(path)))
-        if len(entries) == 1 and not entries[0].parts:
-            raise CourseError(f"{path} {entries[0].problem}")
+        try:
+            entries = list(_in_zip(cache(partial(zipfile.ZipFile, path))))
+        except Unread as error:
+            raise CourseError(f"{path} {error}") from None
     else:
-        entries = [_Entry((path.name,), _changed(path), partial(_read_file, path, NOTEBOOK_LIMIT))]
-    found: dict[str, Submission] = {}
-    for entry in _without_wrapper(entries):
-        _sort_in(entry, found)
+        entries = [_Entry((path.name,), _changed(path), partial(_open_file, path))]
+    entries = _without_wrapper(entries)
+    pattern = _pattern_of({entry.parts[0] for entry in entries})
+    found: dict[tuple[str, str], Submission] = {}
+    allowances: dict[tuple[str, str], _Allowance] = {}
+    for entry in entries:
+        submission, name, key = _learner_of(entry, pattern, found)
+        _sort_in(entry, name, submission, allowances.setdefault(key, _Allowance()))
     if not found:
         raise CourseError(
             f"{path} holds no submissions; expected a folder, zip or notebook (.ipynb) for each learner."
         )
-    names = [submission.learner.casefold() for submission in found.values()]
+    _name_apart(list(found.values()))
     for submission in found.values():
-        if names.count(submission.learner.casefold()) > 1:
-            submission.learner = (
-                f"{submission.learner} {submission.user}"  # two learners of one name
-            )
-        submission.notebooks.sort(key=lambda file: file.where)
+        submission.notebooks = _files_apart(submission.notebooks)
         if not submission.notebooks and not submission.problems:
             names = f"; it holds {', '.join(submission.others[:3])}" if submission.others else ""
             submission.problems.append(f"There is no notebook (.ipynb) in this submission{names}.")
-    return sorted(found.values(), key=lambda submission: submission.learner.casefold())
+    return sorted(
+        found.values(), key=lambda submission: (submission.learner.casefold(), submission.learner)
+    )
 
 
 def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
     """Leaves out a folder that only holds the learners' folders or zips."""
+    files = [entry for entry in entries if not entry.is_folder]
     tops = {entry.parts[0] for entry in entries}
     inner = {entry.parts[1] for entry in entries if len(entry.parts) > 1}
-    direct = [entry.parts[1] for entry in entries if len(entry.parts) == 2]
-    if len(tops) > 1 or any(len(entry.parts) == 1 for entry in entries) or len(inner) < 2:
+    direct = [entry.parts[1] for entry in files if len(entry.parts) == 2]
+    if len(tops) > 1 or any(len(entry.parts) == 1 for entry in files) or len(inner) < 2:
         return entries
     if any(
         not name.lower().endswith(".zip") and not MOODLE.match(name) and not CANVAS.match(name)
@@ -127,43 +174,143 @@ def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
     ):
         return entries
     return [
-        _Entry(entry.parts[1:], entry.submitted, entry.read, entry.problem) for entry in entries
+        _Entry(entry.parts[1:], entry.submitted, entry.open, entry.problem)
+        for entry in entries
+        if len(entry.parts) > 1
     ]
 
 
-def _sort_in(entry: _Entry, found: dict[str, Submission]) -> None:
+def _pattern_of(tops: set[str]) -> re.Pattern | None:
+    """How the LMS that made most of these names writes them: no learner decides by a file's name which one it was."""
+    canvas, moodle = (sum(bool(p.match(top)) for top in tops) for p in (CANVAS, MOODLE))
+    if 2 * max(canvas, moodle) <= len(tops):
+        return None
+    return MOODLE if moodle > canvas else CANVAS
+
+
+def _learner_of(
+    entry: _Entry, pattern: re.Pattern | None, found: dict[tuple[str, str], Submission]
+) -> tuple[Submission, str, tuple[str, str]]:
+    """The submission that an entry belongs to, the entry's name within it, and the learner's key.
+
+    The key is the name as it is: learners equal but for case or Unicode form are two.
+    """
     top, *rest = entry.parts
-    match = MOODLE.match(top) or (CANVAS.match(top) if not rest else None)
-    learner, user = (
+    match = pattern.match(top) if pattern and not (pattern is CANVAS and rest) else None
+    raw, user = (
         (match["name"], match["user"])
         if match
         else (re.sub(r"\.(ipynb|zip)$", "", top, flags=re.IGNORECASE), "")
     )
-    learner = _clean(learner)
-    key = f"{learner.casefold()} {user}"
-    submission = found.setdefault(key, Submission(learner, user=user))
+    notes = []
+    if match and pattern is MOODLE and _says_another_number(match):
+        user = ""
+        notes = [f"{_clean(top)} holds more than one number, so its learner is found by name."]
+    submission = found.setdefault((raw, user), Submission(_clean(raw), user=user))
+    submission.notes += notes
     submission.marked_late |= bool(match and match.groupdict().get("late"))
-    name = "/".join(
-        [match["rest"], *rest] if match and match["rest"] and not rest else rest or [top]
-    )
-    where = f"{learner}/{_clean(name)}" if rest or match else _clean(top)
+    name = "/".join([match["rest"], *rest] if match and match["rest"] and not rest else rest)
+    return submission, name, (raw, user)
+
+
+def _says_another_number(match: re.Match) -> bool:
+    """Whether what comes after Moodle's number may be Moodle's as well: a learner's name or file made so."""
+    again = re.findall(r"_(\d+)_assignsubmission_", f"_{match['rest']}", re.IGNORECASE)
+    return any(number != match["user"] for number in again)
+
+
+def _name_apart(submissions: list[Submission]) -> None:
+    """Two learners never have one name; where names or numbers are nearly or quite the same, both are told."""
+
+    def plain(submission):
+        return unicodedata.normalize("NFKC", submission.learner).casefold()
+
+    alike = Counter(map(plain, submissions))
+    numbers = Counter(submission.user for submission in submissions if submission.user)
+    used = {submission.learner for submission in submissions if alike[plain(submission)] == 1}
+    named = {id(one): one.learner for one in submissions}
+    for submission in submissions:
+        others = [
+            named[id(one)]
+            for one in submissions
+            if one is not submission and submission.user and one.user == submission.user
+        ]
+        if numbers[submission.user] > 1:
+            submission.notes.append(
+                f"The number {submission.user} is that of {', '.join(others)}, too; no grade is transferred by it."
+            )
+    for submission in [one for one in submissions if alike[plain(one)] > 1]:
+        if submission.user:
+            submission.learner = f"{submission.learner} {submission.user}"
+        else:
+            submission.notes.append(
+                "Another learner's name differs from this one in case or in how letters are written alone; each has a row."
+            )
+        name, number = submission.learner, 1
+        while submission.learner in used:
+            number += 1
+            submission.learner = f"{name} ({number})"
+        used.add(submission.learner)
+
+
+def _files_apart(files: list[File]) -> list[File]:
+    """The files in order of their names, no two alike: a zip may hold one name twice."""
+    seen: Counter = Counter()
+    apart = []
+    for file in sorted(files, key=lambda file: file.where):
+        seen[file.where] += 1
+        again = f" ({seen[file.where]})" if seen[file.where] > 1 else ""
+        apart.append(replace(file, where=f"{file.where}{again}"))
+    return apart
+
+
+def _sort_in(entry: _Entry, name: str, submission: Submission, allowance: _Allowance) -> None:
+    """Put what an entry holds into its learner's submission."""
+    if entry.is_folder:
+        return
+    plain = _clean(entry.parts[0]) if not name else f"{submission.learner}/{_clean(name)}"
+    name = name or entry.parts[0]
+    if not _counted(submission, allowance):
+        return
     if entry.problem:
-        submission.problems.append(f"{where} {entry.problem}")
+        submission.problems.append(f"{plain} {entry.problem}")
     elif name.lower().endswith(".zip"):
-        for inner in _in_zip(entry.read, where):
+        _sort_in_zip(entry, plain, submission, allowance)
+    elif name.lower().endswith(".ipynb"):
+        read = allowance.reader(entry.open, NOTEBOOK_LIMIT)
+        submission.notebooks.append(File(plain, entry.submitted, read, entry.submitted))
+    else:
+        submission.others.append(_clean(name))
+
+
+def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _Allowance) -> None:
+    open_it = partial(_opened, allowance.reader(entry.open, LEARNER_LIMIT))
+    try:
+        for inner in _in_zip(open_it):
             inside = "/".join([where, *map(_clean, inner.parts)])
+            if inner.is_folder:
+                continue
+            if not _counted(submission, allowance):
+                return
             if inner.problem:
                 submission.problems.append(f"{inside} {inner.problem}")
             elif inside.lower().endswith(".ipynb"):
-                submission.notebooks.append(
-                    File(inside, inner.submitted or entry.submitted, inner.read)
-                )
+                read = allowance.reader(inner.open, NOTEBOOK_LIMIT)
+                submission.notebooks.append(File(inside, entry.submitted, read, inner.submitted))
             else:
-                submission.others.append(inner.parts[-1])
-    elif name.lower().endswith(".ipynb"):
-        submission.notebooks.append(File(where, entry.submitted, entry.read))
-    else:
-        submission.others.append(_clean(name))
+                submission.others.append(_clean(inner.parts[-1]))
+    except Unread as error:
+        submission.problems.append(f"{where} {error}")
+
+
+def _counted(submission: Submission, allowance: _Allowance) -> bool:
+    """Whether one file more of a learner is looked at; the first that is not is told."""
+    allowance.files += 1
+    if allowance.files == LEARNER_FILES + 1:
+        submission.problems.append(
+            f"This submission holds more than {LEARNER_FILES:,} files, of which only those were looked at; hand in the notebooks alone."
+        )
+    return allowance.files <= LEARNER_FILES
 
 
 def _clean(name: str) -> str:
@@ -176,39 +323,31 @@ def _clean(name: str) -> str:
 
 
 def _in_folder(root: Path) -> Iterator[_Entry]:
-    count = 0
+    """The files below a folder, and the folders of its first two levels, in which a learner may have nothing."""
     for here, folders, files in os.walk(root):
         place = Path(here).relative_to(root).parts
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        empty = not folders and not files
         folders[:] = sorted(
             name for name in folders if not IGNORED.match(name) and name not in links
         )
-        if not folders and not files and not links and len(place) == 1:
-            yield _Entry(place, problem="is empty.")
+        if 1 <= len(place) <= 2:
+            yield _Entry(place, problem="is empty." if empty and len(place) == 1 else "")
         for name in sorted([*files, *links]):
-            if IGNORED.match(name):
-                continue
-            path = Path(here, name)
-            count += 1
-            if count > ENTRY_LIMIT:
-                raise CourseError(
-                    f"{root} holds more than {ENTRY_LIMIT:,} files; is it the folder of the submissions?"
-                )
-            try:
-                mode = path.lstat().st_mode
-            except OSError as error:
-                yield _Entry((*place, name), problem=f"cannot be read: {error.strerror}.")
-                continue
-            if stat.S_ISLNK(mode):
-                yield _Entry(
-                    (*place, name),
-                    problem="is a link; links are not followed, hand in the file itself.",
-                )
-            elif not stat.S_ISREG(mode):
-                yield _Entry((*place, name), problem="is no ordinary file.")
-            else:
-                limit = ZIP_LIMIT if name.lower().endswith(".zip") else NOTEBOOK_LIMIT
-                yield _Entry((*place, name), _changed(path), partial(_read_file, path, limit))
+            if not IGNORED.match(name):
+                yield _entry_of(Path(here, name), (*place, name))
+
+
+def _entry_of(path: Path, parts: tuple[str, ...]) -> _Entry:
+    try:
+        mode = path.lstat().st_mode
+    except OSError as error:
+        return _Entry(parts, problem=f"cannot be read: {error.strerror}.")
+    if stat.S_ISLNK(mode):
+        return _Entry(parts, problem="is a link; links are not followed, hand in the file itself.")
+    if not stat.S_ISREG(mode):
+        return _Entry(parts, problem="is no ordinary file.")
+    return _Entry(parts, _changed(path), partial(_open_file, path))
 
 
 def _changed(path: Path) -> datetime | None:
@@ -218,57 +357,31 @@ def _changed(path: Path) -> datetime | None:
         return None
 
 
-def _read_file(path: Path, limit: int) -> bytes:
-    """The bytes of an ordinary file, whatever has become of it since it was found."""
-    try:
-        handle = os.open(
-            path,
-            os.O_RDONLY
-            | getattr(os, "O_NOFOLLOW", 0)
-            | getattr(os, "O_NONBLOCK", 0)
-            | getattr(os, "O_BINARY", 0),
-        )
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Unread("is no ordinary file.")
-            data = file.read(limit + 1)
-    except OSError as error:
-        raise Unread(f"cannot be read: {error.strerror}.") from None
-    return _bounded(data, limit)
-
-
-def _bounded(data: bytes, limit: int) -> bytes:
-    if len(data) > limit:
-        raise Unread(
-            f"has more than {limit >> 20} MiB; clear the outputs (Edit > Clear Outputs of All Cells) and hand it in again."
-        )
-    return data
+def _open_file(path: Path) -> BinaryIO:
+    """An ordinary file, opened, whatever has become of it since it was found. OSError, or Unread."""
+    words = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
+    handle = os.open(path, os.O_RDONLY | sum(getattr(os, word, 0) for word in words))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise Unread("is no ordinary file.")
+    return os.fdopen(handle, "rb")
 
 
 # ---------------------------------------------------------------- zips
 
 
-def _in_zip(read: Callable[[], bytes], where: str) -> Iterator[_Entry]:
-    """The files in a zip; one entry without parts where the zip itself cannot be read."""
+@lru_cache(maxsize=1)
+def _opened(read: Callable[[], bytes]) -> zipfile.ZipFile:
+    """A learner's zip; only the one that was wanted last is in memory."""
+    return zipfile.ZipFile(io.BytesIO(read()))
+
+
+def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
+    """The files in a zip and its folders. Unread where it cannot be opened."""
     try:
-        archive = zipfile.ZipFile(io.BytesIO(read()))
-        infos = archive.infolist()
-    except Unread as error:
-        yield _Entry((), problem=str(error))
-        return
-    except (
-        zipfile.BadZipFile,
-        OSError,
-        ValueError,
-        NotImplementedError,
-        UnicodeDecodeError,
-    ) as error:
-        yield _Entry((), problem=f"is not a zip that can be opened ({error}).")
-        return
-    if len(infos) > ENTRY_LIMIT:
-        yield _Entry((), problem=f"holds more than {ENTRY_LIMIT:,} files.")
-        return
-    budget = [ZIP_LIMIT]
+        infos = open_it().infolist()
+    except CUT_OFF as error:
+        raise Unread(f"is not a zip that can be opened ({error}).") from None
     for info in infos:
         name = info.filename
         if (
@@ -279,11 +392,15 @@ def _in_zip(read: Callable[[], bytes], where: str) -> Iterator[_Entry]:
             except UnicodeError:
                 pass
         parts = tuple(part for part in name.split("/") if part not in ("", "."))
-        if (
-            info.is_dir()
-            or not parts
-            or any(IGNORED.match(part) and part != ".." for part in parts)
-        ):
+        hidden = [part for part in parts if IGNORED.match(part) and part != ".."]
+        folder = name.endswith("/") or hidden
+        if not parts or folder and IGNORED.match(parts[0]):
+            continue
+        if folder:  # a learner of whom nothing else may be there
+            if len(parts) > 1 or not hidden:
+                yield _Entry(parts[:1])
+                if len(parts) > 1 and not IGNORED.match(parts[1]):
+                    yield _Entry(parts[:2])
             continue
         problem = ""
         if (
@@ -298,7 +415,7 @@ def _in_zip(read: Callable[[], bytes], where: str) -> Iterator[_Entry]:
             problem = "is a link; links are not followed, hand in the file itself."
         elif info.flag_bits & 0x1:
             problem = "is encrypted; hand in a zip without a password."
-        yield _Entry(parts, _zip_time(info), partial(_read_member, archive, info, budget), problem)
+        yield _Entry(parts, _zip_time(info), partial(_open_member, open_it, info), problem)
 
 
 def _zip_time(info: zipfile.ZipInfo) -> datetime | None:
@@ -308,23 +425,5 @@ def _zip_time(info: zipfile.ZipInfo) -> datetime | None:
         return None
 
 
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, budget: list[int]) -> bytes:
-    limit = ZIP_LIMIT if info.filename.lower().endswith(".zip") else NOTEBOOK_LIMIT
-    try:
-        with archive.open(info) as file:
-            data = file.read(min(limit, budget[0]) + 1)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-        EOFError,
-        OSError,
-        ValueError,
-        RuntimeError,
-        NotImplementedError,
-    ) as error:
-        raise Unread(f"cannot be unpacked ({error}).") from None
-    budget[0] = max(0, budget[0] - len(data))
-    if len(data) > limit or not budget[0]:
-        raise Unread(f"unpacks to more than {limit >> 20} MiB; it was not read to its end.")
-    return data
+def _open_member(open_it: Callable[[], zipfile.ZipFile], info: zipfile.ZipInfo) -> BinaryIO:
+    return open_it().open(info)

@@ -1,4 +1,4 @@
-"""The process that runs submissions: it has imported everything, and forks for each exercise a process that answers questions.
+"""The process that runs submissions: it has imported everything, and forks for each exercise a process that its probe questions.
 
 It reads requests from stdin and writes frames to stdout: a line of JSON, then as many bytes as its "bytes" says. Everything
 that comes out of a learner's process is numpy's own format and JSON (`trainlean.exercises.exercise.pack`), never pickle,
@@ -8,7 +8,6 @@ and the verdict falls where the frames are read. No torch operation happens here
 import contextlib
 import importlib
 import json
-import linecache
 import multiprocessing
 import os
 import select
@@ -19,25 +18,19 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from trainlean import EXPORTS
-from trainlean.exercises.checking import (
-    HEAVY,
-    ask,
-    belonging,
-    cells_of,
-    no_answer,
-    seconds_for,
-    see_answer,
-    statements,
-    too_long,
-)
-from trainlean.exercises.exercise import Verdict, pack
+from trainlean.exercises.checking import HEAVY, no_answer, seconds_for, too_long
+from trainlean.exercises.seeing import pack, see_answer
+from trainlean.exercises.verdicts import CRASHED
 from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
-from trainlean.grading.sandbox import Limits, confine, protect_worker
-from trainlean.notebooks.notebook import notebook_of
-from trainlean.workspace import CourseError
+from trainlean.grading.reading import packed_notebook, unpack_notebook, unpack_statements
+from trainlean.grading.sandbox import USERS_OF_A_WORKER, Limits, confine, protect_worker
+from trainlean.notebooks.statements import Handout
 
 PRELOADED = [
     "torch",
@@ -48,8 +41,12 @@ PRELOADED = [
 ]
 PRELOADED += [f"trainlean.{file}" for file in EXPORTS]
 ANSWER_PIPE = 3
-IDLE = 3  # times the processor time that an exercise may take, it may take on the clock: other work goes on beside it
+READING_SECONDS = 10  # of processor time, for one notebook
+CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on the clock: other work goes on beside it
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
+ENDED_FOR_MEMORY = (-signal.SIGKILL, -signal.SIGABRT)  # as the kernel and C++ do it
+LEFT_SECONDS = 2  # for a submission's processes to be gone after they were ended
+ALL_CHILDREN = 0x40000000  # of waitpid: those, too, that tell nobody when they end
 
 
 def main() -> None:
@@ -62,7 +59,7 @@ def main() -> None:
     _send(sink, {"ready": True})
     for line in source:
         request = json.loads(line)
-        worker.grade(request, source.read(request["bytes"]))
+        worker.collect(request, source.read(request["bytes"]))
 
 
 def _send(sink, head: dict, blob: bytes = b"") -> None:
@@ -75,12 +72,14 @@ class Worker:
 
     def __init__(self, settings: dict, sink):
         self.sink = sink
-        self.seed, self.isolated, self.factor = (
+        self.seed, self.isolated, self.time_factor = (
             settings["seed"],
             settings["isolated"],
-            settings["patience"],
+            settings["time_factor"],
         )
+        self.users, self.collected, self.short_of = settings["users"], 0, ""
         self.limits = Limits(**settings["limits"])
+        self.handouts = {name: Handout(**one) for name, one in settings["handouts"].items()}
         self.outside = settings["process_names"]
         self.probes = {name: compiled(cut) for name, cut in settings["probes"].items()}
         self.starts_processes = {
@@ -104,44 +103,30 @@ class Worker:
                 importlib.import_module(module)
         from IPython.core import inputtransformer2  # noqa: F401  read notebooks with it later
 
-    def grade(self, request: dict, data: bytes) -> None:
+    def collect(self, request: dict, data: bytes) -> None:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
-        linecache.clearcache()
-        try:
-            notebook = notebook_of(data, request["where"])
-            found, problems = statements(notebook)
-            exercises = belonging(Path(request["where"]), notebook, self.exercises.values())
-        except CourseError as error:
-            return _send(self.sink, {"end": True, "problem": str(error)})
-        except (RecursionError, MemoryError, ValueError) as error:
-            return _send(
-                self.sink,
-                {
-                    "end": True,
-                    "problem": f"{request['where']} cannot be read: {type(error).__name__}.",
-                },
-            )
-        del notebook, data
-        _send(self.sink, {"exercises": [exercise.name for exercise in exercises]})
+        self.user = self.users + self.collected % USERS_OF_A_WORKER
+        self.collected += 1
+        problem, exercises = self._read(data, request["where"])
+        if problem:
+            return _send(self.sink, {"end": True, "problem": problem, "short_of": self.short_of})
+        _send(self.sink, {"exercises": [known["exercise"] for known, _ in exercises]})
         folder = self._temporary_folder()
-        for exercise in exercises:
-            if exercise.name in request["done"]:
+        for known, statements in exercises:
+            name = known["exercise"]
+            if name in request["done"]:
                 continue
-            blob, head = b"", {"exercise": exercise.name, "cells": cells_of(exercise, found)}
-            _send(self.sink, {"asking": exercise.name})
-            answer = ask(
-                Path(request["where"]),
-                exercise,
-                found,
-                problems,
-                lambda e, chosen: self._put(e, chosen, folder),
-            )
-            if isinstance(answer, Verdict):
-                head |= {"outcome": answer.outcome, "message": answer.message}
+            _send(self.sink, {"probing": name})
+            self.short_of = ""
+            answer = self._probe(self.exercises[name], statements, folder) if statements else ""
+            if isinstance(answer, str):
+                said = {"outcome": CRASHED, "message": answer, "short_of": self.short_of}
+                _send(self.sink, said | known)
             else:
-                blob = answer
-            _send(self.sink, head, blob)
+                _send(self.sink, known, answer)
         self._clean(folder)
+        if self.isolated and not self._alone():
+            os._exit(3)
         _send(self.sink, {"end": True, "problem": ""})
 
     def _temporary_folder(self) -> str:
@@ -170,39 +155,70 @@ class Worker:
         if any(os.path.lexists(path) for path in linked):
             os._exit(3)
 
-    def _put(self, exercise, chosen, folder: str) -> bytes | str:
+    def _read(self, data: bytes, where: str) -> tuple[str, list[tuple[dict, bytes]]]:
+        """Why a notebook cannot be read, or its exercises with their statements; both from a process under limits."""
+
+        seconds = READING_SECONDS * self.time_factor
+
+        def read(pipe):
+            _alone_with(pipe)
+            self.probes.clear()
+            os.chdir("/")
+            confine(self.limits, self.isolated, seconds, self.user)
+            _reply(packed_notebook(data, where, self.exercises.values(), self.handouts))
+
+        found, _, status = self._in_fork(where, seconds, read)
+        if found is not None:
+            return unpack_notebook(found)
+        why = {
+            "time": f"takes more than {seconds:g} s to read",
+            "memory": f"takes more than {self.limits.memory >> 20:,} MiB of memory to read",
+        }.get(self.short_of, f"cannot be read: what reads it ended (exit status {status})")
+        return f"{where} {why}.", []
+
+    def _probe(self, exercise, statements: bytes, folder: str) -> bytes | str:
         """The packed answer of a process forked for one exercise, or a sentence why there is none."""
-        seconds = seconds_for(exercise) * self.factor
+        seconds = seconds_for(exercise) * self.time_factor
+
+        def answer(pipe):
+            self._answer(exercise, unpack_statements(statements), folder, pipe, seconds)
+
+        data, problem, status = self._in_fork(exercise.name, seconds, answer)
+        return data if data is not None else problem or no_answer(exercise.name, status)
+
+    def _in_fork(
+        self, what: str, seconds: float, run: Callable[[int], None]
+    ) -> tuple[bytes | None, str, int]:
+        """What `run` wrote to its pipe in a process of its own; without it a sentence why, where that is known, and the exit status."""
+        self.short_of = ""
         ours, theirs = os.pipe()
         child = os.fork()
         if not child:
             with contextlib.suppress(BaseException):
-                self._answer(exercise, chosen, folder, theirs, seconds)
+                run(theirs)
             os._exit(1)
         os.close(theirs)
         try:
-            data, problem = self._receive(exercise, ours, child, seconds)
+            data, problem = self._receive(what, ours, child, seconds)
         finally:
             os.close(ours)
             status, used = self._end(child)
-        if data is None and status < 0 and used >= seconds:
-            problem = too_long(exercise.name, seconds)
-        return data if data is not None else problem or no_answer(exercise.name, status)
+        if data is None and not problem:
+            if status < 0 and used >= seconds:
+                self.short_of, problem = "time", too_long(what, seconds, used, used)
+            elif status in ENDED_FOR_MEMORY:
+                self.short_of = "memory"
+        return data, problem, status
 
     def _answer(self, exercise, chosen, folder: str, pipe: int, seconds: float) -> None:
         """Runs in the forked process: nothing in it goes back to the worker but one packed answer."""
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
-        os.dup2(pipe, ANSWER_PIPE)
-        os.closerange(ANSWER_PIPE + 1, 65536)
-        os.setpgid(0, 0)
+        _alone_with(pipe)
         cut = self.probes[exercise.name]
         self.probes.clear()  # what the other exercises ask is none of this one's business
         os.chdir(folder)
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         os.environ["TRAINLEAN_WORK"] = f"{folder}/work"
-        confine(self.limits, self.isolated, seconds)
+        confine(self.limits, self.isolated, seconds, self.user)
         # Probes ask whether this process was made for one answer; it was.
         multiprocessing.process._parent_process = multiprocessing.process._ParentProcess(
             "worker", os.getppid(), None
@@ -216,26 +232,25 @@ class Worker:
             "run_on_devices" in statement.needs for statement in chosen
         ):
             serve_processes()
-        data = pack(see_answer(asked, chosen, self.seed))
-        with os.fdopen(ANSWER_PIPE, "wb") as file:
-            file.write(struct.pack("Q", len(data)) + data)
-        os._exit(0)
+        _reply(pack(see_answer(asked, chosen, self.seed)))
 
-    def _receive(self, exercise, pipe: int, child: int, seconds: float) -> tuple[bytes | None, str]:
+    def _receive(
+        self, what: str, pipe: int, child: int, seconds: float
+    ) -> tuple[bytes | None, str]:
         """The answer, or None with a sentence, or None without one where the process just ended."""
         received, wanted = bytearray(), None
         start = looked = time.monotonic()
-        while time.monotonic() - start < seconds * IDLE:
-            if not select.select([pipe], [], [], LOOK_SECONDS)[0]:
-                if (
-                    time.monotonic() - looked > LOOK_SECONDS
-                    and self._memory_in_use(child) > self.limits.memory
-                ):
+        while time.monotonic() - start < seconds * CLOCK_FACTOR:
+            readable = select.select([pipe], [], [], LOOK_SECONDS)[0]
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                if self._memory_in_use(child) > self.limits.memory:
+                    self.short_of = "memory"
                     return (
                         None,
-                        f"{exercise.name} used more than {self.limits.memory >> 20:,} MiB of memory.",
+                        f"{what} used more than {self.limits.memory >> 20:,} MiB of memory.",
                     )
                 looked = time.monotonic()
+            if not readable:
                 continue
             piece = os.read(pipe, 1 << 16)
             if not piece:
@@ -246,21 +261,31 @@ class Worker:
                 if wanted > self.limits.answer:
                     return (
                         None,
-                        f"{exercise.name} answered with more than {self.limits.answer >> 20:,} MiB.",
+                        f"{what} answered with more than {self.limits.answer >> 20:,} MiB.",
                     )
             if wanted is not None and len(received) >= 8 + wanted:
                 return bytes(received[8 : 8 + wanted]), ""
-        return None, too_long(exercise.name, seconds * IDLE)
+        self.short_of = "time"
+        computed = sum(psutil.Process(child).cpu_times()[:2])
+        return None, too_long(what, seconds, computed, seconds * CLOCK_FACTOR)
 
     def _memory_in_use(self, child: int) -> int:
-        """Bytes that the submission's processes use beyond what they were forked with."""
-        own = _memory(os.getpid())
-        processes = (
-            [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) > 1]
-            if self.isolated
-            else [child]
-        )
-        return sum(max(0, _memory(process) - own) for process in processes)
+        """Bytes of memory of the submission's processes; of what several share each has its part."""
+        return sum(map(_memory, self._others() if self.isolated else [child]))
+
+    def _others(self) -> list[int]:
+        """The processes that are neither this one nor the first: a submission's."""
+        found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [process for process in found if process not in (1, os.getpid())]
+
+    def _alone(self) -> bool:
+        """Whether nothing of a submission is left, after a while; a worker that is not alone makes room for another."""
+        until = time.monotonic() + LEFT_SECONDS
+        while self._others():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
 
     def _end(self, child: int) -> tuple[int, float]:
         """End every process of the submission; returns the exit status and the seconds of processor time of the first."""
@@ -272,7 +297,29 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         _, status, used = os.wait4(child, 0)
+        with contextlib.suppress(
+            ChildProcessError
+        ):  # children that a submission has made this one's
+            while os.waitpid(-1, ALL_CHILDREN | (0 if self.isolated else os.WNOHANG))[0]:
+                pass
         return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+
+
+def _alone_with(pipe: int) -> None:
+    """In a forked process: nothing stays open but the pipe, as ANSWER_PIPE."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    os.dup2(pipe, ANSWER_PIPE)
+    os.closerange(ANSWER_PIPE + 1, 65536)
+    os.setpgid(0, 0)
+
+
+def _reply(data: bytes) -> None:
+    """Write the one answer of a forked process, and end it."""
+    with os.fdopen(ANSWER_PIPE, "wb") as file:
+        file.write(struct.pack("Q", len(data)) + data)
+    os._exit(0)
 
 
 def serve_processes() -> None:
@@ -301,14 +348,17 @@ def serve_processes() -> None:
 
 
 def _memory(process: int) -> int:
-    """Bytes of memory that a process has in use; 0 where nobody can tell."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(
-        int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem"))
-    )
+    """Bytes of memory that a process has in use, its part of what it shares; all of that where the parts cannot be seen; 0 where it is gone."""
+    for file, names in (
+        ("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")),
+        ("status", ("RssAnon:", "RssShmem:")),
+    ):
+        try:
+            lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
+        except OSError:
+            continue
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
+    return 0
 
 
 if __name__ == "__main__":

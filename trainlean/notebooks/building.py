@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,15 +93,11 @@ def end_processes(processes: list, patience: float = 3.0) -> None:
 
     left = psutil.wait_procs(processes, timeout=patience)[1]
     for process in left:
-        try:
+        with suppress(psutil.NoSuchProcess):
             process.terminate()
-        except psutil.NoSuchProcess:
-            pass
     for process in psutil.wait_procs(left, timeout=patience)[1]:
-        try:
+        with suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            pass
 
 
 def execute(
@@ -219,8 +215,11 @@ class Stale:
 
 
 def find_stale(places: Iterable[Place]) -> list[Stale]:
-    """Every lesson and solution that must be built again. Lessons are compared byte for byte with a fresh cut,
-    solutions by their sources and metadata with the authored file, and all their cells must have run."""
+    """Every lesson and solution that must be built again.
+
+    Lessons are compared byte for byte with a fresh cut, solutions by their sources and metadata with the authored file,
+    and all their cells must have run.
+    """
     stale = []
     for place in places:
         authored = read_authored(place)
@@ -239,9 +238,10 @@ def find_orphans(places: Iterable[Place], course: Path = COURSE) -> list[Path]:
     orphans = []
     for root in ("lessons", "solutions"):
         for path in sorted((course / root).rglob("*.ipynb")):
-            if path not in known and ".ipynb_checkpoints" not in path.parts:
-                if root == "solutions" or "trainlean" in read_notebook(path).metadata:
-                    orphans.append(path)
+            if path in known or ".ipynb_checkpoints" in path.parts:
+                continue
+            if root == "solutions" or "trainlean" in read_notebook(path).metadata:
+                orphans.append(path)
     return orphans
 
 
@@ -324,6 +324,7 @@ def reset_exercise(place: Place, exercise: str) -> Path | None:
     """Give one exercise cell its stub back and leave the other cells alone; the return value says where the old text was kept.
 
     Copies of the cell are removed; a cell that was deleted comes back before its check cell, else at the end.
+    CourseError names the exercises there are where `exercise` is none of them.
     """
     fresh = fresh_lesson(place)
     known = {cell.name: fresh.cells[cell.index] for cell in exercise_cells(fresh)}
@@ -395,7 +396,7 @@ def _text(notebook: NotebookNode) -> str:
 
 
 def write(notebook: NotebookNode, path: Path) -> None:
-    """Write a notebook in one stable form, whole or not at all; over the size limit it is refused."""
+    """Write a notebook in one stable form, whole or not at all; CourseError where it is over the size limit."""
     text = _text(notebook)
     size = len(text.encode())
     if size > SIZE_LIMIT:

@@ -1,4 +1,6 @@
-"""Notebooks: where they lie, what they say, and how an authored one is cut into a lesson. Author's marks:
+"""Notebooks: where they lie, what they say, and how an authored one is cut into a lesson.
+
+The author's marks:
 
 # %% exercise="accumulate" points=2      the exercise cell; it defines `accumulate`
 # BEGIN SOLUTION ... # END SOLUTION      what the lesson does not show
@@ -38,14 +40,17 @@ class Place:
 
     @property
     def authored(self) -> Path:
+        """The percent-format file that is the source of the other two."""
         return self.course / "authoring" / f"{self.name}.py"
 
     @property
     def lesson(self) -> Path:
+        """The notebook that learners open."""
         return self.course / "lessons" / f"{self.name}.ipynb"
 
     @property
     def solution(self) -> Path:
+        """The complete notebook, with outputs."""
         return self.course / "solutions" / f"{self.name}.ipynb"
 
 
@@ -54,6 +59,7 @@ def find_notebooks(names: Iterable[str | Path] = (), course: Path = COURSE) -> l
 
     A name is a path (authored file, lesson, solution, or a folder of them) or the notebook's name, whole
     ("1_accumulation/1_pytorch"), a unit ("1_accumulation") or the last part when only one notebook has it.
+    Raises CourseError for a name that picks nothing or more than one.
     """
     root = course / "authoring"
     everything = [
@@ -123,7 +129,7 @@ def read_notebook(path: str | Path) -> NotebookNode:
 
 
 def notebook_of(data: bytes, where: str) -> NotebookNode:
-    """The notebook in the bytes of a file, as `read_notebook` gives it; `where` names the file in sentences."""
+    """The notebook in the bytes of a file, as `read_notebook` gives it; `where` names the file in CourseError's sentence."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -146,9 +152,9 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
             raise CourseError(
                 f"{where}, line {line}: git left merge conflict marks; choose one side and remove the marks."
             ) from None
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        at = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise CourseError(
-            f"{where}{line}: this is not JSON, so it is not a notebook; was it saved completely?"
+            f"{where}{at}: this is not JSON, so it is not a notebook; was it saved completely?"
         ) from None
     try:
         if not isinstance(content, dict) or "nbformat" not in content:
@@ -186,14 +192,14 @@ class ExerciseCell:
     """Where an exercise stands in a notebook: cell numbers from 0; `check` is None when its check cell is gone."""
 
     name: str
-    points: int
+    points: float
     index: int
     check: int | None
 
 
 def exercise_cells(notebook: NotebookNode) -> list[ExerciseCell]:
     """The exercises of a built lesson or solution, in order; a duplicated cell is listed twice."""
-    checks = {}
+    checks: dict[str, tuple[int, float]] = {}
     for index, cell in enumerate(notebook.cells):
         mark = nbgrader_mark(cell)
         if mark.get("grade"):
@@ -219,7 +225,10 @@ def nbgrader_mark(cell) -> dict:
 
 
 def read_authored(place: Place) -> NotebookNode:
-    """The authored file as the notebook a solution is before it runs: marks checked, nbgrader metadata, cell ids."""
+    """The authored file as the notebook a solution is before it runs: marks checked, nbgrader metadata, cell ids.
+
+    CourseError names file and line of what is wrong with it.
+    """
     import jupytext
 
     where = shown(place.authored)
@@ -357,7 +366,7 @@ def _set_ids(notebook: NotebookNode) -> None:
 
 
 def cut(source: str, where: str = "cell", first_line: int = 1) -> str:
-    """The cell as a learner gets it: every marked region replaced by a stub; `where` and `first_line` name it in errors.
+    """The cell as a learner gets it: every marked region replaced by a stub; `where` and `first_line` name it in CourseErrors.
 
     Regions of top-level assignments become `NAME = None  # YOUR CODE HERE`; any other region becomes the comment
     and `raise NotImplementedError()` at the indentation of its BEGIN mark.

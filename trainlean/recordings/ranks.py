@@ -171,7 +171,7 @@ def _common(gaps, flights) -> list[tuple[float, float]]:
         for c, d in flights
         if min(b, d) - max(a, c) > SHORTEST
     )
-    joined = []
+    joined: list[tuple[float, float]] = []
     for start, end in parts:
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(joined[-1][1], end))

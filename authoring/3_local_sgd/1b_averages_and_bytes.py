@@ -1,0 +1,562 @@
+# %% [markdown]
+# # Local SGD: averages and bytes
+#
+# **You will be able to** use torch's own averager without its surprises, say what an average leaves unequal, count what a training sends without running it, and say when meeting seldom pays.
+#
+# **Minutes**: 45 · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# You have written Local SGD by hand: $H$ optimizer steps alone, then the mean of all parameters, and once more at the end. torch has parts for this loop.
+#
+# Do they train like yours? Does the mean of the *parameters* make the ranks equal in everything? And if $H$ may be chosen freely: how seldom should ranks meet, on which network?
+
+# %%
+import os
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from trainlean import (
+    LINKS,
+    check,
+    communication_table,
+    dataset,
+    ddp_step_seconds,
+    explorer,
+    guess,
+    hint,
+    load_reviews,
+    load_tokenizer,
+    local_sgd_step_seconds,
+    loss_sliders,
+    plot_losses,
+    reveal,
+    start_devices,
+    stop_devices,
+)
+
+# %% [markdown]
+# Two ranks again, two real processes on the CPU:
+
+# %%
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # on the CPU, on machines with several GPUs too
+devices = start_devices(2)
+
+# %% [markdown]
+# And what you have from the last notebook: an average of tensors, an average of all parameters in one flat tensor, training with DDP, and training that averages every `local_steps` steps and at the end.
+
+
+# %%
+# %%px
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from trainlean import batches, load_reviews, measure, small_bert
+
+
+def average(tensor):
+    dist.all_reduce(tensor)
+    tensor /= world_size
+
+
+def average_parameters(model):
+    flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+    average(flat)
+    nn.utils.vector_to_parameters(flat, model.parameters())
+
+
+def train_ddp(model, optimizer, loss_of, micro_batches):
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def train_local_to_the_end(model, optimizer, loss_of, micro_batches, local_steps):
+    for step, batch in enumerate(micro_batches, start=1):
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == len(micro_batches):
+            average_parameters(model)
+
+
+def bert_loss(model, batch):
+    return model(**batch).loss
+
+
+mine = batches(load_reviews()[:96], 4, shuffle=False)[rank::world_size]
+print(f"rank {rank} of {world_size} has {len(mine)} micro-batches")
+
+# %% [markdown]
+# ## What torch brings along
+#
+# PyTorch has this loop in parts: `PeriodicModelAverager` counts and averages, and `PostLocalSGDOptimizer` calls it after each step. Eight steps, period 4. We ask after every step how far the replicas are apart:
+
+# %%
+# %%px
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
+
+
+def gap(tensors):
+    """The largest difference between the ranks."""
+    highest = torch.cat([tensor.detach().flatten() for tensor in tensors])
+    lowest = highest.clone()
+    dist.all_reduce(highest, op=dist.ReduceOp.MAX)
+    dist.all_reduce(lowest, op=dist.ReduceOp.MIN)
+    return (highest - lowest).max().item()
+
+
+def toy():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+    generator = torch.Generator().manual_seed(rank)
+    return model, [
+        (
+            torch.randn(6, 4, generator=generator).double(),
+            torch.randn(6, 1, generator=generator).double(),
+        )
+        for _ in range(8)
+    ]
+
+
+def gaps_with_torch(averager):
+    model, micro_batches = toy()
+    optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), averager)
+    gaps = []
+    for inputs, targets in micro_batches:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+        gaps.append(gap(model.parameters()))
+    return gaps
+
+
+# %% [markdown]
+# **Predict.** After which step are the replicas equal for the first time?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 4
+# END SOLUTION
+guess("first average of torch, period 4", my_guess, "steps")
+
+# %%
+# %%px
+gaps = gaps_with_torch(PeriodicModelAverager(period=4))
+if rank == 0:
+    print("torch", torch.__version__.split("+")[0])
+    for step, distance in enumerate(gaps, start=1):
+        print(f"after step {step}: {'equal' if distance < 1e-12 else f'{distance:.3f} apart'}")
+
+# %%
+gaps = devices.pull("gaps")[0]
+equal = [step for step, distance in enumerate(gaps, start=1) if distance < 1e-12]
+reveal("first average of torch, period 4", equal[0], "steps")
+
+# %% [markdown]
+# Two surprises in torch 2.13:
+#
+# 1. **The first average comes after the first step.** The averager's counter begins at 0, and 0 is a multiple of everything. From then on the periods are right, but shifted.
+# 2. **There is no last average.** The training ends with the replicas apart.
+#
+# Both have a cure. A *warm-up* keeps the averager still for its first calls. And the last average is yours to call:
+
+# %%
+# %%px
+gaps = gaps_with_torch(PeriodicModelAverager(period=4, warmup_steps=3))
+if rank == 0:
+    print(
+        "equal after steps",
+        [step for step, distance in enumerate(gaps, start=1) if distance < 1e-12],
+    )
+
+# %% [markdown]
+# A third trap: the averager takes only parameters that *have a gradient*. Call it after `zero_grad`, and there are none:
+
+# %%
+# %%px
+model, micro_batches = toy()
+model.zero_grad()
+try:
+    PeriodicModelAverager(period=4).average_parameters(model.parameters())
+except ValueError as error:
+    print("ValueError:", error)
+
+# %% [markdown]
+# ### Exercise: the last average
+#
+# *Difficulty* ** · *6 minutes* · *Why*: this is the loop of torch's documentation, and it ends with as many models as there are ranks.
+#
+# ```python
+# def train(model, optimizer, loss_of, micro_batches, averaging_period):
+#     averager = PeriodicModelAverager(period=averaging_period)
+#     for batch in micro_batches:
+#         optimizer.zero_grad()
+#         loss_of(model, batch).backward()
+#         optimizer.step()
+#         averager.average_parameters(model.parameters())
+# ```
+# Write `train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period)`, the same without surprises. `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights.
+#
+# - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`averaging_period` is $H$), and not before.
+# - After the last step they are equal, whatever the number of steps.
+#
+# Import the averager in your function, or count by hand.
+
+
+# %% exercise="train_with_averager" points=3
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    """Train one rank with torch's averager: first after averaging_period steps, last at the end."""
+    # BEGIN SOLUTION
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(period=averaging_period, warmup_steps=averaging_period - 1)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.data)
+        parameter.data /= dist.get_world_size()
+    # END SOLUTION
+
+
+# %% check="train_with_averager"
+check(train_with_averager)
+
+# %% [markdown]
+# `hint(train_with_averager)` helps on request.
+#
+# ## Is H = 1 the same as every step?
+#
+# With $H = 1$ the ranks average their parameters after each step, instead of their gradients before it. Is that the same training? Try it with five optimizers, in 64-bit numbers, so that rounding plays no part:
+
+
+# %%
+# %%px
+def train_toy(make, clip, local):
+    model, micro_batches = toy()
+    optimizer = make(model.parameters())
+    for inputs, targets in micro_batches:
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        if not local:
+            for parameter in model.parameters():
+                average(parameter.grad)
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        if local:
+            average_parameters(model)
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+SGD, AdamW = torch.optim.SGD, torch.optim.AdamW
+optimizers = {
+    "SGD": (lambda parameters: SGD(parameters, lr=0.1), None),
+    "SGD, momentum 0.9": (lambda parameters: SGD(parameters, lr=0.1, momentum=0.9), None),
+    "SGD, weight decay 0.1": (lambda parameters: SGD(parameters, lr=0.1, weight_decay=0.1), None),
+    "SGD, clipped to 0.5": (lambda parameters: SGD(parameters, lr=0.1), 0.5),
+    "AdamW": (lambda parameters: AdamW(parameters, lr=0.1), None),
+}
+for name, (make, clip) in optimizers.items():
+    difference = (
+        (train_toy(make, clip, local=True) - train_toy(make, clip, local=False)).abs().max().item()
+    )
+    if rank == 0:
+        print(
+            f"{name:22} largest difference "
+            f"{'< 1e-12' if difference < 1e-12 else f'{difference:.3f}'}"
+        )
+
+# %% [markdown]
+# - **SGD** takes a step that is *proportional* to the gradient. The mean of the steps is then the step of the mean. Momentum and weight decay only add and multiply, so they do not change that.
+# - **Clipping** shortens each rank's own gradient. The mean of shortened gradients is not the shortened mean.
+# - **AdamW** divides by the root of the squared gradient, and each rank squares its own.
+#
+# So "Local SGD with H = 1 is DDP" is true for SGD, and false for what most people train with. It is not wrong training, only *other* training.
+#
+# ## What is not averaged
+#
+# Averaging the parameters leaves everything else as it is. Here is a model with batch normalisation, trained with momentum, right after an average:
+
+# %%
+# %%px
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1)).double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+for inputs, targets in toy()[1]:
+    nn.functional.mse_loss(model(inputs), targets).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+average_parameters(model)
+
+groups = {
+    "parameters": list(model.parameters()),
+    "momentum": [state["momentum_buffer"] for state in optimizer.state.values()],
+    "running averages of batch norm": [model[1].running_mean, model[1].running_var],
+}
+for name, tensors in groups.items():
+    distance = gap(tensors)
+    if rank == 0:
+        print(f"{name:30} {'equal' if distance < 1e-12 else f'{distance:.2f} apart'}")
+
+# %% [markdown]
+# - The **optimizer state** (momentum, Adam's moments) stays on its rank. Each rank goes on in the direction it was used to. Sending it as well would cost as much again, for AdamW twice as much; most implementations do not.
+# - **Batch norm's running averages** are not parameters but *buffers*. Each rank has seen other data, so the ranks evaluate differently, although their parameters agree.
+#   DDP hides this: it sends rank 0's buffers to all in each forward pass. (BERT's buffers are tables of positions, which never change.)
+#
+# ### Exercise: all that should be equal
+#
+# *Difficulty* * · *5 minutes* · *Why*: a model that evaluates differently on every rank is hard to find fault with.
+#
+# Write `average_replicas(model)`. Every rank calls it. Afterwards, on every rank,
+#
+# - every parameter holds the mean over the ranks, frozen or not, with or without a gradient in its `.grad`,
+# - every floating-point *buffer* does, too; buffers of whole numbers stay as they are.
+
+
+# %% exercise="average_replicas" points=2
+def average_replicas(model):
+    """Give parameters and floating-point buffers of all ranks their mean."""
+    # BEGIN SOLUTION
+    for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:
+        if tensor.is_floating_point():
+            dist.all_reduce(tensor)
+            tensor /= dist.get_world_size()
+    # END SOLUTION
+
+
+# %% check="average_replicas"
+check(average_replicas)
+
+# %% [markdown]
+# ## What is sent
+#
+# Now count. Six optimizer steps on the small BERT: one device alone, DDP, and Local SGD with several $H$. `measure` counts a training and times it, for the explorer at the end.
+
+
+# %%
+# %%px
+def measured(name, train, *more, wrap=lambda model: model, **settings):
+    def run():
+        model = small_bert(seed=0)
+        train(wrap(model), torch.optim.SGD(model.parameters(), lr=0.05), bert_loss, mine[:6], *more)
+
+    settings |= {
+        "model": "small BERT on devices",
+        "micro_batch": 4,
+        "accumulation_steps": 1,
+        "sequence_length": 64,
+    }
+    return measure(run, name=name, repeats=1, progress=False, **settings)
+
+
+runs = [
+    measured("alone", train_ddp, devices=1),
+    measured("DDP", train_ddp, wrap=DistributedDataParallel, devices=world_size),
+]
+runs += [
+    measured(f"H = {H}", train_local_to_the_end, H, devices=world_size, local_steps=H)
+    for H in (1, 2, 4)
+]
+
+# %%
+runs = devices.pull("runs")[0]
+communication_table(runs[1:], by_kind=False)
+
+# %% [markdown]
+# (DDP also sends the buffers, and the model once before it begins, so that all start alike.)
+#
+# With $H = 1$ nothing is saved: a parameter is as large as its gradient. From there on the bytes of a step fall with $H$. They fall by all of $H$ only where the steps are a multiple of it; else the last average is one more.
+#
+# Accumulation saves bytes as well: with $k$ micro-batches for each step there are $k$ times fewer steps to meet at. But it makes the batch $k$ times larger. Local SGD keeps the batch and the number of steps.
+#
+# What it does **not** save is memory: the whole model stays on every rank. (DDP even takes more than one device alone. Its buckets are a second copy of the gradients, unless you ask for `gradient_as_bucket_view=True`.)
+#
+# ### Exercise: count without running
+#
+# *Difficulty* ** · *6 minutes* · *Why*: whether a training fits a network is decided before it is started.
+#
+# Write `communication(model, micro_batches, devices, accumulation_steps, averaging_period=None)`. It returns two whole numbers for **one rank** and the whole training: how many all-reduces, and the payload that it hands to them, in bytes.
+#
+# - `micro_batches` counts those of all `devices` together, and fills whole windows everywhere.
+# - `averaging_period=None`: at every optimizer step the gradients go in one flat tensor. A number $H$: Local SGD; what is averaged goes in one flat tensor after every $H$ steps, and after the last one.
+# - Only what training changes is sent: no frozen parameters, no buffers. Weights need not have 4 bytes (`element_size()`).
+
+
+# %% exercise="communication" points=3
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    """All-reduces and payload bytes of one rank in a whole training, as two whole numbers."""
+    # BEGIN SOLUTION
+    steps = micro_batches // (devices * accumulation_steps)
+    times = steps if averaging_period is None else -(-steps // averaging_period)
+    payload = sum(
+        parameter.numel() * parameter.element_size()
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    )
+    return times, times * payload
+    # END SOLUTION
+
+
+# %% check="communication"
+check(communication)
+
+# %% [markdown]
+# ## How seldom may they meet?
+#
+# That is a question for the loss. BERT would need many minutes here before its loss moves, so a much smaller model stands in: the mean of a review's word vectors, and one linear layer.
+# And eight replicas, not two. They are trained one after the other in this process; the arithmetic does not know the difference.
+
+# %%
+tokenizer = load_tokenizer()
+encoded = dataset(load_reviews(), tokenizer)
+
+
+class BagOfWords(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.output = (
+            nn.EmbeddingBag(len(tokenizer), 16, padding_idx=tokenizer.pad_token_id),
+            nn.Linear(16, 2),
+        )
+        generator = torch.Generator().manual_seed(0)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.1, generator=generator)
+
+    def forward(self, batch):
+        return cross_entropy(self.output(self.words(batch["input_ids"])), batch["labels"])
+
+
+replicas, steps = 8, 160
+held_out, for_training = encoded[-1000:], len(encoded) - 1000
+generator = torch.Generator().manual_seed(0)
+order = torch.cat([torch.randperm(for_training, generator=generator) for _ in range(3)])
+micro_batches = [encoded[part] for part in order.split(16)[: replicas * steps]]
+print(f"{replicas} replicas, {steps} steps each, {len(micro_batches)} micro-batches of 16 reviews")
+
+
+# %%
+def loss_curve(local_steps):
+    """The loss on held-out reviews at the averages, as (step, loss) pairs."""
+    models = [BagOfWords() for _ in range(replicas)]
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=0.03) for model in models]
+    curve = [(0, models[0](held_out).item())]
+    for step in range(1, steps + 1):
+        for model, optimizer, batch in zip(
+            models, optimizers, micro_batches[replicas * (step - 1) :]
+        ):
+            model(batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if step % local_steps == 0:
+            with torch.no_grad():
+                for copies in zip(*(model.parameters() for model in models)):
+                    mean = torch.stack(copies).mean(0)
+                    for copy in copies:
+                        copy.copy_(mean)
+            if step % 8 == 0:
+                curve.append((step, models[0](held_out).item()))
+    return curve
+
+
+curves = {H: loss_curve(H) for H in (1, 8, 32, 160)}
+rows = [(H, steps // H, f"{curve[-1][1]:.2f}") for H, curve in curves.items()]
+pd.DataFrame(rows, columns=["H", "averages", "loss at the end"])
+
+# %% [markdown]
+# **At equal samples** meeting less often costs something, but surprisingly little. Averaging *once*, at the very end, loses most.
+#
+# **At equal time** the order may turn round. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
+#
+# - A message takes the link's latency plus its bytes divided by the link's bandwidth.
+# - An all-reduce is a ring: $2(N-1)$ messages one after the other, each an $N$-th of the payload.
+# - DDP sends a bucket while the backward pass still runs. Local SGD averages after the step, and waits for all of it.
+# - All links and all ranks are alike, and nobody else uses the link.
+#
+# (`ASSUMPTIONS` in `trainlean.costs.links` has all of them in full.)
+#
+# Here are the same losses over the steps, and over *modelled* time on two links. A step of this model is taken to compute for 5 ms. The time axes grow in powers of ten.
+
+# %%
+payload = sum(parameter.nbytes for parameter in BagOfWords().parameters())
+
+
+def over_time(link, devices=replicas):
+    """The curves as (modelled second, loss) pairs, without their beginning."""
+    second = {H: local_sgd_step_seconds(0.005, payload, devices, link, H) for H in curves}
+    return {
+        f"H = {H}": [(step * second[H], loss) for step, loss in curve[1:]]
+        for H, curve in curves.items()
+    }
+
+
+plot_losses(
+    {"at equal samples": {f"H = {H}": curve for H, curve in curves.items()}}
+    | {str(link): over_time(link) for link in (LINKS[1], LINKS[4])}
+)
+
+# %% [markdown]
+# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it turns round: when $H = 1$ has its first point, $H = 32$ is through.
+# Time to a loss is what counts, and it has a best $H$ in the middle: the single average at the end comes early, with a loss that the others beat.
+#
+# Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
+
+# %%
+loss_sliders(over_time, devices=replicas, start=LINKS[2])
+
+# %% [markdown]
+# Now a model that fills a network: BERT-large, one second of computing for each step (an assumption, too), from 8 devices to 4096. The table shows the modelled seconds of *one optimizer step*.
+
+# %%
+payload = 4 * 335_143_938  # BERT-large with its classification head
+rows = {}
+for link in (LINKS[1], LINKS[4]):
+    for count in (8, 64, 4096):
+        seconds = {"DDP": ddp_step_seconds(1.0, payload, count, link)}
+        seconds |= {
+            f"H = {H}": local_sgd_step_seconds(1.0, payload, count, link, H)
+            for H in (1, 8, 64, 512)
+        }
+        rows[f"{link.name}, {count:,} devices"] = {
+            name: f"{value:,.1f} s" for name, value in seconds.items()
+        }
+print(f"payload {payload / 2**30:.2f} GiB")
+pd.DataFrame(rows).T
+
+# %% [markdown]
+# - In a data centre and with few devices, DDP hides most of its sending behind the backward pass. Local SGD cannot, so $H = 1$ is *slower* than DDP there.
+# - Between continents meeting at every step is out of the question. Published work takes $H$ in the hundreds: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$; it feeds the averaged change to a second optimizer.
+# - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP goes around the ring once for each of its buckets.
+#
+# What the table does not know: with 4096 replicas the loss at equal samples suffers more than with 8.
+#
+# ## Memory, speed and communication
+#
+# Here are the runs that you measured. The explorer takes their counted bytes and models the time of a step. Choose devices and a link, or move latency and bandwidth yourself.
+# From which link on is DDP good enough? And what does $H$ change in memory?
+
+# %%
+explorer(runs, budget=18 * 2**20)
+
+# %%
+stop_devices()
+
+# %% [markdown]
+# ## What to keep
+#
+# - torch's averager (2.13) begins after the first step and forgets the last average.
+# - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
+# - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
+# - At equal samples a larger $H$ costs loss; at equal time the best one lies in the middle, and the slower the network, the larger it is.
+#
+# Next: [Local SGD with Accelerate](2_accelerator.ipynb), where a context manager does this, and counts what you may not expect.

@@ -1,0 +1,65 @@
+"""The exercises of the lesson 0_start/1_where_memory_goes."""
+
+from trainlean.exercises.exercise import Exercise
+
+from . import mistakes, oracles, probes
+from .mistakes import ALL, SCALED, WHOLE
+
+EXERCISES = (
+    Exercise(
+        name="training_state_bytes",
+        points=2,
+        probe=probes.training_state_bytes,
+        oracle=oracles.training_state_bytes,
+        truth="what one step of training left in memory",
+        mistakes=mistakes.training_state_bytes,
+        hints=(
+            "For one trained weight: how many numbers lie in memory right after a step, and how many for a frozen one?",
+            "Weights: all of model.parameters(). Gradients and optimizer state: only those that require a gradient.",
+            "Per trained weight there are 2 numbers with sgd, 3 with momentum and 4 with adamw; tensor.nbytes is the size of one copy.",
+        ),
+        also_right=(
+            {
+                ALL: """    weights = sum(p.nbytes for p in model.parameters())
+    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return weights + trained + trained * averages
+"""
+            },
+            {"parameter.nbytes": "parameter.numel() * parameter.element_size()"},
+        ),
+    ),
+    Exercise(
+        name="peak_at_batch",
+        points=2,
+        probe=probes.peak_at_batch,
+        oracle=oracles.peak_at_batch,
+        mistakes=mistakes.peak_at_batch,
+        hints=(
+            "Which of the categories has one entry per weight, and which one per sample?",
+            "Divide the activations by the measured batch to have those of one sample.",
+            "activations * new_batch / batch; everything else stays.",
+        ),
+        also_right=(
+            {
+                SCALED: '{name: size * new_batch / batch if name == "activations" else size for name, size in peak.items()}'
+            },
+            {
+                f"    return {SCALED}": """    peak["activations"] = sum(peak["activations"] / batch for _ in range(new_batch))
+    return peak"""
+            },
+        ),
+    ),
+    Exercise(
+        name="largest_batch",
+        points=2,
+        probe=probes.largest_batch,
+        oracle=oracles.largest_batch,
+        mistakes=mistakes.largest_batch,
+        hints=(
+            "What remains of the budget when the fixed categories are in place?",
+            "Divide what remains by the activations of one sample, and round down.",
+            "int(max(0, (budget - fixed) // (activations / batch))).",
+        ),
+        also_right=({WHOLE: '(budget - fixed) * batch // peak["activations"]'},),
+    ),
+)

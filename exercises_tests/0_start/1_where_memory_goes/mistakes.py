@@ -1,0 +1,212 @@
+"""Known mistakes in the lesson 0_start/1_where_memory_goes, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- training_state_bytes
+
+ALL = """    for parameter in model.parameters():
+        copies = 1
+        if parameter.requires_grad:
+            copies += 1 + averages
+        total += copies * parameter.nbytes
+    return total
+"""
+TRAINED = "copies += 1 + averages"
+IF_TRAINED = f"if parameter.requires_grad:\n            {TRAINED}"
+FOUR_BYTES = {"parameter.nbytes": "4 * parameter.numel()"}
+
+training_state_bytes = (
+    Mistake(
+        "gradients forgotten",
+        {TRAINED: "copies += averages"},
+        {IF_TRAINED: "copies += averages"},
+        why="Every trained weight has a gradient of its own size beside it.",
+        hint="What does loss.backward() write, and how large is it?",
+    ),
+    Mistake(
+        "optimizer state forgotten",
+        {TRAINED: "copies += 1"},
+        why="Momentum keeps one running average for every weight, and AdamW keeps two.",
+        hint="What does optimizer.state hold for one weight after a step?",
+    ),
+    Mistake(
+        "one average for AdamW",
+        {'"adamw": 2': '"adamw": 1'},
+        why="AdamW keeps two averages for every weight: of the gradient and of its square.",
+        hint="Which keys has optimizer.state[parameter] after a step of AdamW?",
+    ),
+    Mistake(
+        "frozen weights given gradients",
+        {IF_TRAINED: TRAINED},
+        {IF_TRAINED: TRAINED, **FOUR_BYTES},
+        why="A frozen weight is stored, but it has no gradient and no optimizer state.",
+        hint="What is parameter.grad of a parameter with requires_grad=False after backward()?",
+    ),
+    Mistake(
+        "frozen weights left out",
+        {"copies = 1": "copies = 0", TRAINED: "copies += 2 + averages"},
+        why="A frozen weight has no gradient and no optimizer state, but it is stored like any other.",
+        hint="Where does a frozen weight lie during training?",
+    ),
+    Mistake(
+        "frozen weights given optimizer state",
+        {"copies = 1": "copies = 1 + averages", TRAINED: "copies += 1"},
+        why="An optimizer makes state for a weight when it first updates it, and a frozen weight has no gradient to update it with.",
+        hint="For which parameters has optimizer.state an entry after a step?",
+    ),
+    Mistake(
+        "two averages for momentum",
+        {'"momentum": 1': '"momentum": 2'},
+        why="Momentum keeps one running average for every weight; it is AdamW that keeps two.",
+        hint="What does optimizer.state hold for one weight after a step of SGD with momentum?",
+    ),
+    Mistake(
+        "sixteen bytes whatever the optimizer",
+        {ALL: "    return 16 * sum(parameter.numel() for parameter in model.parameters())\n"},
+        {ALL: "    return 4 * sum(parameter.nbytes for parameter in model.parameters())\n"},
+        why="16 bytes a weight is the state of float32 weights that are all trained with AdamW; another optimizer keeps less.",
+        hint="What does plain SGD keep beside weights and gradients?",
+    ),
+    Mistake(
+        "tied weights counted twice",
+        {
+            "parameter in model.parameters()": "_, parameter in model.named_parameters(remove_duplicate=False)"
+        },
+        why="Two layers that share a weight share its memory: it is stored, and has a gradient, once.",
+        hint="How many times does model.parameters() return a shared weight?",
+    ),
+    Mistake(
+        "four bytes for every number",
+        FOUR_BYTES,
+        why="A number takes as many bytes as its type says: four for float32, eight for float64.",
+        hint="Which attribute of a tensor tells the bytes of one of its numbers?",
+    ),
+    Mistake(
+        "numbers instead of bytes",
+        {"parameter.nbytes": "parameter.numel()"},
+        why="This counts numbers; each of them takes several bytes.",
+        hint="How many bytes is one float32?",
+    ),
+)
+
+# ---------------------------------------------------------------- peak_at_batch
+
+SCALED = 'peak | {"activations": peak["activations"] / batch * new_batch}'
+
+peak_at_batch = (
+    Mistake(
+        "everything grows",
+        {SCALED: "{name: size / batch * new_batch for name, size in peak.items()}"},
+        why="There is one copy of the weights, of their gradients and of the optimizer state, whatever the batch.",
+        hint="Look at the picture of the five batch sizes: which colours keep their length?",
+    ),
+    Mistake(
+        "gradients grow too",
+        {"new_batch}": 'new_batch, "gradients": peak["gradients"] / batch * new_batch}'},
+        why="A gradient has the shape of its weight; the samples of a batch are summed into it.",
+        hint="What is the shape of parameter.grad, and does the batch size appear in it?",
+    ),
+    Mistake(
+        "nothing grows",
+        {SCALED: "peak"},
+        why="Each sample leaves activations of its own for the backward pass.",
+        hint="Which category must hold something for every sample?",
+    ),
+    Mistake(
+        "ratio upside down",
+        {"/ batch * new_batch": "/ new_batch * batch"},
+        why="Twice the batch needs twice the activations, and here it gets half.",
+        hint="Which of the two batch sizes belongs above the line?",
+    ),
+    Mistake(
+        "measured bytes taken for one sample's",
+        {"/ batch * new_batch": "* new_batch"},
+        why="The measured activations belong to the whole measured batch, not to one sample.",
+        hint="How many bytes of activations does one sample have?",
+    ),
+    Mistake(
+        "whole multiples only",
+        {"/ batch * new_batch": "* (new_batch // batch)"},
+        why="The quotient of the batches is rounded down before it is used, and to 0 where the new batch is the smaller one.",
+        hint="What is 8 // 16, and what should it be?",
+    ),
+)
+
+# ---------------------------------------------------------------- largest_batch
+
+WHOLE = "int((budget - fixed) // one_sample)"
+IMPORT = {"    fixed =": "    import math\n\n    fixed ="}
+
+largest_batch = (
+    Mistake(
+        "rounded up",
+        {**IMPORT, WHOLE: "math.ceil((budget - fixed) / one_sample)"},
+        why="A batch that fits only in part is out of memory: the number must be rounded down.",
+        hint="If 3.2 samples fit, what happens with 4?",
+    ),
+    Mistake(
+        "rounded to the nearest",
+        {WHOLE: "round((budget - fixed) / one_sample)"},
+        why="From a half on this rounds up, to a batch that does not fit.",
+        hint="If 3.7 samples fit, what happens with 4?",
+    ),
+    Mistake(
+        "a full budget taken for too small",
+        {**IMPORT, WHOLE: "math.ceil((budget - fixed) / one_sample) - 1"},
+        why="A peak of exactly the budget fits: at most means that the two may be equal.",
+        hint="If three samples need every byte of the budget, how many fit?",
+    ),
+    Mistake(
+        "not rounded",
+        {WHOLE: "(budget - fixed) / one_sample"},
+        why="A part of a sample cannot be trained; the answer is a whole number.",
+        hint="If 3.7 samples fit, how many whole ones are that?",
+    ),
+    Mistake(
+        "first batch that does not fit",
+        {f"max(0, {WHOLE})": f"max(0, {WHOLE}) + 1"},
+        why="This is one sample more than fits.",
+        hint="Has your search already gone one step too far when it stops?",
+    ),
+    Mistake(
+        "only powers of two",
+        {
+            f"    return max(0, {WHOLE})": """    size = 1
+    while fixed + size * one_sample <= budget:
+        size *= 2
+    return size // 2"""
+        },
+        why="Every whole number of samples is a batch, and a larger one than this fits.",
+        hint="Which sizes does your search leave out?",
+    ),
+    Mistake(
+        "only the weights taken off",
+        {' + peak["gradients"] + peak["optimizer state"]': ""},
+        why="Gradients and optimizer state take their bytes whatever the batch, like the weights.",
+        hint="Which three categories stay when the batch grows?",
+    ),
+    Mistake(
+        "the measured batch taken for one sample",
+        {'peak["activations"] / batch': 'peak["activations"]'},
+        why="The measured activations belong to the whole measured batch, so this counts batches, not samples.",
+        hint="How many bytes of activations does one sample have?",
+    ),
+    Mistake(
+        "fixed part forgotten",
+        {"(budget - fixed)": "budget"},
+        why="Weights, gradients and optimizer state take their bytes before the first sample does.",
+        hint="How many bytes of the budget are left for activations?",
+    ),
+    Mistake(
+        "fixed part grown with the batch",
+        {WHOLE: "int(budget // (sum(peak.values()) / batch))"},
+        why="This gives every sample its own share of the weights; there is one copy for all samples.",
+        hint="Which part of the peak stays when the batch doubles?",
+    ),
+    Mistake(
+        "less than nothing",
+        {f"max(0, {WHOLE})": WHOLE},
+        why="Where the fixed part alone is over the budget, no sample fits: that is 0, not a negative number.",
+        hint="What should the answer be when the weights do not fit?",
+    ),
+)

@@ -1,0 +1,99 @@
+"""The questions of the lesson 0_start/1_where_memory_goes."""
+
+import numpy as np
+
+from exercises_tests.probing.toys import Toy
+
+# ---------------------------------------------------------------- training_state_bytes
+
+OPTIMIZERS = ("sgd", "momentum", "adamw")
+KINDS = {
+    "a plain model": {},
+    "a model with tied weights": {"tied": True},
+    "a model with a frozen layer": {"frozen": True},
+    "a float64 model": {},
+}
+
+
+def draw_models(seed):
+    """Models of a fresh width, by what is special about them."""
+    width = int(np.random.default_rng(seed).integers(5, 60))
+    models = {kind: Toy(width, **changes) for kind, changes in KINDS.items()}
+    models["a float64 model"].double()
+    return models
+
+
+def training_state_bytes(answer, seed):
+    return {
+        f"the training state of {kind} with {name}, in bytes,": answer(model, name)
+        for kind, model in draw_models(seed).items()
+        for name in OPTIMIZERS
+    }
+
+
+# ---------------------------------------------------------------- peak_at_batch
+
+CATEGORIES = ("weights", "gradients", "optimizer state", "activations")
+
+
+def draw_peak(seed):
+    """Categories (bytes) as a meter would report them, at a batch size, and another batch size to predict."""
+    random = np.random.default_rng(seed)
+    weights = int(random.integers(1_000_000, 9_000_000)) * 4
+    sizes = (int(2**power) for power in random.permutation(np.arange(1, 7))[:2])
+    # Of two seeds in a row, one goes up and one down.
+    batch, new_batch = sorted(sizes, reverse=bool(seed % 2))
+    activations = batch * int(random.integers(100_000, 900_000)) * 4
+    peak = dict(zip(CATEGORIES, (weights, weights, 2 * weights, activations), strict=True))
+    return peak, batch, new_batch
+
+
+def peak_at_batch(answer, seed):
+    shown = {}
+    for number in range(4):
+        peak, batch, new_batch = draw_peak(seed + number)
+        got = answer(dict(peak), batch, new_batch)
+        case = f"at batch {new_batch}, measured at {batch}"
+        if not isinstance(got, dict):
+            raise TypeError(
+                f"peak_at_batch returned {type(got).__name__}; expected a dictionary from category to bytes."
+            )
+        shown |= {
+            f"the {category} {case}, in bytes,": as_float(got.get(category))
+            for category in CATEGORIES
+        }
+    return shown
+
+
+def as_float(value):
+    return float(value) if isinstance(value, int | float) else value
+
+
+# ---------------------------------------------------------------- largest_batch
+
+
+def fixed_part(peak):
+    return sum(size for name, size in peak.items() if name != "activations")
+
+
+def draw_budget(seed):
+    peak, batch, _ = draw_peak(seed)
+    random = np.random.default_rng(seed + 1)
+    # Of two seeds in a row, one is nearer to the number above.
+    room = random.integers(3, 41) + random.uniform(0.1, 0.4) + 0.5 * (seed % 2)
+    return peak, batch, int(fixed_part(peak) + room * peak["activations"] / batch)
+
+
+def largest_batch(answer, seed):
+    shown = {}
+    for number in range(5):
+        peak, batch, budget = draw_budget(seed + number)
+        shown[f"the largest batch for {budget:,} bytes"] = answer(dict(peak), batch, budget)
+    peak, batch, _ = draw_budget(seed)
+    shown["the largest batch where three samples need the budget to the byte"] = answer(
+        dict(peak), batch, fixed_part(peak) + 3 * peak["activations"] // batch
+    )
+    shown["the largest batch where not even the weights fit"] = answer(
+        dict(peak), batch, peak["weights"] // 2
+    )
+    return shown

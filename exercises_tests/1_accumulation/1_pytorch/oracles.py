@@ -1,0 +1,102 @@
+"""What must be seen in the lesson 1_accumulation/1_pytorch: the large batch, one micro-batch in memory at a time."""
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.nn.utils import clip_grad_norm_
+
+from exercises_tests.oracles import large_batch_training
+from exercises_tests.probing.toys import Recorder, draw, flat, training, windows
+
+from .probes import (
+    ALL_WINDOWS,
+    CLIPPED,
+    IGNORED,
+    LEARNING_RATE,
+    SAMPLES,
+    SOME_EPOCHS,
+    WHOLE_WINDOWS,
+    WINDOWS,
+    draw_window,
+    logged,
+    losses_of_targets,
+)
+
+
+def oracle_loop(cases):
+    """The large batch on every case, and one micro-batch in memory at a time."""
+
+    def oracle(seed):
+        shown = {}
+        for case in cases:
+            shown |= large_batch_training(case, seed, mse_loss, LEARNING_RATE)
+            shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
+        return shown
+
+    return oracle
+
+
+train_accumulated = oracle_loop(WHOLE_WINDOWS)
+train_accumulated_to_the_end = oracle_loop(ALL_WINDOWS)
+
+
+def repaired_loop(seed):
+    """The large batches of one epoch after the other, in one run."""
+    shown = {}
+    for case in SOME_EPOCHS:
+        model, micro_batches = draw(case, seed, samples=SAMPLES)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        recorder = Recorder(model, optimizer)
+        groups = windows(micro_batches, case.accumulation_steps) * case.epochs
+        for window in groups:
+            inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
+            mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        shown |= training(case, recorder, [len(window) for window in groups])
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
+    return shown
+
+
+def token_weighted_backward(seed):
+    """All texts of the window padded to one length, in one batch: the mean over its prediction targets."""
+    shown = {}
+    for case in WINDOWS:
+        model, window = draw_window(case, seed)
+        longest = max(case.lengths)
+        input_ids, labels = (
+            torch.cat(
+                [
+                    nn.functional.pad(
+                        micro_batch[key], (0, longest - micro_batch[key].shape[1]), value=fill
+                    )
+                    for micro_batch in window
+                ]
+            )
+            for key, fill in (("input_ids", 0), ("labels", IGNORED))
+        )
+        losses_of_targets(model, {"input_ids": input_ids, "labels": labels}, "mean").backward()
+        shown[f"the gradient ({case})"] = flat(model, gradients=True)
+        shown[f"whether the activations of the whole window are held at once ({case})"] = False
+    return shown
+
+
+def train_clipped(seed):
+    shown = {}
+    for case in CLIPPED:
+        model, micro_batches = draw(case, seed, samples=SAMPLES)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        recorder = Recorder(model, optimizer)
+        groups, losses = windows(micro_batches, case.accumulation_steps), []
+        for window in groups:
+            inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
+            loss = mse_loss(model(inputs), targets)
+            loss.backward()
+            clip_grad_norm_(model.parameters(), case.max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        shown |= training(case, recorder, [len(window) for window in groups])
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
+        shown |= logged(losses, case)
+    return shown

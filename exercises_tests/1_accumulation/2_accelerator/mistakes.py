@@ -1,0 +1,538 @@
+"""Known mistakes in the lesson 1_accumulation/2_accelerator, as edits of its solutions."""
+
+from textwrap import dedent, indent
+
+from trainlean.exercises.exercise import Mistake
+
+
+def moved(lines: str, margin: int) -> str:
+    """Lines of a solution that stand in another block: the same, with this many spaces before them."""
+    return indent(dedent(lines), " " * margin)
+
+
+# ---------------------------------------------------------------- train_with_accelerator
+
+PREPARE = "model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)"
+EACH = "for batch in dataloader:"
+BLOCK = "with accelerator.accumulate(model):"
+BACKWARD = "accelerator.backward(loss_of(model, batch))"
+IF_SYNC = "if accelerator.sync_gradients:"
+CLIP = "accelerator.clip_grad_norm_(model.parameters(), max_norm)"
+CLIP_IN_SYNC = f"            {IF_SYNC}\n                {CLIP}\n"
+STEP = "            optimizer.step()\n"
+ZERO = "            optimizer.zero_grad()\n"
+UPDATE = CLIP_IN_SYNC + STEP + ZERO
+BODY = f"            {BACKWARD}\n{UPDATE}"
+FIRST = "if index % accelerator.gradient_accumulation_steps == 0:"
+PAIRS = """pair = []
+    for number, batch in enumerate(dataloader, start=1):
+        pair.append(batch)
+        if len(pair) < 2 and number < len(dataloader):
+            continue"""
+PIECES = "for piece in zip(*(part.split(1) for part in batch)):"
+
+train_with_accelerator = (
+    Mistake(
+        "backward without the accelerator",
+        {BACKWARD: "loss_of(model, batch).backward()"},
+        why="`loss.backward()` divides nothing, so k micro-batches add up to k times the mean; the division is in `accelerator.backward`.",
+        hint="Which of the two backwards knows how many accumulation steps there are?",
+    ),
+    Mistake(
+        "divided twice",
+        {
+            BACKWARD: "accelerator.backward(loss_of(model, batch) / accelerator.gradient_accumulation_steps)"
+        },
+        why="`accelerator.backward` already divides the loss by the accumulation steps; with your own division each micro-batch counts 1/k of what it should.",
+        hint="Which of the lines of the PyTorch loop does `accelerator.backward` replace?",
+    ),
+    Mistake(
+        "data loader not prepared",
+        {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"},
+        why="Only a prepared data loader tells the accelerator that its last micro-batch has come; without it the rest stays in `.grad` and is mixed into the next epoch.",
+        hint="How could the accelerator know that no further micro-batch comes?",
+    ),
+    Mistake(
+        "optimizer not prepared",
+        {PREPARE: "model, dataloader = accelerator.prepare(model, dataloader)"},
+        why="It is the prepared optimizer that ignores `step` and `zero_grad` in the middle of a window; the plain one steps on every micro-batch.",
+        hint="What type does your optimizer have when its `step` is called?",
+    ),
+    Mistake(
+        "model not prepared",
+        {PREPARE: "optimizer, dataloader = accelerator.prepare(optimizer, dataloader)"},
+        why="On one device nothing changes, but on two the gradients would never be averaged: `prepare` wraps the model in DistributedDataParallel.",
+        hint="Who would tell the other device about this device's gradients?",
+    ),
+    Mistake(
+        "what prepare returns not kept",
+        {PREPARE: "accelerator.prepare(model, optimizer, dataloader)"},
+        {PREPARE: "_, _, dataloader = accelerator.prepare(model, optimizer, dataloader)"},
+        why="`prepare` changes nothing in place, it returns new objects; the optimizer that you step is still the plain one, which steps on every micro-batch.",
+        hint="Where do the prepared model, optimizer and data loader go in your function?",
+    ),
+    Mistake(
+        "what prepare returns in another order",
+        {"model, optimizer, dataloader =": "model, dataloader, optimizer ="},
+        {"model, optimizer, dataloader =": "optimizer, model, dataloader ="},
+        {"model, optimizer, dataloader =": "dataloader, optimizer, model ="},
+        why="`prepare` returns things in the order in which it was given them, so two of your names stand for each other's thing.",
+        hint="In which order did you pass the three, and in which order do you unpack them?",
+    ),
+    Mistake(
+        "an Accelerator of its own",
+        {PREPARE: f"accelerator = Accelerator(cpu=True)\n    {PREPARE}"},
+        {
+            PREPARE: f"steps = accelerator.gradient_accumulation_steps\n    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=steps)\n    {PREPARE}"
+        },
+        why="Making a second Accelerator sets the accumulation steps of all of them anew; the one that you were given is already set up, and is the one to use.",
+        hint="Which argument of your function already knows the accumulation steps?",
+    ),
+    Mistake(
+        "clipped in every micro-batch",
+        {CLIP_IN_SYNC: f"            {CLIP}\n"},
+        {BACKWARD: f"{CLIP}\n            {BACKWARD}", CLIP_IN_SYNC: ""},
+        why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts parts of a sum that is not complete, and so turns the gradient.",
+        hint="Which flag tells that the gradient of the window is complete?",
+    ),
+    Mistake(
+        "not clipped before the step",
+        {CLIP_IN_SYNC: ""},
+        {CLIP_IN_SYNC: "", STEP: STEP + CLIP_IN_SYNC},
+        why="The optimizer steps with the gradient as it finds it; what is clipped later, or not at all, has no effect on the weights.",
+        hint="Between which two calls is the gradient complete and not yet used?",
+    ),
+    Mistake(
+        "no accumulate block",
+        {f"        {BLOCK}\n{BODY}": moved(BODY, 8)},
+        why="Nothing counts the micro-batches, so the accelerator takes each of them for the last of its window and the optimizer steps every time.",
+        hint="Which `with` makes `accelerator.sync_gradients` false in the middle of a window?",
+    ),
+    Mistake(
+        "one block around the whole loop",
+        {f"{EACH}\n        {BLOCK}": f"{BLOCK}\n        {EACH}"},
+        why="The accelerator counts when a block is entered; one block around the loop counts to 1, so the window is never complete.",
+        hint="How often must the `with` line run: once an epoch, once a window, or once a micro-batch?",
+    ),
+    Mistake(
+        "several micro-batches in one block",
+        {
+            EACH: PAIRS,
+            BACKWARD: f"for batch in pair:\n                {BACKWARD}",
+            ZERO: f"{ZERO}        pair = []\n",
+        },
+        {
+            EACH: PAIRS,
+            BODY: f"            for batch in pair:\n{moved(BODY, 16)}        pair = []\n",
+        },
+        why="The accelerator counts blocks, not backward passes: with two micro-batches in a block the window holds twice as many, and the gradient grows with it.",
+        hint="How many forward and backward passes belong into one `accumulate` block?",
+    ),
+    Mistake(
+        "a batch split inside the block",
+        {BACKWARD: f"{PIECES}\n                accelerator.backward(loss_of(model, piece))"},
+        why="The block counts once for all the pieces, and `accelerator.backward` divides each of them by the accumulation steps only, so the gradient is as many times too large as there are pieces.",
+        hint="How many forward and backward passes belong into one `accumulate` block?",
+    ),
+    Mistake(
+        "several blocks for one batch of the loader",
+        {
+            BLOCK: f"{PIECES}\n            {BLOCK}",
+            BODY: moved(BODY, 16).replace("batch", "piece"),
+        },
+        why="During the last batch of the data loader every block counts as the end of the epoch, so each of its pieces takes a step of its own; and windows hold pieces, not the loader's micro-batches.",
+        hint="Which size must the loader's batches have so that one of them is one forward pass?",
+    ),
+    Mistake(
+        "zeroed inside the window",
+        {BACKWARD: f"optimizer.zero_grad()\n            {BACKWARD}", ZERO: ""},
+        {"optimizer.zero_grad()": "model.zero_grad()"},
+        why="The gradients of the earlier micro-batches are thrown away: in the last block of a window `zero_grad` is no longer ignored, so it must come after `step`; and `model.zero_grad()` is never ignored.",
+        hint="When the last block of a window begins, what is in `.grad`, and who empties it before the step?",
+    ),
+    Mistake(
+        "gradients never zeroed",
+        {ZERO: ""},
+        {
+            EACH: "for index, batch in enumerate(dataloader):",
+            BACKWARD: f"{FIRST}\n                optimizer.zero_grad()\n            {BACKWARD}",
+            ZERO: "",
+        },
+        why="Nothing empties `.grad` between two windows: `step` leaves it as it is, and a `zero_grad` in the first block of a window is ignored, because that window is not complete.",
+        hint="In which block of a window does `zero_grad` happen, and where in that block must it stand?",
+    ),
+    Mistake(
+        "own counter beside accumulate",
+        {
+            EACH: "for number, batch in enumerate(dataloader, start=1):",
+            IF_SYNC: "if number % accelerator.gradient_accumulation_steps == 0:",
+            STEP + ZERO: moved(STEP + ZERO, 16),
+        },
+        why="The block makes the last micro-batch of the epoch a sync point even in a short window; a counter with the modulo skips that step and leaves the rest in `.grad`.",
+        hint="If the prepared optimizer ignores `step` in the middle of a window, what is the `if` for?",
+    ),
+    Mistake(
+        "one step after the loop",
+        {UPDATE: moved(UPDATE, 4)},
+        why="The optimizer is asked only once, after the last micro-batch; all windows are summed up in one gradient.",
+        hint="What does a prepared optimizer do when it is asked to step in the middle of a window?",
+    ),
+)
+
+# ---------------------------------------------------------------- linear_decay
+
+AN_EPOCH = "math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)"
+IN_ALL = "steps_an_epoch * epochs * accelerator.num_processes"
+DEVICES = " * accelerator.num_processes"
+FACTOR = "max(0.0, 1 - step / num_training_steps)"
+SCHEDULER = f"LambdaLR(optimizer, lambda step: {FACTOR})"
+PREPARED = f"accelerator.prepare(\n        {SCHEDULER}\n    )"
+BELOW_ZERO = {FACTOR: "1 - step / num_training_steps"}
+NOT_PREPARED = {PREPARED: SCHEDULER}
+NOT_PREPARED_BELOW_ZERO = {PREPARED: SCHEDULER.replace(FACTOR, BELOW_ZERO[FACTOR])}
+
+
+def with_and_without_floor(edit: dict) -> tuple[dict, dict]:
+    """A line that is too short goes below zero where nothing holds it there."""
+    return edit, edit | BELOW_ZERO
+
+
+linear_decay = (
+    Mistake(
+        "length in micro-batches",
+        {IN_ALL: "len(dataloader) * epochs"},
+        {IN_ALL: f"len(dataloader) * epochs{DEVICES}"},
+        why="The prepared scheduler moves once per optimizer step, not once per micro-batch, so a length counted in micro-batches is never reached.",
+        hint="How many optimizer steps are there in one epoch?",
+    ),
+    Mistake(
+        "scheduler not prepared",
+        NOT_PREPARED,
+        NOT_PREPARED_BELOW_ZERO,
+        {**NOT_PREPARED, IN_ALL: "len(dataloader) * epochs"},
+        {**NOT_PREPARED, DEVICES: ""},
+        {**NOT_PREPARED_BELOW_ZERO, DEVICES: ""},
+        why="A plain scheduler does not wait for the end of the window: it moves on every micro-batch.",
+        hint="Which schedulers ignore `step` in the middle of a window?",
+    ),
+    Mistake(
+        "the last, shorter window not counted",
+        *with_and_without_floor(
+            {AN_EPOCH: "len(dataloader) // accelerator.gradient_accumulation_steps"}
+        ),
+        why="The rest of the epoch takes an optimizer step too, so the number of windows must be rounded up.",
+        hint="How many optimizer steps do 10 micro-batches take with 4 accumulation steps?",
+    ),
+    Mistake(
+        "rounded over all epochs together",
+        *with_and_without_floor({"len(dataloader)": "len(dataloader) * epochs", " * epochs": ""}),
+        *with_and_without_floor(
+            {
+                AN_EPOCH: "len(dataloader) * epochs // accelerator.gradient_accumulation_steps",
+                " * epochs": "",
+            }
+        ),
+        *with_and_without_floor(
+            {"len(dataloader)": f"len(dataloader) * epochs{DEVICES}", f" * epochs{DEVICES}": ""}
+        ),
+        why="Each epoch ends its last window early, so the rounding happens in every epoch, not once at the end.",
+        hint="Does a window go on from one epoch into the next?",
+    ),
+    Mistake(
+        "one epoch only",
+        *with_and_without_floor({" * epochs": ""}),
+        why="The line reaches zero after the first epoch; the others train with a learning rate of zero.",
+        hint="Which of the four arguments did you not use?",
+    ),
+    Mistake(
+        "devices left out",
+        *with_and_without_floor({DEVICES: ""}),
+        why="A prepared scheduler moves once for every device at each optimizer step, so with 2 devices the line ends half-way.",
+        hint="What does `AcceleratedScheduler.step` do `num_processes` times?",
+    ),
+    Mistake(
+        "divided by the devices",
+        *with_and_without_floor(
+            {
+                "accelerator.gradient_accumulation_steps": "accelerator.gradient_accumulation_steps / accelerator.num_processes",
+                DEVICES: "",
+            }
+        ),
+        why="The prepared data loader is already one device's share, and the prepared scheduler moves once for every device: multiply.",
+        hint="Is `len(dataloader)` after `prepare` the number for one device or for all?",
+    ),
+    Mistake(
+        "length in samples",
+        {"len(dataloader)": "len(dataloader.dataset)", DEVICES: ""},
+        why="`len(dataloader.dataset)` counts samples; a micro-batch holds several of them, and a window several micro-batches.",
+        hint="What does `len(dataloader)` count?",
+    ),
+    Mistake(
+        "zero at the last step already",
+        *with_and_without_floor({IN_ALL: f"{IN_ALL} - 1"}),
+        *with_and_without_floor({IN_ALL: f"(steps_an_epoch * epochs - 1){DEVICES}"}),
+        why="The line is too short by one: the last optimizer step is made with a learning rate of zero, and so does nothing.",
+        hint="Between how many steps does the rate fall, if it is whole at the first and zero after the last?",
+    ),
+    Mistake(
+        "the rate never moves",
+        {FACTOR: "1.0"},
+        why="The factor does not depend on the step that the scheduler gives it.",
+        hint="Which factor belongs to step 0, and which to the last one?",
+    ),
+)
+
+# ---------------------------------------------------------------- train_synchronised_once
+
+EACH_OF_WINDOW = "for number, batch in enumerate(window, start=1):"
+IS_LAST = "number == len(window)"
+WITH = f"with nullcontext() if {IS_LAST} else model.no_sync():"
+LOSS = "loss = loss_of(model, batch) / len(window)"
+LOSS_BY_K = "loss = loss_of(model, batch) / accumulation_steps"
+LOSSES = (LOSS, LOSS_BY_K)  # many slips are made with either
+PASSES = f"            {WITH}\n                {LOSS}\n                loss.backward()\n"
+END = "        optimizer.step()\n        optimizer.zero_grad()\n"
+WINDOWS = f"""    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        {EACH_OF_WINDOW}
+{PASSES}{END}"""
+
+
+def one_by_one(condition: str) -> dict:
+    """The solution with a count in place of windows: all-reduce and step where `condition` holds."""
+    return {
+        WINDOWS: f"""    for index, batch in enumerate(micro_batches):
+        last = {condition}
+        with nullcontext() if last else model.no_sync():
+            {LOSS_BY_K}
+            loss.backward()
+        if last:
+{moved(END, 12)}"""
+    }
+
+
+train_synchronised_once = (
+    Mistake(
+        "every micro-batch synchronised",
+        *({PASSES: f"            {loss}\n            loss.backward()\n"} for loss in LOSSES),
+        why="The gradients are right, but each backward pass sends them to the other rank, although only the sum at the end of the window is needed.",
+        hint="Which context manager of a DistributedDataParallel model keeps the gradients on their device?",
+    ),
+    Mistake(
+        "no_sync around backward only",
+        *({f"{WITH}\n                {LOSS}": f"{loss}\n            {WITH}"} for loss in LOSSES),
+        why="DistributedDataParallel decides in the forward pass whether the coming backward pass will synchronise; around backward alone `no_sync` comes too late and saves nothing.",
+        hint="In which of the two passes does the model look at the flag that `no_sync` sets?",
+    ),
+    Mistake(
+        "never synchronised",
+        *({WITH: "with model.no_sync():", LOSS: loss} for loss in LOSSES),
+        why="No micro-batch is left outside `no_sync`, so each rank steps with its own gradients and the weights drift apart.",
+        hint="Which micro-batch of a window must stand outside `no_sync`?",
+    ),
+    Mistake(
+        "synchronised on the first micro-batch",
+        *({IS_LAST: "number == 1", LOSS: loss} for loss in LOSSES),
+        why="Only the first gradient of each window is averaged; what the later micro-batches add stays on its own rank.",
+        hint="When is everything that must be averaged in `.grad`?",
+    ),
+    Mistake(
+        "no_sync on the last micro-batch only",
+        *(
+            {WITH: f"with model.no_sync() if {IS_LAST} else nullcontext():", LOSS: loss}
+            for loss in LOSSES
+        ),
+        why="The condition is the wrong way round: all micro-batches but the last are sent, and the last one, which must be, is not.",
+        hint="For which micro-batches may the gradients stay where they are?",
+    ),
+    Mistake(
+        "loss not divided",
+        {LOSS: "loss = loss_of(model, batch)"},
+        why="The all-reduce averages over the ranks, but nothing averages over the micro-batches of the window: their gradients are added up.",
+        hint="Over what does DistributedDataParallel take a mean, and over what does it not?",
+    ),
+    Mistake(
+        "divided by the ranks as well",
+        {LOSS: f"{LOSS} / 2"},
+        why="DistributedDataParallel already takes the mean over the ranks, so the division by their number makes the gradient too small.",
+        hint="What does the all-reduce of DistributedDataParallel do after it has summed the gradients?",
+    ),
+    Mistake(
+        "last, shorter window left over",
+        one_by_one("(index + 1) % accumulation_steps == 0"),
+        why="The last micro-batches do not fill a window, so neither an all-reduce nor a step comes for them.",
+        hint="With 10 micro-batches and 4 accumulation steps: after which micro-batches must there be a step?",
+    ),
+    Mistake(
+        "last window divided by k",
+        {LOSS: LOSS_BY_K},
+        why="The last window holds fewer micro-batches than k, so its sum divided by k is less than their mean.",
+        hint="Of how many micro-batches is the last window the mean?",
+    ),
+    Mistake(
+        "last window stepped without its all-reduce",
+        *({IS_LAST: "number == accumulation_steps", LOSS: loss} for loss in LOSSES),
+        why="The last window has its step, but its last micro-batch is still in `no_sync`: each rank steps with its own gradient, and the weights drift apart.",
+        hint="Do the condition for `no_sync` and the condition for the step name the same micro-batches?",
+    ),
+    Mistake(
+        "gradients never zeroed",
+        *({"        optimizer.zero_grad()\n": "", LOSS: loss} for loss in LOSSES),
+        why="`step` leaves the gradients where they are, so each window begins with the sum of all windows before it.",
+        hint="Who empties `.grad` after a step?",
+    ),
+    Mistake(
+        "counted from 0",
+        one_by_one("index % accumulation_steps == 0 or index + 1 == len(micro_batches)"),
+        one_by_one("index % accumulation_steps == 0"),
+        why="Counted from 0 the modulo is zero at the first micro-batch, so the first step comes after one micro-batch and every later window is cut in the wrong place.",
+        hint="What is `number % accumulation_steps` for the first micro-batch?",
+    ),
+    Mistake(
+        "torch.distributed asked",
+        {LOSS: f"{LOSS} / torch.distributed.get_world_size()"},
+        why="`check` plays both ranks in one process and has no default process group; and there is nothing to ask, because DistributedDataParallel takes the mean over the ranks.",
+        hint="What is left to do by hand, if the model averages over the ranks by itself?",
+    ),
+    Mistake(
+        "step after every micro-batch",
+        *({END: moved(END, 12), LOSS: loss} for loss in LOSSES),
+        {PASSES + END: f"            {LOSS}\n            loss.backward()\n{moved(END, 12)}"},
+        why="Step and zero_grad belong to the end of a window; here they come after each micro-batch.",
+        hint="How often does the optimizer step in one window?",
+    ),
+)
+
+# ---------------------------------------------------------------- train_to_the_last_batch
+
+STEPS = "gradient_accumulation_steps=accumulation_steps"
+STEPS_NOT_GIVEN = {f", {STEPS}": ""}
+EPOCHS = "    for _ in range(epochs):\n"
+WINDOW = """            window = (
+                accumulation_steps
+                if index < in_whole_windows
+                else len(dataloader) - in_whole_windows
+            )
+"""
+CURED = "loss * accumulation_steps / window"
+CURE = f"accelerator.backward({CURED})"
+NOT_CURED = {CURED: "loss"}
+AT_THE_END = "                optimizer.step()\n                optimizer.zero_grad()\n"
+IN_BLOCK = f"""            {BLOCK}
+                loss = loss_of(model, batch)
+                {CURE}
+{AT_THE_END}"""
+EPOCH = f"        for index, batch in enumerate(dataloader):\n{WINDOW}{IN_BLOCK}"
+OVER_THE_END = {
+    STEPS: """gradient_accumulation_plugin=GradientAccumulationPlugin(
+            num_steps=accumulation_steps, sync_with_dataloader=False
+        )"""
+}
+LOADER_NOT_PREPARED = {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"}
+IF_FULL = {
+    AT_THE_END: f"                if (index + 1) % accumulation_steps == 0:\n{moved(AT_THE_END, 20)}"
+}
+STEPS_OF_THE_REST = {
+    WINDOW: """            if index == in_whole_windows:
+                accelerator.gradient_accumulation_steps = len(dataloader) - in_whole_windows
+""",
+    **NOT_CURED,
+}
+
+train_to_the_last_batch = (
+    Mistake(
+        "last window divided by k",
+        NOT_CURED,
+        why="`accelerator.backward` divides by the accumulation steps even where the window holds fewer micro-batches, so the last gradient is too small by their ratio.",
+        hint="Of how many micro-batches is the last window the mean, and by what was it divided?",
+    ),
+    Mistake(
+        "windows run over the end of the epoch",
+        OVER_THE_END | NOT_CURED,
+        LOADER_NOT_PREPARED | NOT_CURED,
+        OVER_THE_END,
+        LOADER_NOT_PREPARED,
+        why="Without the end of the data loader (a prepared loader, and sync_with_dataloader=True) the rest of one epoch is mixed into the first window of the next, and the last rest is lost.",
+        hint="After which micro-batches did the optimizer step, and which of them is the last of its epoch?",
+    ),
+    Mistake(
+        "the rest left out",
+        {WINDOW: f"            if index >= in_whole_windows:\n                break\n{WINDOW}"},
+        why="The micro-batches that do not fill a window are never trained on.",
+        hint="How many micro-batches of an epoch does your loop see, and how many are there?",
+    ),
+    Mistake(
+        "own counter beside accumulate",
+        IF_FULL,
+        IF_FULL | NOT_CURED,
+        why="The modulo is never zero in a shorter window, so its step is skipped and its gradient is lost or mixed into the next one.",
+        hint="If the prepared optimizer ignores `step` in the middle of a window, what is the `if` for?",
+    ),
+    Mistake(
+        "accumulation steps not given",
+        STEPS_NOT_GIVEN,
+        STEPS_NOT_GIVEN | NOT_CURED,
+        {**STEPS_NOT_GIVEN, CURED: "loss / window"},
+        {**STEPS_NOT_GIVEN, CURED: "loss / accumulation_steps"},
+        why="The Accelerator was not told how many micro-batches make a window, so each of them is one and the optimizer steps every time.",
+        hint="Which argument of Accelerator says how many micro-batches belong together?",
+    ),
+    Mistake(
+        "only a part of the last window corrected",
+        {
+            CURE: f"""if index == len(dataloader) - 1:
+                    loss = {CURED}
+                accelerator.backward(loss)"""
+        },
+        {"index < in_whole_windows": "index <= in_whole_windows"},
+        why="Every micro-batch of the last window was divided by k, not only the one that ends it, so every one of them must be corrected.",
+        hint="With 10 micro-batches and 4 accumulation steps: which micro-batches make up the last window?",
+    ),
+    Mistake(
+        "one epoch only",
+        {EPOCHS + EPOCH: moved(EPOCH, 4)},
+        {EPOCHS + EPOCH: moved(EPOCH, 4).replace(CURED, "loss")},
+        why="The data loader was gone through once, whatever `epochs` says.",
+        hint="Which of your arguments did you not use?",
+    ),
+    Mistake(
+        "without an Accelerator",
+        {
+            f"    accelerator = Accelerator(cpu=True, {STEPS})\n    {PREPARE}\n": "",
+            IN_BLOCK: f"""            (loss_of(model, batch) / window).backward()
+            if (index + 1) % accumulation_steps == 0 or index + 1 == len(dataloader):
+{AT_THE_END}""",
+        },
+        why="The training is the right one, but it is the loop of the last notebook: no Accelerator was made, so it would run on one device only.",
+        hint="Which loop of this lesson ends each epoch with a step, and what is wrong with that step?",
+    ),
+    Mistake(
+        "the ratio upside down",
+        {CURED: "loss * window / accumulation_steps"},
+        why="The last window is already too small by size/k; multiplied with size/k once more it gets smaller still.",
+        hint="Is the last gradient too large or too small before your correction?",
+    ),
+    Mistake(
+        "divided twice",
+        {CURED: "loss / window"},
+        {CURED: "loss / accumulation_steps"},
+        why="`accelerator.backward` divides by the accumulation steps already; your division comes on top of it.",
+        hint="What must the loss be multiplied with before `accelerator.backward`, so that after its division by k it is divided by the window's size?",
+    ),
+    Mistake(
+        "not divided",
+        {CURE: "loss.backward()"},
+        why="`loss.backward()` divides by nothing, so each window is the sum of its micro-batches, not their mean.",
+        hint="By what must the loss be divided before `loss.backward()`?",
+    ),
+    Mistake(
+        "accumulation steps changed on the way",
+        {
+            EPOCHS: f"{EPOCHS}        accelerator.gradient_accumulation_steps = accumulation_steps\n",
+            **STEPS_OF_THE_REST,
+        },
+        STEPS_OF_THE_REST,
+        why="The accelerator compares its running count with the new number: after 4 micro-batches a window of 3 is complete at the 6th, so the rest is cut in two; and the number stays changed until it is set back.",
+        hint="The counter goes on from the whole windows before; which of its values are multiples of the new number?",
+    ),
+)

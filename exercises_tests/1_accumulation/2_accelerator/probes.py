@@ -1,0 +1,291 @@
+"""The questions of the lesson 1_accumulation/2_accelerator."""
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, TensorDataset
+
+from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.toys import Case, Recorder, draw, flat, training
+from trainlean.exercises.comparing import Observation
+
+LEARNING_RATE = 0.1
+
+
+def loader_of(micro_batches) -> DataLoader:
+    """A data loader that gives these micro-batches (inputs, targets) in order."""
+    inputs, targets = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
+    return DataLoader(TensorDataset(inputs, targets), batch_size=len(micro_batches[0][0]))
+
+
+def only_counts(shown: Observation) -> Observation:
+    """The numbers of steps and micro-batches, without gradients and weights."""
+    return {name: value for name, value in shown.items() if name.startswith("the number of")}
+
+
+def squared_error(model, batch):
+    """The loss of a micro-batch, in the form in which the lesson's loops are given it."""
+    inputs, targets = batch
+    return mse_loss(model(inputs), targets)
+
+
+# ---------------------------------------------------------------- train_with_accelerator
+
+
+@dataclass(frozen=True)
+class Clipped(Case):
+    """A case with a limit for the gradient; the default is longer than any gradient here, a k times too long one too."""
+
+    max_norm: float = 1000.0
+
+    def __str__(self):
+        return f"{super().__str__()}, max_norm {self.max_norm:g}"
+
+
+CLIPPED = (  # clipping hides a wrong factor, so the first case does not clip
+    Clipped(8, 4),
+    Clipped(8, 4, max_norm=0.05),
+    Clipped(3, 1),
+    Clipped(6, 3, tied=True),
+    Clipped(6, 2, frozen=True, max_norm=0.05),
+)
+CLIPPED_REST = Clipped(10, 4)  # only counted: its last gradient is a matter of its own
+
+
+def train_with_accelerator(answer, seed):
+    from accelerate import Accelerator
+    from accelerate.optimizer import AcceleratedOptimizer
+
+    shown, forgotten = {}, {}
+    for case in (*CLIPPED, CLIPPED_REST):
+        model, micro_batches = draw(case, seed)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        recorder = Recorder(model, optimizer)
+        asked = mock.patch.object(
+            AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step
+        )
+        with fresh_accelerate(), asked as prepared_step:
+            accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
+            loader = loader_of(micro_batches)
+            answer(accelerator, model, optimizer, loader, squared_error, case.max_norm)
+        seen = training(case, recorder)
+        shown |= only_counts(seen) if case is CLIPPED_REST else seen
+        prepared = {
+            "model": accelerator._models,
+            "optimizer": accelerator._optimizers,
+            "data loader": accelerator._dataloaders,
+        }
+        forgotten |= {
+            f"{'an' if thing == 'optimizer' else 'a'} {thing} that was not prepared": True
+            for thing, found in prepared.items()
+            if not found
+        }
+        if accelerator._optimizers and not prepared_step.called:
+            forgotten["a prepared optimizer whose step was never called"] = True
+    return shown | forgotten
+
+
+# ---------------------------------------------------------------- linear_decay
+
+SCHEDULES = (  # micro-batches of all devices, accumulation steps, epochs, devices
+    (8, 4, 1, 1),
+    (10, 4, 2, 1),
+    (3, 1, 2, 1),
+    (14, 4, 2, 2),
+)
+
+
+def schedule_case(micro_batches, accumulation_steps, epochs, processes):
+    plural = "s" * (processes > 1)
+    return f"k={accumulation_steps}, {micro_batches // processes} micro-batches, {epochs} epoch{'s' * (epochs > 1)}, {processes} device{plural}"
+
+
+def first_rate(seed):
+    return 0.1 + 0.9 * torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
+
+
+def pretend_to_be_the_first_of(processes: int):
+    """Let the Accelerator believe that there are more processes: it shards data and steps schedulers so, but sends nothing."""
+    from accelerate.state import AcceleratorState, PartialState
+
+    for state in (AcceleratorState, PartialState):
+        state._shared_state["num_processes"] = processes
+
+
+def linear_decay(answer, seed):
+    from accelerate import Accelerator
+
+    shown = {}
+    for micro_batches, accumulation_steps, epochs, processes in SCHEDULES:
+        with fresh_accelerate():
+            accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+            pretend_to_be_the_first_of(processes)
+            model = nn.Linear(1, 1)
+            plain = torch.optim.SGD(model.parameters(), lr=first_rate(seed))
+            rates = []
+            plain.register_step_pre_hook(
+                lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
+            )
+            model, optimizer, dataloader = accelerator.prepare(
+                model, plain, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=2)
+            )
+            scheduler = answer(accelerator, optimizer, dataloader, epochs)
+            for _ in range(epochs):
+                for inputs in dataloader:
+                    with accelerator.accumulate(model):
+                        accelerator.backward(model(inputs).mean())
+                        optimizer.step()
+                        scheduler.step()
+                        optimizer.zero_grad()
+        case = schedule_case(micro_batches, accumulation_steps, epochs, processes)
+        shown[f"the learning rate at each optimizer step ({case})"] = rates
+        shown[f"the learning rate after the last step ({case})"] = plain.param_groups[0]["lr"]
+    return shown
+
+
+# ---------------------------------------------------------------- train_synchronised_once
+
+RANKS = 2
+OF_EACH_RANK = (
+    Case(micro_batches=10, accumulation_steps=4),
+    Case(micro_batches=3, accumulation_steps=1),
+    Case(micro_batches=6, accumulation_steps=3, tied=True),
+    Case(micro_batches=5, accumulation_steps=2, frozen=True),
+)
+
+
+def two_ranks(work):
+    """Run `work(rank, process_group)` on two ranks with a gloo group of their own; the results in the order of ranks.
+
+    The ranks are threads of this process: their group lives on the loopback and gives up after 5 seconds.
+    """
+    from torch import distributed
+
+    store = distributed.HashStore()
+
+    def on(rank):
+        options = distributed.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=5)
+        options._devices = [distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        group = distributed.ProcessGroup(store, rank, RANKS)
+        gloo = distributed.ProcessGroupGloo(store, rank, RANKS, options)
+        group._register_backend(
+            torch.device("cpu"), distributed.ProcessGroup.BackendType.GLOO, gloo
+        )
+        return work(rank, group)
+
+    with ThreadPoolExecutor(RANKS) as pool:
+        return list(pool.map(on, range(RANKS)))
+
+
+class Synchronisation:
+    """Notes on one rank how many all-reduces came before each optimizer step, and in which passes no_sync was on."""
+
+    def __init__(self, model: nn.parallel.DistributedDataParallel, optimizer, group):
+        self.all_reduces, self.since_step, self.only_backward = [], 0, 0
+        self.group = group
+        model.register_comm_hook(None, self._all_reduce)
+        model.register_forward_hook(self._forward)
+        optimizer.register_step_post_hook(self._stepped)
+
+    def _all_reduce(self, _, bucket):
+        self.since_step += 1
+        return (
+            self.group.allreduce([bucket.buffer()])
+            .get_future()
+            .then(lambda future: future.value()[0].div_(RANKS))
+        )
+
+    def _forward(self, model, _, output):
+        synchronises = model.require_backward_grad_sync
+        output.register_hook(lambda _: self._backward(model, synchronises))
+
+    def _backward(self, model, synchronised_in_forward):
+        self.only_backward += synchronised_in_forward and not model.require_backward_grad_sync
+
+    def _stepped(self, *_):
+        self.all_reduces.append(self.since_step)
+        self.since_step = 0
+
+
+def distributed_draw(case, seed):
+    """One model, and for each rank the micro-batches that it trains on."""
+    model, micro_batches = draw(
+        Case(case.micro_batches * RANKS, case.accumulation_steps, case.tied, case.frozen), seed
+    )
+    return model, [micro_batches[rank::RANKS] for rank in range(RANKS)]
+
+
+def train_synchronised_once(answer, seed):
+    drawn = []  # before the ranks start: threads share one random state
+    for case in OF_EACH_RANK:
+        model, shares = distributed_draw(case, seed)
+        drawn.append((case, [model, copy.deepcopy(model)], shares))
+
+    def work(rank, group):
+        seen = []
+        for case, replicas, shares in drawn:
+            model = nn.parallel.DistributedDataParallel(replicas[rank], process_group=group)
+            optimizer = torch.optim.SGD(replicas[rank].parameters(), lr=LEARNING_RATE)
+            recorder = Recorder(replicas[rank], optimizer)
+            synchronisation = Synchronisation(model, optimizer, group)
+            answer(model, optimizer, squared_error, shares[rank], case.accumulation_steps)
+            seen.append((recorder, synchronisation, flat(replicas[rank])))
+        return seen
+
+    shown = {}
+    for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(
+        OF_EACH_RANK, *two_ranks(work), strict=True
+    ):
+        shown |= distributed_training(case, recorder, synchronisation.all_reduces)
+        gap = float(abs(weights - other_weights).max())
+        shown[f"the largest difference between the ranks' weights ({case})"] = (
+            gap if gap > 1e-6 else 0.0
+        )
+        shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = (
+            synchronisation.only_backward
+        )
+    return shown
+
+
+def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=None):
+    counted = {
+        f"the number of all-reduces before step {number} ({case})": count
+        for number, count in enumerate(all_reduces, 1)
+    }
+    return counted | training(case, recorder, micro_batches_per_forward)
+
+
+# ---------------------------------------------------------------- train_to_the_last_batch
+
+EPOCHS = 2
+ALL_WINDOWS = (
+    Case(micro_batches=10, accumulation_steps=4),
+    Case(micro_batches=3, accumulation_steps=1),
+    Case(micro_batches=7, accumulation_steps=4, tied=True),
+    Case(micro_batches=6, accumulation_steps=3),
+    Case(micro_batches=5, accumulation_steps=2, frozen=True),
+)
+
+
+def train_to_the_last_batch(answer, seed):
+    from accelerate.state import AcceleratorState
+
+    shown, without = {}, {}
+    for case in ALL_WINDOWS:
+        model, micro_batches = draw(case, seed)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        recorder = Recorder(model, optimizer)
+        with fresh_accelerate():
+            loader = loader_of(micro_batches)
+            answer(model, optimizer, loader, squared_error, case.accumulation_steps, EPOCHS)
+            if not AcceleratorState._shared_state:
+                without["a training without an Accelerator"] = True
+        shown |= training(case, recorder)
+    return shown | without

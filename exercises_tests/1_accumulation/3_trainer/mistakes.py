@@ -1,0 +1,357 @@
+"""Known mistakes in the lesson 1_accumulation/3_trainer, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- accumulation_arguments
+
+MICRO_BATCH = "train_batch_size=micro_batch"
+STEPS = "gradient_accumulation_steps=effective_batch // micro_batch"
+EPOCHS = "num_train_epochs=epochs"
+RATE = "learning_rate=learning_rate"
+SCHEDULE = 'lr_scheduler_type="constant_with_warmup"'
+WARMUP = "warmup_steps=steps_per_epoch"
+OPTIMIZER = 'optim="sgd"'
+CLIPPING = "max_grad_norm=0"
+SAMPLING = 'train_sampling_strategy="sequential"'
+
+
+def without(argument: str) -> dict:
+    """The line of one argument left out."""
+    return {f"        {argument},\n": ""}
+
+
+accumulation_arguments = (
+    Mistake(
+        "effective batch given as the micro-batch",
+        {MICRO_BATCH: "train_batch_size=effective_batch"},
+        {MICRO_BATCH: "train_batch_size=effective_batch", **without(STEPS)},
+        why="`per_device_train_batch_size` is what goes through the model at once, so the whole effective batch's activations are in memory.",
+        hint="Which of the two batches has to fit into memory, and which argument is named after it?",
+    ),
+    Mistake(
+        "accumulation steps set to the effective batch",
+        {STEPS: "gradient_accumulation_steps=effective_batch"},
+        why="`gradient_accumulation_steps` counts micro-batches, not samples; set to the effective batch it makes every step that much rarer.",
+        hint="If one micro-batch holds 2 samples, how many of them make 8?",
+    ),
+    Mistake(
+        "no accumulation",
+        without(STEPS),
+        why="`gradient_accumulation_steps` is 1 unless it is set, so every micro-batch makes an optimizer step of its own.",
+        hint="Which argument says how many micro-batches stand behind one optimizer step?",
+    ),
+    Mistake(
+        "max_steps counted in micro-batches",
+        {EPOCHS: "max_steps=-(-samples // micro_batch) * epochs"},
+        why="`max_steps` counts optimizer steps, so a number of micro-batches trains for k times as long; it also overrides `num_train_epochs`.",
+        hint="How many optimizer steps does one epoch make when each takes an effective batch?",
+    ),
+    Mistake(
+        "number of epochs left at its default",
+        without(EPOCHS),
+        why="`num_train_epochs` is 3 unless it is set.",
+        hint="What does `TrainingArguments(folder).num_train_epochs` say?",
+    ),
+    Mistake(
+        "warm-up not counted in optimizer steps",
+        {WARMUP: "warmup_steps=-(-samples // micro_batch)"},
+        {WARMUP: "warmup_steps=samples"},
+        why="`warmup_steps` counts optimizer steps; the Trainer moves the learning rate once per optimizer step, not once per micro-batch or sample.",
+        hint="How often does the learning rate move in one epoch?",
+    ),
+    Mistake(
+        "last window forgotten in the warm-up",
+        {WARMUP: "warmup_steps=samples // effective_batch"},
+        why="The last, shorter window makes an optimizer step too, so an epoch has the rounded-up number of steps, not the rounded-down one.",
+        hint="How many optimizer steps do 22 samples make at an effective batch of 8?",
+    ),
+    Mistake(
+        "warm-up one step short",
+        {WARMUP: "warmup_steps=steps_per_epoch - 1"},
+        why="The rate is to be whole with the first step of the second epoch; with one step less it is whole at the last step of the first.",
+        hint="How many optimizer steps, counted from the one with rate 0, come before the second epoch's first?",
+    ),
+    Mistake(
+        "warm-up as a share of the epochs",
+        {WARMUP: "warmup_steps=1 / epochs"},
+        why="From 1 on `warmup_steps` is a number of steps, so with a single epoch the share 1/1 is a warm-up of one step.",
+        hint="What does `warmup_steps=1.0` mean, a share or a number?",
+    ),
+    Mistake(
+        "learning rate left at its default",
+        without(RATE),
+        why="`learning_rate` is 5e-5 unless it is set.",
+        hint="Which of the numbers that you were given did you not use?",
+    ),
+    Mistake(
+        "accumulation steps not a whole number",
+        {STEPS: "gradient_accumulation_steps=effective_batch / micro_batch"},
+        why="`/` gives a float even where nothing is left over, and the Trainer counts micro-batches with this number.",
+        hint="Which division gives an int?",
+    ),
+    Mistake(
+        "no limit given for clipping",
+        {CLIPPING: "max_grad_norm=None"},
+        why="`max_grad_norm` must be a number; the one that switches clipping off is 0.",
+        hint="Which number did the arguments at the beginning of the lesson give?",
+    ),
+    Mistake(
+        "no warm-up",
+        {WARMUP: "warmup_steps=0"},
+        without(WARMUP),
+        {SCHEDULE: 'lr_scheduler_type="constant"'},
+        why="The learning rate is at its full height from the first step: the schedule `constant` knows no warm-up, and `warmup_steps` is 0 unless it is set.",
+        hint="Which schedule begins with a warm-up and is constant after it?",
+    ),
+    Mistake(
+        "schedule left at its default",
+        without(SCHEDULE),
+        why="`lr_scheduler_type` is `linear` unless it is set: after the warm-up the learning rate falls to 0 over the rest of the training.",
+        hint="What does `TrainingArguments(folder).lr_scheduler_type` say, and what does the task ask for?",
+    ),
+    Mistake(
+        "learning rate scaled by the accumulation steps",
+        {RATE: "learning_rate=learning_rate * effective_batch / micro_batch"},
+        {RATE: "learning_rate=learning_rate / (effective_batch // micro_batch)"},
+        why="Accumulation gives the large batch's mean gradient, so the learning rate of the large batch stays as it is.",
+        hint="Is the accumulated gradient a sum over the micro-batches or a mean?",
+    ),
+    Mistake(
+        "optimizer left at its default",
+        without(OPTIMIZER),
+        why="`optim` is fused AdamW unless it is set.",
+        hint="What does `TrainingArguments(folder).optim` say?",
+    ),
+    Mistake(
+        "clipping left on",
+        without(CLIPPING),
+        why="`max_grad_norm` is 1.0 unless it is set, so every gradient longer than that is cut.",
+        hint="What does `TrainingArguments(folder).max_grad_norm` say, and which value switches it off?",
+    ),
+    Mistake(
+        "data shuffled",
+        without(SAMPLING),
+        why="The Trainer draws the samples in random order unless `train_sampling_strategy` says otherwise, so the windows hold other samples.",
+        hint="Which value of `train_sampling_strategy` keeps the order of the data set?",
+    ),
+    Mistake(
+        "last window left out",
+        {EPOCHS: "max_steps=samples // effective_batch * epochs"},
+        why="`max_steps` was rounded down; the samples that do not fill a whole window at the end of an epoch make an optimizer step too.",
+        hint="How many optimizer steps do 22 samples make at an effective batch of 8?",
+    ),
+    Mistake(
+        "an argument that transformers 5 no longer has",
+        {"use_cpu=True": "no_cuda=True"},
+        {"use_cpu=True": 'use_cpu=True,\n        evaluation_strategy="no"'},
+        {"use_cpu=True": "use_cpu=True,\n        overwrite_output_dir=True"},
+        {WARMUP: "warmup_ratio=0.5"},
+        {SAMPLING: "group_by_length=False"},
+        why="The argument was renamed or removed: `use_cpu` took the place of `no_cuda`, `eval_strategy` of `evaluation_strategy`, `warmup_steps` below 1 of `warmup_ratio`.",
+        hint="Which name in the table of old and new names stands beside the one in the message?",
+    ),
+)
+
+# ---------------------------------------------------------------- exact_trainer
+
+FLAG = "    model.accepts_loss_kwargs = False  # before the Trainer looks\n"
+BUILD = "Trainer(model=model, args=args, train_dataset=train_dataset)"
+RETURN = f"    return {BUILD}\n"
+
+
+def then(line: str) -> dict:
+    """The Trainer is built, then comes a line, and then it is returned."""
+    return {RETURN: f"    trainer = {BUILD}\n    {line}\n    return trainer\n"}
+
+
+def own_loss(divisor: str) -> dict:
+    """A Trainer whose compute_loss divides the loss by `divisor`."""
+    return {
+        RETURN: f"""    class Divides(Trainer):
+        def compute_loss(self, *args, **kwargs):
+            return super().compute_loss(*args, **kwargs) / {divisor}
+
+    return Divides(model=model, args=args, train_dataset=train_dataset)
+"""
+    }
+
+
+MEAN_LOSS = """    def mean_loss(outputs, labels, num_items_in_batch=None):
+        return cross_entropy(outputs.logits, labels)
+
+    return Trainer(
+        model=model, args=args, train_dataset=train_dataset, compute_loss_func=mean_loss
+    )
+"""
+IN_A_CALLBACK = """    class Divide(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= args.gradient_accumulation_steps
+
+    return Trainer(model=model, args=args, train_dataset=train_dataset, callbacks=[Divide()])
+"""
+
+exact_trainer = (
+    Mistake(
+        "flag set after the Trainer was built",
+        {FLAG: "", **then("model.accepts_loss_kwargs = False")},
+        why="The Trainer looks at `model.accepts_loss_kwargs` once, when it is built; a flag that comes later is never read.",
+        hint="At which line of your function does the Trainer read the model's flag?",
+    ),
+    Mistake(
+        "the loss is divided by nobody",
+        {FLAG: ""},
+        {FLAG: "", RETURN: MEAN_LOSS},
+        why="The Trainer takes the loss for one that is already divided by the window's items; but it is a mean over the micro-batch, so k of them add up.",
+        hint="Which attribute of the model tells the Trainer that the model does not divide?",
+    ),
+    Mistake(
+        "flag set to True",
+        {FLAG: "    model.accepts_loss_kwargs = True\n"},
+        why="True says that the model divides its loss by the window's items itself; that is what the Trainer believes already, and what is not so.",
+        hint="Does the loss of the small BERT change with `num_items_in_batch`, and what does the attribute say about that?",
+    ),
+    Mistake(
+        "trained already",
+        then("trainer.train()"),
+        why="The Trainer was trained before it was returned; trained once more it starts from weights that have moved.",
+        hint="Which line of your function does more than build the Trainer?",
+    ),
+    Mistake(
+        "learning rate divided by the accumulation steps",
+        {FLAG: "    args.learning_rate /= args.gradient_accumulation_steps\n"},
+        why="Dividing the learning rate leaves the gradients, the logged loss and every clipping k times too large, and makes the last, shorter window's step too small.",
+        hint="The task is about the gradients at each step: does the learning rate change those?",
+    ),
+    Mistake(
+        "clipped instead of cured",
+        {FLAG: "    args.max_grad_norm = 1.0\n"},
+        why="Clipping gives every long gradient the same length, whatever the large batch's was; it hides the factor and does not take it away.",
+        hint="After clipping, has the gradient the large batch's length or the limit's?",
+    ),
+    Mistake(
+        "AdamW instead of a cure",
+        {FLAG: '    args.optim = "adamw_torch"\n'},
+        {FLAG: '    args.optim = "adamw_torch_fused"\n'},
+        why="AdamW divides by the gradient's own size, so the factor hardly shows in the weights; the gradients and the logged loss are as wrong as before.",
+        hint="What would grad_norm in the log say now?",
+    ),
+    Mistake(
+        "divided by k in the last window too",
+        {FLAG: "", **own_loss("self.args.gradient_accumulation_steps")},
+        {FLAG: "", RETURN: IN_A_CALLBACK},
+        why="Divided by `args.gradient_accumulation_steps` everywhere; the last window has fewer micro-batches, so its gradient comes out too small.",
+        hint="By how many micro-batches must the loss be divided when only two are left?",
+    ),
+    Mistake(
+        "divided twice",
+        own_loss("self.args.gradient_accumulation_steps"),
+        why="With the flag set the Trainer divides by the window's number of micro-batches; your own division comes on top.",
+        hint="Who divides the loss now, and how often?",
+    ),
+    Mistake(
+        "divided twice by the window",
+        own_loss("self.current_gradient_accumulation_steps"),
+        why="With the flag set the Trainer divides by the window's number of micro-batches; your own division by the same number comes on top.",
+        hint="Who divides the loss now, and how often?",
+    ),
+    Mistake(
+        "accumulation switched off",
+        {FLAG: "    args.gradient_accumulation_steps = 1\n"},
+        why="With one micro-batch to a step there is no factor, but there is no accumulation either: k times as many steps, each on a small batch.",
+        hint="How many optimizer steps should the 6 micro-batches of the first case make?",
+    ),
+    Mistake(
+        "large batch instead of accumulation",
+        {
+            FLAG: """    args.per_device_train_batch_size *= args.gradient_accumulation_steps
+    args.gradient_accumulation_steps = 1
+"""
+        },
+        why="The gradients are right, but the whole window goes through the model at once, which is what the memory had no room for.",
+        hint="How many samples may be in one forward pass?",
+    ),
+)
+
+# ---------------------------------------------------------------- window_token_loss
+
+LOGITS, TARGETS = "outputs.logits[:, :-1]", "labels[:, 1:]"
+SUM = ', reduction="sum"'
+DIVISION = " / num_items_in_batch"
+
+window_token_loss = (
+    Mistake(
+        "num_items_in_batch ignored",
+        {SUM: "", DIVISION: ""},
+        {DIVISION: " / targets.ne(-100).sum()"},
+        why="Each micro-batch gives its own mean, and the Trainer trusts compute_loss_func to have divided: k means add up, about k times too much.",
+        hint="What does the Trainer pass you so that all micro-batches of a window are divided by the same number?",
+    ),
+    Mistake(
+        "mean of means",
+        {SUM: "", DIVISION: " / 4"},
+        why="A mean over each micro-batch divided by the number of micro-batches counts a token of a short text more than one of a long text (and 4 is not every window's length).",
+        hint="Does every target of the window carry the same weight in your loss?",
+    ),
+    Mistake(
+        "every label counted, the first position too",
+        {DIVISION: " / labels.ne(-100).sum()"},
+        why="The first token of a text is predicted from nothing and is no target; and these are the labels of one micro-batch, not of the window.",
+        hint="How many targets does a text of 8 tokens have, and which of the window's texts did you count?",
+    ),
+    Mistake(
+        "labels not shifted",
+        {LOGITS: "outputs.logits", TARGETS: "labels"},
+        why="The logits at position i predict token i + 1; compared with token i they are trained to copy what they were shown.",
+        hint="Which label belongs to the logits at position 0?",
+    ),
+    Mistake(
+        "shifted the wrong way",
+        {LOGITS: "outputs.logits[:, 1:]", TARGETS: "labels[:, :-1]"},
+        why="The logits at position i were compared with token i - 1, which the model has already seen.",
+        hint="Which logits are left over at the end of a text, those of the first position or those of the last?",
+    ),
+    Mistake(
+        "no loss returned",
+        {"return cross_entropy": "loss = cross_entropy"},
+        why="The Trainer was given None: a `return` is missing, or it returns `outputs.loss`, which is None, because with a compute_loss_func the model is not given the labels.",
+        hint="What is the value of the expression that your function returns?",
+    ),
+    Mistake(
+        "padding trained on",
+        {TARGETS: f"{TARGETS}.clamp(min=0)"},
+        why="The label -100 marks what is no target; made a token of its own, the padding is learned like text.",
+        hint="What does `ignore_index` of cross_entropy do?",
+    ),
+    Mistake(
+        "mean divided once more",
+        {SUM: ""},
+        why="cross_entropy divides by the micro-batch's targets unless told not to; divided by the window's again, the gradient nearly vanishes.",
+        hint="Which reduction adds up and does not divide?",
+    ),
+    Mistake(
+        "sum not divided",
+        {DIVISION: ""},
+        why="A sum over all targets grows with the window; the large batch's loss is their mean.",
+        hint="By how many targets must the sum be divided?",
+    ),
+    Mistake(
+        "divided by k on top",
+        {DIVISION: " / num_items_in_batch / 4"},
+        why="num_items_in_batch already counts the whole window, so dividing by the accumulation steps as well is one division too many.",
+        hint="Over how many micro-batches has the Trainer counted num_items_in_batch?",
+    ),
+    Mistake(
+        "multiplied by k as for Accelerate",
+        {DIVISION: " * 4 / num_items_in_batch"},
+        why="`accelerator.backward` divides by the accumulation steps, and a loop of your own must undo that; the Trainer has switched that division off.",
+        hint="Who divides by k in a Trainer with a compute_loss_func?",
+    ),
+    Mistake(
+        "divided by all positions",
+        {DIVISION: " / targets.numel()"},
+        why="Padding is no target, so the number of positions is larger than the number of targets; and this counts one micro-batch only.",
+        hint="Which positions have the label -100?",
+    ),
+)

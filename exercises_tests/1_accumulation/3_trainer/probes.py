@@ -1,0 +1,319 @@
+"""The questions of the lesson 1_accumulation/3_trainer."""
+
+import copy
+import functools
+import tempfile
+from dataclasses import dataclass
+from unittest import mock
+
+import torch
+from torch.nn.functional import mse_loss
+
+from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.toys import Case, Recorder, Toy, training
+
+LEARNING_RATE = 0.1
+STEPS_AT_MOST = 60  # so that a slip in the arguments is judged and not waited for
+
+
+# ---------------------------------------------------------------- running a Trainer and leaving nothing behind
+
+
+def recorded(trainer):
+    """Train without a word, and give the `Recorder` that watched, the learning rates at each step and the optimizer's name."""
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import PrinterCallback
+
+    class Watch(TrainerCallback):
+        def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+            plain = getattr(optimizer, "optimizer", optimizer)
+            self.recorder, self.rates, self.optimizer = (
+                Recorder(model, plain),
+                [],
+                type(plain).__name__,
+            )
+            plain.register_step_pre_hook(
+                lambda *_: self.rates.append(float(plain.param_groups[0]["lr"]))
+            )
+
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_training_stop |= state.global_step >= STEPS_AT_MOST
+
+    watch = Watch()
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(watch)
+    trainer.train()
+    return watch
+
+
+def quiet_arguments(folder: str, micro_batch: int, accumulation_steps: int):
+    """The course's recipe for a Trainer: plain SGD, constant learning rate, no clipping, one epoch in order."""
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=accumulation_steps,
+        num_train_epochs=1,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+
+
+def collate(examples: list[dict]) -> dict:
+    return {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
+
+
+# ---------------------------------------------------------------- accumulation_arguments
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One question about arguments; the effective batch is a whole number of micro-batches."""
+
+    samples: int
+    micro_batch: int
+    effective_batch: int
+    epochs: int
+    learning_rate: float
+
+    def __str__(self):
+        return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epochs"
+
+
+RECIPES = (Recipe(22, 2, 8, 2, 0.02), Recipe(9, 3, 3, 1, 0.05))
+
+
+class ToyWithLoss(Toy):
+    """The toy, returning its loss like the models of transformers; without **kwargs, so that the Trainer divides."""
+
+    def forward(self, inputs, labels):
+        return {"loss": mse_loss(super().forward(inputs), labels)}
+
+
+def draw_toy(recipe: Recipe, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = ToyWithLoss(4)
+    # Targets so large that the gradient's norm is well above 1: clipping at the default would be seen.
+    samples = [
+        {
+            "inputs": torch.randn(4, generator=generator),
+            "labels": 20 * torch.randn(4, generator=generator),
+        }
+        for _ in range(recipe.samples)
+    ]
+    return model, samples
+
+
+def see_recipe(
+    recipe: Recipe, largest: int, behind: list, rates: list, optimizer: str, recorder: Recorder
+) -> dict:
+    return {
+        f"the largest batch in one forward pass ({recipe})": largest,
+        f"the number of optimizer steps ({recipe})": len(behind),
+        f"the number of samples behind each optimizer step ({recipe})": behind,
+        f"the learning rate at each step ({recipe})": rates,
+        f"the optimizer ({recipe})": optimizer,
+        f"the gradient at the first step ({recipe})": recorder.gradients[0],
+        f"the weight after the last step ({recipe})": recorder.weights[-1],
+    }
+
+
+def accumulation_arguments(answer, seed):
+    from transformers import Trainer, TrainingArguments
+
+    shown = {}
+    for recipe in RECIPES:
+        model, samples = draw_toy(recipe, seed)
+        with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
+            args = answer(
+                folder,
+                recipe.samples,
+                recipe.micro_batch,
+                recipe.effective_batch,
+                recipe.epochs,
+                recipe.learning_rate,
+            )
+            if not isinstance(args, TrainingArguments):
+                raise TypeError(
+                    f"accumulation_arguments returned {type(args).__name__}; expected TrainingArguments."
+                )
+            if args.max_grad_norm is None:
+                raise TypeError("max_grad_norm must be a number.")
+            args.disable_tqdm, args.report_to = True, []
+            trainer = Trainer(model, args, train_dataset=samples, data_collator=collate)
+            sizes = []
+            model.register_forward_pre_hook(
+                lambda _, positional, named, sizes=sizes: sizes.append(len(named["inputs"])),
+                with_kwargs=True,
+            )
+            watch = recorded(trainer)
+        passes, behind = iter(sizes), []
+        for count in watch.recorder.forwards:
+            behind.append(sum(next(passes) for _ in range(count)))
+        shown |= see_recipe(
+            recipe, max(sizes), behind, watch.rates, watch.optimizer, watch.recorder
+        )
+    return shown
+
+
+# ---------------------------------------------------------------- exact_trainer
+
+CLASSIFIER_CASES = (
+    Case(micro_batches=6, accumulation_steps=4),
+    Case(micro_batches=2, accumulation_steps=1, frozen=True),
+)
+MICRO_BATCH = 2
+
+
+@functools.lru_cache(maxsize=8)
+def classifier(seed: int, frozen: bool):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    # Large weights below and small ones in the last layer: the gradient is long enough for clipping to be seen, and never
+    # vanishes because the model is sure of its answers (then only rounding would be left to compare).
+    small = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "max_position_embeddings": 8,
+    }
+    config = BertConfig(
+        **small, initializer_range=1.0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = BertForSequenceClassification(config)
+        torch.nn.init.normal_(model.classifier.weight, std=0.3)
+    model.bert.embeddings.requires_grad_(not frozen)
+    return model
+
+
+def draw_classifier(case: Case, seed: int):
+    """A fresh tiny BERT and its samples; a copy, because building one takes longer than training it."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for _ in range(case.micro_batches * MICRO_BATCH):
+        tokens = torch.randint(20, (6,), generator=generator)
+        samples.append({"input_ids": tokens, "labels": torch.randint(2, (), generator=generator)})
+    return copy.deepcopy(classifier(seed, case.frozen)), samples
+
+
+def exact_trainer(answer, seed):
+    from transformers import Trainer
+
+    shown = {}
+    for case in CLASSIFIER_CASES:
+        model, samples = draw_classifier(case, seed)
+        for_all_trainers = mock.patch.object(
+            Trainer, "loss_is_scaled_for_ga", Trainer.loss_is_scaled_for_ga
+        )  # an answer may set it
+        with tempfile.TemporaryDirectory() as folder, fresh_accelerate(), for_all_trainers:
+            trainer = answer(
+                model, quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps), samples
+            )
+            if not isinstance(trainer, Trainer):
+                raise TypeError(
+                    f"exact_trainer returned {type(trainer).__name__}; expected a Trainer."
+                )
+            sizes = []
+            model.register_forward_pre_hook(
+                lambda _, positional, named, sizes=sizes: sizes.append(len(named["input_ids"])),
+                with_kwargs=True,
+            )
+            watch = recorded(trainer)
+        shown[f"the largest batch in one forward pass ({case})"] = max(sizes)
+        shown |= training(case, watch.recorder)
+        late = (
+            trainer.model_accepts_loss_kwargs
+            and getattr(model, "accepts_loss_kwargs", True) is False
+        )
+        shown[f"whether the flag came when the Trainer had already looked ({case})"] = late
+        shown[f"whether the model says that it divides its loss itself ({case})"] = (
+            getattr(model, "accepts_loss_kwargs", None) is True
+        )
+    return shown
+
+
+# ---------------------------------------------------------------- window_token_loss
+
+
+@dataclass(frozen=True)
+class TextCase(Case):
+    """Tied: input and output embeddings share their weight. Frozen: the input embeddings do not train."""
+
+
+TEXT_CASES = (
+    TextCase(micro_batches=6, accumulation_steps=4),
+    TextCase(micro_batches=2, accumulation_steps=1, tied=True),
+    TextCase(micro_batches=4, accumulation_steps=2, frozen=True),
+)
+LENGTH = 8
+
+
+@functools.lru_cache(maxsize=8)
+def language_model(seed: int, tied: bool, frozen: bool):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    small = {
+        "vocab_size": 12,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": LENGTH,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(
+            LlamaConfig(**small, tie_word_embeddings=tied, initializer_range=0.5)
+        )
+    model.get_input_embeddings().requires_grad_(not frozen)
+    return model
+
+
+def draw_text(case: TextCase, seed: int):
+    """A fresh tiny Llama and texts of 2 to 8 tokens, padded to 8; padding has the label -100."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for number in range(case.micro_batches * MICRO_BATCH):
+        # Micro-batches of long and of short texts in turn: then a mean of means is far from the mean over all tokens.
+        low, high = (6, LENGTH + 1) if number // MICRO_BATCH % 2 else (2, 5)
+        length = int(torch.randint(low, high, (), generator=generator))
+        tokens = torch.randint(12, (LENGTH,), generator=generator)
+        real = torch.arange(LENGTH) < length
+        samples.append(
+            {
+                "input_ids": tokens,
+                "attention_mask": real.long(),
+                "labels": torch.where(real, tokens, -100),
+            }
+        )
+    return copy.deepcopy(language_model(seed, case.tied, case.frozen)), samples
+
+
+def window_token_loss(answer, seed):
+    from transformers import Trainer
+
+    shown = {}
+    for case in TEXT_CASES:
+        model, samples = draw_text(case, seed)
+        with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
+            args = quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps)
+            trainer = Trainer(model, args, train_dataset=samples, compute_loss_func=answer)
+            recorder = recorded(trainer).recorder
+        for number, gradient in enumerate(recorder.gradients, 1):
+            shown[f"the gradient at step {number} ({case})"] = gradient
+        shown[f"the weight after the last step ({case})"] = recorder.weights[-1]
+    return shown

@@ -1,0 +1,568 @@
+"""Known mistakes in the lesson 2_checkpointing/1_pytorch, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+OTHER_DROPOUT = "other dropout in the recomputation"  # in two exercises, with texts of their own
+
+# ---------------------------------------------------------------- checkpointed_bill
+
+ACTIVATIONS = "layers * boundary + interior"
+FLOPS = 'plain["FLOPs"] * 4 / 3'
+BILL = f'{{**plain, "activations": {ACTIVATIONS}, "FLOPs": {FLOPS}}}'
+SHARE = f'({ACTIVATIONS}) / plain["activations"]'  # what is left of the activations
+STATES = ("weights", "gradients", "optimizer state")
+
+
+def bill_with(**entries: str) -> dict:
+    """The right bill with further entries (spaces as underscores), worked out as `entries` say."""
+    more = {name.replace("_", " "): change for name, change in entries.items()}
+    texts = ", ".join(f'"{name}": plain["{name}"] {change}' for name, change in more.items())
+    return {"**plain, ": f"**plain, {texts}, "}
+
+
+checkpointed_bill = (
+    Mistake(
+        "nothing changed",
+        {BILL: "plain"},
+        why="This is the bill of plain training.",
+        hint="What is discarded in the forward pass, and what is computed again?",
+    ),
+    Mistake(
+        "weights or optimizer state saved too",
+        bill_with(weights="// layers"),
+        bill_with(optimizer_state="// layers"),
+        bill_with(**{name: f"* {SHARE}" for name in STATES}),
+        bill_with(**{name: "// layers" for name in STATES}),
+        why="Checkpointing discards what can be computed again from the input. Weights, gradients and optimizer state cannot: they stay as they are.",
+        hint="Which of the entries come out of a forward pass?",
+    ),
+    Mistake(
+        "twice the work",
+        {FLOPS: 'plain["FLOPs"] * 2'},
+        why="Only the forward pass is done twice, and it is one third of the work: 4 units in place of 3.",
+        hint="How many forward units does a backward pass cost, and is it done twice?",
+    ),
+    Mistake(
+        "no work at all",
+        {FLOPS: 'plain["FLOPs"]'},
+        why="What was discarded is computed again, and that is one more forward pass.",
+        hint="How many forward passes does each layer run?",
+    ),
+    Mistake(
+        "half more",
+        {FLOPS: 'plain["FLOPs"] * 3 / 2'},
+        why="Plain training is three forward units, not two: one forward, two backward. One unit more is a third.",
+        hint="What does the backward pass compute a gradient for, beside the weights?",
+    ),
+    Mistake(
+        "another gradient",
+        bill_with(gradient_norm="* 4 / 3"),
+        bill_with(gradient_norm="* 2"),
+        bill_with(gradient_norm="/ layers"),
+        why="Recomputing gives the same numbers, so the gradient is the same. Checkpointing is no approximation.",
+        hint="What did the comparison of the two gradients print?",
+    ),
+    Mistake(
+        "the boundaries alone",
+        {ACTIVATIONS: "layers * boundary"},
+        why="While a layer's backward pass runs, its interior is back.",
+        hint="What is in memory beside the boundaries while one layer is computed again?",
+    ),
+    Mistake(
+        "one layer alone",
+        {ACTIVATIONS: "boundary + interior"},
+        {ACTIVATIONS: "interior"},
+        why="The boundary of every layer is kept all through the forward pass: without it the layer could not be computed again.",
+        hint="What does each layer need in order to be computed again?",
+    ),
+    Mistake(
+        "all interiors at once",
+        {f'"activations": {ACTIVATIONS}, ': ""},
+        {" / layers": ""},
+        why="Each layer's interior is discarded before the next one runs, and comes back alone: divide what all layers keep by their number.",
+        hint="How many layers are there whose interior is in memory at one time?",
+    ),
+    Mistake(
+        "one boundary too few",
+        {ACTIVATIONS: "(layers - 1) * boundary + interior"},
+        why="Each checkpointed layer keeps its input, the one that is being computed again too.",
+        hint="From what is the last layer computed again?",
+    ),
+    Mistake(
+        "the last layer plain",
+        {FLOPS: 'plain["FLOPs"] + plain["FLOPs"] / 3 * (layers - 1) / layers'},
+        why="Every layer is checkpointed here, the last one too, so all of them run forward twice.",
+        hint="How many layers are computed again when each of them is checkpointed?",
+    ),
+    Mistake(
+        "one boundary twice",
+        {" - boundary": ""},
+        why="The bytes of a layer in plain training hold its boundary already, and that one is among the boundaries.",
+        hint="What is the interior of a layer, without its boundary?",
+    ),
+    Mistake(
+        "no activations at all",
+        {ACTIVATIONS: "0"},
+        why="The boundaries are kept, and one interior at a time comes back.",
+        hint="From what is a layer computed again?",
+    ),
+)
+
+# ---------------------------------------------------------------- checkpoint
+
+CALL = "return Recompute.apply(block, len(inputs), *inputs, *block.parameters())"
+REMEMBER = "ctx.block, ctx.random_state = block, torch.get_rng_state()"
+RUN = "return block(*tensors[:count])"
+INPUTS = """[
+            tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors
+        ]"""
+FORK = "torch.random.fork_rng(), "
+SET_STATE = "            torch.set_rng_state(ctx.random_state)\n"
+AGAIN = "output = ctx.block(*inputs)"
+TENSORS = "[*inputs, *ctx.block.parameters()]"
+WANTED = "[tensor for tensor in tensors if tensor.requires_grad]"
+GRAD = "iter(torch.autograd.grad(output, wanted, gradient, allow_unused=True))"
+FOUND = "(next(found) if tensor.requires_grad else None for tensor in tensors)"
+RETURN = f"return None, None, *{FOUND}"
+INTO_GRAD = {f"found = {GRAD}": "torch.autograd.backward(output, gradient)"}  # of each tensor
+
+
+def by_torch(settings: str) -> dict:
+    return {CALL: f"return torch_checkpoint(block, *inputs, {settings})"}
+
+
+checkpoint = (
+    Mistake(
+        "weights not handed to the function",
+        {
+            CALL: "return Recompute.apply(block, len(inputs), *inputs)",
+            **INTO_GRAD,
+            RETURN: "return None, None, *(tensor.grad for tensor in inputs)",
+        },
+        by_torch("use_reentrant=True"),
+        why="Autograd sees only what is handed to apply. Where the input requires no gradient, as in a first block, it then records nothing, and the block's weights silently get no gradient.",
+        hint="Which of the tensors that you hand to apply requires a gradient when the input is a batch of data?",
+    ),
+    Mistake(
+        OTHER_DROPOUT,
+        {FORK: "", SET_STATE: ""},
+        by_torch("use_reentrant=False, preserve_rng_state=False"),
+        why="The second forward pass draws new random numbers, so the gradient belongs to another dropout mask than the output does. Nothing is raised.",
+        hint="What does dropout ask for, and in what state was it at the first forward pass?",
+    ),
+    Mistake(
+        "random state put back and left there",
+        {FORK: ""},
+        why="The gradients are right, but after the backward pass the random state is that of the middle of the forward pass: what is drawn next was drawn before.",
+        hint="What does torch.random.fork_rng do when its block ends?",
+    ),
+    Mistake(
+        "the random state taken too late",
+        {
+            REMEMBER: "ctx.block = block",
+            RUN: """output = block(*tensors[:count])
+        ctx.random_state = torch.get_rng_state()
+        return output""",
+        },
+        why="The random state was read after the block had run and drawn its masks, so the second run draws the next ones.",
+        hint="In which state was the random generator when the block ran first?",
+    ),
+    Mistake(
+        "an unused weight not allowed for",
+        {", allow_unused=True": ""},
+        why="torch.autograd.grad raises when one of the weights asked for took no part in the output, unless it is told that this may be.",
+        hint="What does allow_unused=True return for such a weight?",
+    ),
+    Mistake(
+        "gradients for the inputs only",
+        {
+            TENSORS: "inputs",
+            GRAD: f"{GRAD} if wanted else iter(())",
+            RETURN: f"{RETURN}, *(None for _ in ctx.block.parameters())",
+        },
+        why="The weights were handed to apply but their gradients were not asked for, so they get none.",
+        hint="For which tensors does backward return a gradient, beside the inputs?",
+    ),
+    Mistake(
+        "the weights' gradients counted twice",
+        {**INTO_GRAD, FOUND: "(tensor.grad for tensor in tensors)"},
+        why="A backward() within backward already adds to each weight's .grad; what you return is added once more.",
+        hint="Which function computes gradients without storing them in .grad?",
+    ),
+    Mistake(
+        "the wrong number of gradients",
+        {RETURN: f"return None, *{FOUND}"},
+        {RETURN: f"return tuple{FOUND}"},
+        {TENSORS: "inputs", RETURN: f"return tuple{FOUND}"},
+        {TENSORS: "inputs", RETURN: f"return None, *{FOUND}"},
+        why="backward returns one value for each argument of forward (but ctx): also None for the block, for the count, and for what requires no gradient.",
+        hint="How many arguments did you hand to apply?",
+    ),
+    Mistake(
+        "keeps the graph",
+        {
+            RUN: """with torch.enable_grad():
+            ctx.inputs = [x.detach().requires_grad_(x.requires_grad) for x in tensors[:count]]
+            ctx.output = block(*ctx.inputs)
+        return ctx.output.detach()""",
+            INPUTS: "ctx.inputs",
+            AGAIN: "output = ctx.output",
+        },
+        {CALL: "return block(*inputs)"},
+        why="The gradients are right, but everything inside the block stays in memory until the backward pass, and nothing is recomputed: no memory is saved.",
+        hint="Which of the block's tensors are alive when your forward has returned?",
+    ),
+    Mistake(
+        "gradients switched off instead",
+        {CALL: "with torch.no_grad():\n        return block(*inputs)"},
+        {
+            CALL: "with torch.no_grad():\n        output = block(*inputs)\n    return output.requires_grad_()"
+        },
+        {CALL: "return block(*[tensor.detach() for tensor in inputs])"},
+        {CALL: "return block(*inputs).detach().requires_grad_()"},
+        why="This cuts the graph: no memory for activations is needed because nothing before the cut is trained.",
+        hint="Who computes the gradient of what was run without recording, and when?",
+    ),
+    Mistake(
+        "recomputed without recording",
+        {", torch.enable_grad()": ""},
+        why="Inside backward, gradients are switched off. What is recomputed there has no graph unless you switch them on.",
+        hint="Which context manager makes autograd record inside backward?",
+    ),
+    Mistake(
+        "the incoming gradient not used",
+        {"wanted, gradient,": "wanted, torch.ones_like(output),"},
+        why="The block is not the end of the network: its output's gradient comes in as an argument of backward and must be passed on.",
+        hint="What is the argument of backward, and where does it belong in torch.autograd.grad?",
+    ),
+    Mistake(
+        "no gradient for the input",
+        {".requires_grad_(tensor.requires_grad)": ""},
+        why="The detached input must require a gradient again where the original did; otherwise the chain ends here, and the blocks before it get none.",
+        hint="What does detach() do to requires_grad, and what must the block before this one be told?",
+    ),
+    Mistake(
+        "a gradient asked of frozen tensors",
+        {WANTED: "tensors"},
+        why="torch.autograd.grad raises when a tensor that requires no gradient is among those asked for: leave frozen weights and the data out, and return None for them.",
+        hint="Which of the block's tensors may be asked for a gradient at all?",
+    ),
+    Mistake(
+        "torch's own called",
+        by_torch("use_reentrant=False"),
+        by_torch("use_reentrant=False, early_stop=False"),
+        why="It works, and in your own training it is what you should use; this exercise is about what it does.",
+        hint="What happens between the first and the second run of the block?",
+    ),
+)
+
+# ---------------------------------------------------------------- run_in_segments
+
+CUTS = "[len(layers) * i // segments for i in range(segments + 1)]"
+BORDERS = "zip(cuts[:-2], cuts[1:-1])"
+PART = "nn.Sequential(*layers[start:end])"
+SAVED = f"torch_checkpoint({PART}, x, use_reentrant=False)"
+LAST = "nn.Sequential(*layers[cuts[-2] :])"
+PLAIN_LAST = f"return {LAST}(x)"
+LAST_TOO = {PLAIN_LAST: f"return torch_checkpoint({LAST}, x, use_reentrant=False)"}
+SEGMENTS = f"""    cuts = {CUTS}
+    for start, end in {BORDERS}:
+        x = {SAVED}
+    {PLAIN_LAST}
+"""
+ALL_IN_LOOP = {BORDERS: "zip(cuts[:-1], cuts[1:])", PLAIN_LAST: "return x"}
+WHOLE_DIVISION = "[len(layers) // segments * i for i in range(segments + 1)]"
+BY_LENGTH = {CUTS: "[*range(0, len(layers), segments), len(layers)]"}
+
+run_in_segments = (
+    Mistake(
+        "layers left out",
+        {CUTS: WHOLE_DIVISION, "cuts[-2] :": "cuts[-2] : cuts[-1]"},
+        {CUTS: WHOLE_DIVISION, **ALL_IN_LOOP},
+        why="The number of layers is not always a multiple of the number of segments; what remained after the whole division was never run.",
+        hint="For 7 layers in 3 segments: which layers does your loop run?",
+    ),
+    Mistake(
+        "layers run twice",
+        {"[start:end]": "[start : end + 1]"},
+        why="Neighbouring segments share a layer: the end of one is the beginning of the next, and a slice leaves its end out.",
+        hint="Does layers[0:3] hold layers[3]?",
+    ),
+    Mistake(
+        "segments taken for their length",
+        BY_LENGTH,
+        {**BY_LENGTH, **ALL_IN_LOOP},
+        why="`segments` is how many there are, not how many layers each of them holds.",
+        hint="With 10 layers and segments=4: how many checkpoints did you make?",
+    ),
+    Mistake(
+        "another division",
+        {CUTS: WHOLE_DIVISION},
+        {CUTS: "[*range(0, len(layers), -(-len(layers) // segments)), len(layers)]"},
+        {SEGMENTS: "    return checkpoint_sequential(layers, segments, x, use_reentrant=False)\n"},
+        why="All layers run, but the segments are not those of the task: checkpoint_sequential puts the whole rest into the last one, and lengths rounded up leave the last one short.",
+        hint="For 7 layers in 3 segments: which layers does each of yours hold, and what says the formula of the task?",
+    ),
+    Mistake(
+        "each layer of a segment in a checkpoint",
+        {
+            f"x = {SAVED}": """for layer in layers[start:end]:
+            x = torch_checkpoint(layer, x, use_reentrant=False)"""
+        },
+        why="A segment keeps one boundary; here each layer within it keeps one.",
+        hint="How many calls of torch_checkpoint does one segment make?",
+    ),
+    Mistake(
+        "the first segment plain",
+        {**ALL_IN_LOOP, SAVED: f"{SAVED} if start else {PART}(x)"},
+        why="The first segment's interior waits longest for its backward pass; it is the last one that needs no checkpoint.",
+        hint="Which segment's backward pass comes first?",
+    ),
+    Mistake(
+        "one checkpoint around everything",
+        {SEGMENTS: "    return torch_checkpoint(nn.Sequential(*layers), x, use_reentrant=False)\n"},
+        why="At the first step of the backward pass the whole network is recomputed and is in memory as a whole: the same peak, and a forward pass more.",
+        hint="What is in memory right after the recomputation of your only segment?",
+    ),
+    Mistake(
+        "one checkpoint per layer",
+        {
+            SEGMENTS: """    for layer in layers[:-1]:
+        x = torch_checkpoint(layer, x, use_reentrant=False)
+    return layers[-1](x)
+"""
+        },
+        {
+            SEGMENTS: """    for layer in layers:
+        x = torch_checkpoint(layer, x, use_reentrant=False)
+    return x
+"""
+        },
+        why="A boundary is kept for every layer, and for these layers a boundary is all they would have kept anyway.",
+        hint="How many bytes does one layer keep without a checkpoint, and how many with one?",
+    ),
+    Mistake(
+        "nothing checkpointed",
+        {SEGMENTS: "    return nn.Sequential(*layers)(x)\n"},
+        why="Output and gradients are right, and everything is kept.",
+        hint="Which call makes a segment forget what is inside it?",
+    ),
+    Mistake(
+        "the last segment checkpointed too",
+        ALL_IN_LOOP,
+        {**ALL_IN_LOOP, "use_reentrant=False": "use_reentrant=False, early_stop=False"},
+        why="Its backward pass comes next, so what it discards is computed again at once: FLOPs for nothing.",
+        hint="Between the last segment's forward pass and its backward pass, what else needs memory?",
+    ),
+    Mistake(
+        "the graph cut",
+        {f"x = {SAVED}": f"with torch.no_grad():\n            x = {PART}(x)"},
+        {SAVED: f"{PART}(x).detach()"},
+        {SAVED: f"{PART}(x.detach())"},
+        {
+            f"x = {SAVED}": f"with torch.no_grad():\n            x = {PART}(x)\n        x.requires_grad_()"
+        },
+        why="The memory is saved because the early segments are no longer trained: their weights get no gradient.",
+        hint="What is weight.grad of the first layer after the backward pass?",
+    ),
+    Mistake(
+        "reentrant",
+        {"use_reentrant=False": "use_reentrant=True"},
+        {", use_reentrant=False": ""},
+        why="The reentrant variant only records where an input requires a gradient. The data does not, so the first segment silently gets none.",
+        hint="Which tensors can the first segment's checkpoint see that require a gradient?",
+    ),
+    Mistake(
+        OTHER_DROPOUT,
+        {"use_reentrant=False": "use_reentrant=False, preserve_rng_state=False"},
+        why="Without the preserved random state the second run draws other masks than the first, and the gradients belong to neither. Nothing is raised.",
+        hint="Which argument of checkpoint did you change, and what do dropout layers need?",
+    ),
+    Mistake(
+        "a function that has changed meanwhile",
+        {
+            **ALL_IN_LOOP,
+            f"x = {SAVED}": """def part(x):
+            for layer in layers[start:end]:
+                x = layer(x)
+            return x
+
+        x = part(x) if end == len(layers) else torch_checkpoint(part, x, use_reentrant=False)""",
+        },
+        {
+            **ALL_IN_LOOP,
+            f"x = {SAVED}": f"""if end == len(layers):
+            return {PART}(x)
+        x = torch_checkpoint(lambda x: {PART}(x), x, use_reentrant=False)""",
+        },
+        why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised as long as the shapes agree.",
+        hint="Which values do the loop's variables have during the backward pass?",
+    ),
+)
+
+# ---------------------------------------------------------------- choose_segments
+
+ORDER = "range(1, layers + 1)"
+LENGTH = "-(-layers // segments)"
+SIZE = "work + (segments - 1) * boundary + longest * interior"
+TRY_ALL = f"""    for segments in {ORDER}:  # fewer segments recompute fewer layers
+        longest = {LENGTH}
+        if {SIZE} <= budget:
+            return segments
+    return None
+"""
+
+choose_segments = (
+    Mistake(
+        "always the square root",
+        {TRY_ALL: "    return round(layers**0.5)\n"},
+        {TRY_ALL: "    return round((layers * interior / boundary) ** 0.5)\n"},
+        {TRY_ALL: "    return int(layers**0.5)\n"},
+        why="The square root needs about the least memory, which was not asked: where the budget allows more, fewer segments recompute less; where even that does not fit, there is no answer.",
+        hint="If everything fits without any checkpoint, why recompute?",
+    ),
+    Mistake(
+        "always every layer",
+        {TRY_ALL: "    return layers\n"},
+        why="Most segments mean most boundaries and most layers computed again; a budget asks for as few as fit.",
+        hint="How many layers are recomputed with n segments, and how many with 2?",
+    ),
+    Mistake(
+        "always one segment",
+        {TRY_ALL: "    return 1\n"},
+        why="One segment checkpoints nothing; it fits only if everything does.",
+        hint="What does the formula give for one segment?",
+    ),
+    Mistake(
+        "the least memory instead of the least work",
+        {
+            TRY_ALL: f"""    sizes = {{}}
+    for segments in {ORDER}:
+        longest = {LENGTH}
+        sizes[segments] = {SIZE}
+    leanest = min(sizes, key=sizes.get)
+    return leanest if sizes[leanest] <= budget else None
+"""
+        },
+        why="This fits, but computes more than it has to: of the numbers that fit, the one with the fewest FLOPs was asked for.",
+        hint="Which of two numbers of segments recomputes fewer layers?",
+    ),
+    Mistake(
+        "the most segments that fit",
+        {ORDER: "range(layers, 0, -1)"},
+        why="More segments recompute more layers (all but those in the last one).",
+        hint="In which order should the numbers be tried?",
+    ),
+    Mistake(
+        "never every layer",
+        {ORDER: "range(1, layers)"},
+        why="A range leaves its end out, so as many segments as layers was never tried; where the interior is large, that is what fits.",
+        hint="Which is the last number that your loop tries?",
+    ),
+    Mistake(
+        "length rounded down",
+        {LENGTH: "layers // segments"},
+        why="Where the division leaves something, the longest segment is a layer longer, and it is the longest that sets the peak.",
+        hint="How long is the longest of 3 segments of 10 layers?",
+    ),
+    Mistake(
+        "length not rounded",
+        {LENGTH: "layers / segments"},
+        why="A segment holds whole layers; the longest one is longer than the mean.",
+        hint="How long is the longest of 3 segments of 10 layers?",
+    ),
+    Mistake(
+        "boundaries forgotten",
+        {" + (segments - 1) * boundary": ""},
+        why="Every segment but the last keeps its input until its turn comes in the backward pass.",
+        hint="What must be there so that a segment can be computed again?",
+    ),
+    Mistake(
+        "one boundary too many",
+        {"(segments - 1) * boundary": "segments * boundary"},
+        why="The last segment is not checkpointed: between k segments there are k - 1 boundaries.",
+        hint="How many cuts make two pieces?",
+    ),
+    Mistake(
+        "working bytes forgotten",
+        {"work + ": ""},
+        why="The operation that is running needs its own bytes beside what is kept.",
+        hint="Which of the arguments does your formula not use?",
+    ),
+    Mistake(
+        "the budget itself does not count",
+        {"<= budget": "< budget"},
+        why="A peak that is as large as the budget fits.",
+        hint="Is it < or <= ?",
+    ),
+    Mistake(
+        "an answer where there is none",
+        {"return None": "return layers"},
+        {"return None": "return 1"},
+        why="If no number of segments fits, saying one would end out of memory; the answer is None.",
+        hint="What does your function return when the loop has found nothing?",
+    ),
+)
+
+# ---------------------------------------------------------------- save_linear
+
+ADDMM, MM, BMM = (f"torch.ops.aten.{name}.default" for name in ("addmm", "mm", "bmm"))
+OPERATIONS = f"({ADDMM}, {MM})"
+SAVE, REDO = "return CheckpointPolicy.MUST_SAVE", "return CheckpointPolicy.PREFER_RECOMPUTE"
+POLICY = f"    if op in {OPERATIONS}:\n        {SAVE}\n    {REDO}\n"
+
+save_linear = (
+    Mistake(
+        "saves nothing",
+        {OPERATIONS: "()"},
+        {OPERATIONS: "(torch.ops.aten.addmm, torch.ops.aten.mm)"},
+        {POLICY: f"    {REDO}\n"},
+        {OPERATIONS: "(nn.functional.linear,)"},
+        {OPERATIONS: '("addmm", "mm")'},
+        why="No operation was recognised, so everything is recomputed, as with plain checkpointing. The policy is handed the overload, such as aten.addmm.default; aten.addmm or a function of torch is never equal to it.",
+        hint="What does print(op) show inside your policy?",
+    ),
+    Mistake(
+        "no policy",
+        {POLICY: f"    return op in {OPERATIONS}\n"},
+        {f"    {REDO}\n": ""},
+        why="A policy answers with a member of CheckpointPolicy for every operation. PyTorch takes True and False, too, and None for no; the course asks for the names, which say what is meant.",
+        hint="What does your function return for an operation that it does not save?",
+    ),
+    Mistake(
+        "saves everything",
+        {POLICY: f"    {SAVE}\n"},
+        why="All results are kept, also those that plain training discards: more memory than without any checkpoint.",
+        hint="For which operations is keeping the result worth its bytes?",
+    ),
+    Mistake(
+        "the other way round",
+        {SAVE: REDO, REDO: SAVE},
+        why="The cheap results are kept and the expensive ones computed again: most of the memory, and the FLOPs of full checkpointing.",
+        hint="What do you want to have back for free in the backward pass?",
+    ),
+    Mistake(
+        "attention's products saved too",
+        {OPERATIONS: f"({ADDMM}, {MM}, {BMM})"},
+        why="The scores grow with the square of the length and cost few FLOPs: they are what should be recomputed.",
+        hint="Which operation multiplies activations with each other, and how large is its result?",
+    ),
+    Mistake(
+        "only attention's products saved",
+        {f"op in {OPERATIONS}": f"op is {BMM}"},
+        why="bmm multiplies activations with each other; a linear layer multiplies with a weight and is addmm or mm.",
+        hint="Which operations does nn.Linear become?",
+    ),
+    Mistake(
+        "layers without a bias forgotten",
+        {f"op in {OPERATIONS}": f"op is {ADDMM}"},
+        why="A linear layer with a bias is addmm, one without is mm.",
+        hint="Which operation is left of a linear layer when there is nothing to add?",
+    ),
+    Mistake(
+        "layers with a bias forgotten",
+        {f"op in {OPERATIONS}": f"op is {MM}"},
+        why="A linear layer without a bias is mm, one with a bias is addmm.",
+        hint="Which operation multiplies and adds in one go?",
+    ),
+)

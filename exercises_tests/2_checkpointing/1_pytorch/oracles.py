@@ -1,0 +1,105 @@
+"""What must be seen in the lesson 2_checkpointing/1_pytorch: plain training, and the formulas of memory and FLOPs."""
+
+import math
+
+from torch import nn
+
+from . import probes
+from .probes import (
+    LAYER_ROWS,
+    LAYER_WIDTH,
+    LENGTH,
+    SEGMENT_CASES,
+    SIZE,
+    TEXTS,
+    draw_bills,
+    draw_questions,
+    entry,
+    measured,
+    name_case,
+    name_question,
+    train_attention,
+    whole,
+    x_is_trained,
+)
+
+
+def checkpointed_bill(seed):
+    """By walking through the passes: a layer's boundary is made in the forward pass, its interior when it is run again."""
+    shown = {}
+    for plain, layers, boundary in draw_bills(seed):
+        interior, unit = plain["activations"] // layers - boundary, plain["FLOPs"] // 3 // layers
+        alive = most = flops = 0
+        for _ in range(layers):
+            alive, flops = alive + boundary, flops + unit
+            most = max(most, alive)
+        for _ in range(layers):
+            alive, flops = alive + interior, flops + 3 * unit  # once more forward, and backward
+            most, alive = max(most, alive), alive - interior - boundary
+        bill = plain | {"activations": most, "FLOPs": flops}
+        shown |= {entry(name, plain, layers, boundary): whole(bill[name]) for name in plain}
+    return shown
+
+
+def checkpoint(seed):
+    """Plain training, in which every block runs once and keeps everything; checkpointed it runs twice and keeps nothing inside."""
+    shown = probes.checkpoint(lambda block, *inputs: block(*inputs), seed)
+    for name in shown:
+        if name.startswith("the number of inner tensors"):
+            shown[name] = 0
+        if name.startswith("how often"):
+            shown[name] *= 2
+    return shown
+
+
+def run_in_segments(seed):
+    """Plain training for output and gradients; the formulas for memory and FLOPs."""
+    shown = probes.run_in_segments(lambda layers, x, segments: nn.Sequential(*layers)(x), seed)
+    product = 2 * LAYER_ROWS * LAYER_WIDTH**2
+    for number, segments, kind in SEGMENT_CASES:
+        case = name_case(number, segments, kind)
+        longest = math.ceil(number / segments)
+        if kind != "dropout":
+            shown[f"the most activations in memory, in layer outputs ({case})"] = (
+                2 + (segments - 1) + longest
+            )
+            shown[
+                f"the activations kept between forward and backward, in layer outputs ({case})"
+            ] = 1 + (segments - 1) + longest
+        # Forward, backward to weights, backward to inputs (not to the data), and the recomputed layers.
+        shown[f"the FLOPs ({case})"] = product * (
+            3 * number - (not x_is_trained(kind)) + number - longest
+        )
+    return shown
+
+
+def choose_segments(seed):
+    """Runs every number of segments and takes, of those that fit, the one with the fewest FLOPs."""
+    shown = {}
+    for kind, number, budget in draw_questions(seed):
+        case = name_question(kind, number, budget)
+        fitting = [
+            flops
+            for most, flops in (measured(kind, number, k) for k in range(1, number + 1))
+            if most <= budget
+        ]
+        if not fitting:
+            shown[f"the answer ({case})"] = "None"
+            continue
+        shown[f"the answer ({case})"] = "a number of segments"
+        shown[f"the bytes over the budget ({case})"] = 0
+        shown[f"the FLOPs ({case})"] = min(fitting)
+    return shown
+
+
+def save_linear(seed):
+    """Plain training for the gradients; FLOPs and bytes by hand."""
+    shown = train_attention(lambda block, x: block(x), seed)
+    tokens, length = TEXTS * (LENGTH + seed % 3), LENGTH + seed % 3
+    # Four linear layers of SIZE x SIZE, up and down of four times that.
+    linear = 2 * tokens * SIZE * SIZE * (4 + 4 + 4)
+    product = 2 * tokens * length * SIZE  # one of the two products of attention
+    shown["the FLOPs of forward and backward"] = 3 * linear + 3 * 2 * product + 2 * product
+    # Results of the linear layers (query, key, value, out, down, and up four times as wide), and the block's output.
+    shown["the bytes kept between forward and backward"] = 4 * tokens * SIZE * (5 + 4 + 1)
+    return shown

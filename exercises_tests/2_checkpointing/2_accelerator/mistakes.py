@@ -1,0 +1,413 @@
+"""Known mistakes in the lesson 2_checkpointing/2_accelerator, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+OTHER_MASKS = {
+    "why": "The recomputation draws other dropout masks than the forward pass did, so the gradients belong to a network that never was.",
+    "hint": "Which masks does dropout draw the second time?",
+}
+
+# ---------------------------------------------------------------- train_checkpointed
+
+TRAIN_MODE = "    model.train()\n"
+SWITCH = "    switch_on(model)\n"
+PREPARE = "    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)\n"
+ACCUMULATE = "        with accelerator.accumulate(model):\n"
+LOSS = "model(**batch).loss"
+BACKWARD = f"            accelerator.backward({LOSS})\n"
+UPDATE = "            optimizer.step()\n            optimizer.zero_grad()\n"
+IN_TWO = "            loss = model(**batch).loss\n            accelerator.backward(loss)\n"
+UNRECORDED = IN_TWO.replace("loss =", "with torch.no_grad():\n                loss =")
+EVAL_MODE = "    model.eval()\n"
+
+
+train_checkpointed = (
+    Mistake(
+        "checkpointing not turned on",
+        {SWITCH: ""},
+        {SWITCH: "    model.config.gradient_checkpointing = True\n"},
+        {SWITCH: "    model.gradient_checkpointing = True\n"},
+        why="No layer is run again, so all activations are kept: each layer looks at a flag of its own, and neither the configuration nor an attribute of the whole model reaches it.",
+        hint="Which method of a transformers model turns checkpointing on?",
+    ),
+    Mistake(
+        "the model in eval mode",
+        {SWITCH: SWITCH + EVAL_MODE},
+        {PREPARE: PREPARE + EVAL_MODE},
+        {TRAIN_MODE: EVAL_MODE},
+        {TRAIN_MODE: ""},
+        why="A layer of transformers checkpoints only while `self.training` is true; in eval mode, as an evaluation leaves it, there is neither checkpointing nor dropout, and nothing says so.",
+        hint="What does `model.training` say while your loop runs?",
+    ),
+    Mistake(
+        "one checkpoint around the whole model",
+        {SWITCH: "", LOSS: "checkpoint(model, **batch, use_reentrant=False).loss"},
+        {
+            SWITCH: """    encoder = model.bert.encoder
+    encoder.forward = partial(checkpoint, encoder.forward, use_reentrant=False)
+"""
+        },
+        why="One checkpoint discards everything and then computes everything at once again: when the backward pass begins, all activations are there, and the forward pass was paid twice for nothing.",
+        hint="How many layers' activations are alive at the moment when the recomputation has ended?",
+    ),
+    Mistake(
+        "only every second layer",
+        {"switch_on(model)": "switch_on(model, every_n_layers=2)"},
+        why="`every_n_layers=2` checkpoints the first layer, the third and so on; the layers between keep all their activations.",
+        hint="What is the default of every_n_layers, and which layers does it leave plain?",
+    ),
+    Mistake(
+        "turned on after the first forward pass",
+        {
+            SWITCH: "",
+            BACKWARD: IN_TWO.replace("loss\n", "loss\n            switch_on(model)\n", 1),
+        },
+        why="The first micro-batch went forward while checkpointing was off, and its activations were all kept: that is already the peak.",
+        hint="Which statement must come before the first forward pass?",
+    ),
+    Mistake(
+        "checkpointing in place of accumulation",
+        {
+            ACCUMULATE + BACKWARD + UPDATE: f"""        accelerator.backward({LOSS})
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+        },
+        why="Checkpointing makes a micro-batch cheaper in memory, it does not join micro-batches: without `accumulate` each of them steps.",
+        hint="How many micro-batches shall stand behind one optimizer step?",
+    ),
+    Mistake(
+        "nothing prepared",
+        {PREPARE: ""},
+        {PREPARE: "", SWITCH: ""},
+        why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one steps after each micro-batch.",
+        hint="Which method makes the accelerator's own of model, optimizer and data loader?",
+    ),
+    Mistake(
+        "another accelerator",
+        {
+            TRAIN_MODE: f"""    accelerator = Accelerator(
+        cpu=True, gradient_accumulation_steps=accelerator.gradient_accumulation_steps
+    )
+{TRAIN_MODE}"""
+        },
+        why="The training is right, but the accelerator that was handed in took no part: what it was set up for (devices, precision, accumulation) would be ignored.",
+        hint="Where does the accelerator of your loop come from?",
+    ),
+    Mistake(
+        "gradients zeroed before the backward pass",
+        {
+            BACKWARD: f"            optimizer.zero_grad()\n{BACKWARD}",
+            UPDATE: "            optimizer.step()\n",
+        },
+        why="The prepared `zero_grad` acts at the last micro-batch of a window; called before the backward pass, it discards what the others have accumulated.",
+        hint="At the last micro-batch of a window, what is in the gradients before its backward pass?",
+    ),
+    Mistake(
+        "the random state not preserved",
+        {
+            "switch_on(model)": 'switch_on(model, {"preserve_rng_state": False, "use_reentrant": False})'
+        },
+        {"switch_on(model)": 'switch_on(model, {"preserve_rng_state": False})'},
+        **OTHER_MASKS,
+    ),
+    Mistake(
+        "backward without the accelerator",
+        {f"accelerator.backward({LOSS})": f"{LOSS}.backward()"},
+        why="`loss.backward()` divides nothing, so the micro-batches of a window add up to k times their mean; checkpointing has not changed that.",
+        hint="Which of the two backwards knows how many accumulation steps there are?",
+    ),
+    Mistake(
+        "divided twice",
+        {LOSS: f"{LOSS} / accelerator.gradient_accumulation_steps"},
+        why="`accelerator.backward` already divides by the accumulation steps; your division comes on top.",
+        hint="Who divides the loss, and how often?",
+    ),
+    Mistake(
+        "no_grad taken for checkpointing",
+        {BACKWARD: UNRECORDED},
+        {BACKWARD: UNRECORDED, SWITCH: ""},
+        why="`torch.no_grad()` discards the activations and also the record of how they were made, so nothing can be computed again and no gradient flows.",
+        hint="What does the backward pass need, besides the numbers, to run a layer again?",
+    ),
+)
+
+# ---------------------------------------------------------------- run_checkpointed
+
+CALL = "checkpoint(block, hidden, padding, use_reentrant=False)"
+EACH = f"    for block in blocks:\n        hidden = {CALL}\n"
+RUN = f"{EACH}    return hidden\n"
+
+
+def by_checkpoint_sequential(segments: str) -> dict:
+    return {
+        RUN: f"""    from torch.utils.checkpoint import checkpoint_sequential
+
+    calls = [partial(lambda block, value: block(value, padding), block) for block in blocks]
+    return checkpoint_sequential(calls, {segments}, hidden, use_reentrant=False)
+"""
+    }
+
+
+run_checkpointed = (
+    Mistake(
+        "not checkpointed",
+        {CALL: "block(hidden, padding)"},
+        why="The blocks are called as always, so no block is run again in the backward pass and all activations are kept.",
+        hint="Which function calls a block for you, and keeps only what went in?",
+    ),
+    Mistake(
+        "the reentrant variant",
+        {"use_reentrant=False": "use_reentrant=True"},
+        {", use_reentrant=False": ""},
+        why="With `use_reentrant=True` (which torch 2.13 also takes when nothing is said) a block whose inputs need no gradient gets none for its own weights: behind frozen embeddings blocks stay untrained, without an error.",
+        hint="What does `hidden.requires_grad` say behind frozen embeddings, and which variant needs it to be true?",
+    ),
+    Mistake(
+        "arguments by name to the reentrant variant",
+        {"padding, use_reentrant=False": "padding=padding, use_reentrant=True"},
+        {"padding, use_reentrant=False": "padding=padding"},
+        why="The reentrant variant looks only at positional arguments and takes no others; it is also the one that loses gradients behind frozen embeddings.",
+        hint="Which variant hands arguments on in whatever way they came?",
+    ),
+    Mistake(
+        "one checkpoint around all blocks",
+        {RUN: "    return checkpoint(run_plain, blocks, hidden, padding, use_reentrant=False)\n"},
+        why="When the backward pass begins, all blocks are computed again at once, and all their activations are alive together: time is lost and no memory is won.",
+        hint="How many blocks' activations are alive just before the first gradient is computed?",
+    ),
+    Mistake(
+        "two blocks to a checkpoint",
+        {
+            EACH: """    for start in range(0, len(blocks), 2):
+        pair = blocks[start : start + 2]
+        hidden = checkpoint(run_plain, pair, hidden, padding, use_reentrant=False)
+"""
+        },
+        by_checkpoint_sequential("2"),
+        why="Each checkpoint holds two blocks or more, so more than one block's activations are alive while it is computed again; the task asks for one.",
+        hint="How many blocks does one call of `checkpoint` run?",
+    ),
+    Mistake(
+        "the last block left plain",
+        by_checkpoint_sequential("len(blocks)"),
+        {"in blocks": "in blocks[:-1]", "return hidden": "return blocks[-1](hidden, padding)"},
+        why="`checkpoint_sequential` never checkpoints its last segment, and neither does a loop that stops one block early; the task asks for every block.",
+        hint="Which block is missing in the list of those that are run again?",
+    ),
+    Mistake(
+        "the first block left plain",
+        {
+            "    for block in blocks": "    hidden = blocks[0](hidden, padding)\n    for block in blocks[1:]"
+        },
+        why="A plain first block is the way around the reentrant variant's missing gradients; with `use_reentrant=False` it is not needed, and it keeps that block's activations.",
+        hint="Which variant gives the first block its gradients even if its input needs none?",
+    ),
+    Mistake(
+        "the loop's variable seen too late",
+        {"block, hidden, padding": "lambda value: block(value, padding), hidden"},
+        {
+            "for block in blocks": "for index in range(len(blocks))",
+            "block, hidden, padding": "lambda value: blocks[index](value, padding), hidden",
+        },
+        why="The lambda looks up `block` when it is called; called again in the backward pass, the loop has ended and every recomputation runs the last block.",
+        hint="Which block does the name `block` stand for when the backward pass begins?",
+    ),
+    Mistake(
+        "the random state not preserved",
+        {"use_reentrant=False": "preserve_rng_state=False, use_reentrant=False"},
+        **OTHER_MASKS,
+    ),
+    Mistake(
+        "no_grad, or what amounts to it",
+        {f"hidden = {CALL}": "with torch.no_grad():\n            hidden = block(hidden, padding)"},
+        {CALL: "checkpoint(partial(block, hidden=hidden, padding=padding), use_reentrant=True)"},
+        {CALL: "checkpoint(lambda: block(hidden, padding), use_reentrant=True)"},
+        why="The blocks run without a record, so no gradient gets through them: so does `torch.no_grad`, and so does the reentrant variant when the hidden state is no positional argument of `checkpoint`.",
+        hint="What connects the loss to the first block's weights?",
+    ),
+    Mistake(
+        "the input detached",
+        {"block, hidden,": "block, hidden.detach(),"},
+        why="`detach` cuts the graph before each block, so only the last one gets a gradient.",
+        hint="What connects the loss to the first block's weights?",
+    ),
+    Mistake(
+        "the padding left out",
+        {"hidden, padding, use": "hidden, use"},
+        why="`checkpoint(block, ...)` hands on exactly the arguments that you give it, so the block was called without its `padding`.",
+        hint="What comes after the function in the arguments of `checkpoint`?",
+    ),
+    Mistake(
+        "the padding ignored",
+        {"padding, use": "torch.zeros_like(padding), use"},
+        why="The padding says which positions hold no token; without it the blocks attend to them too, and the output changes.",
+        hint="Which positions may a token look at?",
+    ),
+    Mistake(
+        "the block's result dropped",
+        {"hidden = checkpoint": "checkpoint"},
+        why="Each block is given the same input, and what it returned is thrown away.",
+        hint="What is the input of the second block?",
+    ),
+)
+
+# ---------------------------------------------------------------- untrained_parameters
+
+CONDITION = "parameter.requires_grad and parameter.grad is None"
+LIST = f"""[
+        name
+        for name, parameter in model.named_parameters()
+        if {CONDITION}
+    ]"""
+
+untrained_parameters = (
+    Mistake(
+        "frozen parameters listed",
+        {CONDITION: "parameter.grad is None"},
+        why="A frozen parameter has no gradient because somebody wanted it so; only a parameter that should train and has none is a fault.",
+        hint="Which attribute of a parameter says that it should train?",
+    ),
+    Mistake(
+        "zeros taken for no gradient",
+        {"parameter.grad is None": "(parameter.grad is None or not parameter.grad.any())"},
+        why="A gradient of zeros was computed and says that the loss does not depend on the weight here; a missing one was never computed.",
+        hint="What is the difference between `None` and a tensor of zeros?",
+    ),
+    Mistake(
+        "only whole modules looked at",
+        {
+            LIST: """[
+        name
+        for name, module in model.named_children()
+        if all(parameter.grad is None for parameter in module.parameters())
+    ]"""
+        },
+        why="A module can have gradients for some of its parameters and not for others; look at the parameters one by one.",
+        hint="Which method of a module gives every parameter with its full name?",
+    ),
+    Mistake(
+        "the parameters that have a gradient",
+        {"is None": "is not None"},
+        {CONDITION: "parameter.grad is not None"},
+        why="The condition is the wrong way round: these are the parameters that do train.",
+        hint="For which parameters is `grad` None?",
+    ),
+    Mistake(
+        "only frozen parameters",
+        {CONDITION: "not parameter.requires_grad"},
+        why="These are the parameters that were told not to train; the fault hides among those that were not told so.",
+        hint="Which parameters did you expect to have a gradient after backward?",
+    ),
+)
+
+# ---------------------------------------------------------------- runs_twice_alike
+
+SAME_OUTPUT = "torch.equal(first, second)"
+CLOSE = {SAME_OUTPUT: "torch.allclose(first, second)"}
+SAME_SHAPE = {SAME_OUTPUT: "first.shape == second.shape"}
+COPIES = "[buffer.clone() for buffer in block.buffers()]"
+LEFT = f"    left = {COPIES}\n"
+NOW = "zip(left, block.buffers())"
+SAME_BUFFERS = f" and all(\n        torch.equal(one, other) for one, other in {NOW}\n    )"
+NO_BUFFERS = {SAME_BUFFERS: ""}
+TAKE_STATE = "    state = torch.get_rng_state()\n"
+UNSEEDED = {"    torch.set_rng_state(state)\n": ""}
+TWICE = f"""{TAKE_STATE}    first = block(*inputs)
+{LEFT}    torch.set_rng_state(state)
+    second = block(*inputs)
+    return {SAME_OUTPUT}{SAME_BUFFERS}
+"""
+EARLIER = {LEFT: "", TAKE_STATE: TAKE_STATE + LEFT}
+IN_EVAL = {TAKE_STATE: f"    block.eval()\n{TAKE_STATE}"}
+
+
+def only_buffers(named: str) -> dict:
+    """Looks only at the buffers with `named` in their names."""
+    chosen = f'for name, buffer in block.named_buffers() if "{named}" in name]'
+    return {COPIES: f"[buffer.clone() {chosen}", NOW: f"zip(left, [buffer {chosen})"}
+
+
+runs_twice_alike = (
+    Mistake(
+        "only the outputs compared",
+        NO_BUFFERS,
+        {**NO_BUFFERS, **CLOSE},
+        why="In training, batch norm gives the same output twice and yet counts every run: its running statistics come out as if there had been twice as many batches.",
+        hint="What has the block changed in itself between the two runs, and do its buffers show it?",
+    ),
+    Mistake(
+        "the same tensors compared with themselves",
+        {COPIES: "list(block.buffers())"},
+        {COPIES: "list(block.buffers())", **CLOSE},
+        why="A buffer is changed in place: a list of the buffers holds the same tensors before and after the second run, so they are always equal.",
+        hint="Are these buffers copies?",
+    ),
+    Mistake(
+        "the buffers from before the first run",
+        EARLIER,
+        {**EARLIER, **CLOSE},
+        why="A first run may well fill a buffer. The question is whether the second run changes what the first one left.",
+        hint="Between which two moments must nothing change?",
+    ),
+    Mistake(
+        "only batch norm's counter looked at",
+        only_buffers("num_batches_tracked"),
+        only_buffers("running"),
+        why="A block may have buffers of its own under any name.",
+        hint="Which method of a module gives all of its buffers?",
+    ),
+    Mistake(
+        "only the buffers compared",
+        {f"{SAME_OUTPUT} and ": ""},
+        SAME_SHAPE,
+        why="What a block remembers need not be a buffer: a counter, a list or a generator changes what the second run gives.",
+        hint="Does the second run give what the first gave?",
+    ),
+    Mistake(
+        "dropout taken for a change",
+        UNSEEDED,
+        {**UNSEEDED, **NO_BUFFERS},
+        {**UNSEEDED, **CLOSE},
+        why="`checkpoint` sets torch's random state back before the second run, so dropout draws the same mask; your comparison must do the same.",
+        hint="Which state must be the same before both runs?",
+    ),
+    Mistake(
+        "compared in eval mode",
+        IN_EVAL,
+        {**IN_EVAL, **NO_BUFFERS},
+        why="Training is what will run twice: in eval mode batch norm changes nothing and dropout draws nothing.",
+        hint="In which mode will the block be checkpointed?",
+    ),
+    Mistake(
+        "nothing is ever found",
+        {**SAME_SHAPE, **NO_BUFFERS},
+        {
+            TWICE: f"""    from copy import deepcopy
+
+{TAKE_STATE}    first = deepcopy(block)(*inputs)
+    torch.set_rng_state(state)
+    return torch.equal(first, deepcopy(block)(*inputs))
+"""
+        },
+        {TWICE: "    return True\n"},
+        why="Equal shapes say nothing about values (they are all that `checkpoint` itself compares), and two fresh copies start from the same state, so neither sees what a first run has changed.",
+        hint="Is your second run a run of the block that has run once, and are all values compared?",
+    ),
+    Mistake(
+        "always no",
+        {TWICE: "    return False\n"},
+        {TWICE: "    return block(*inputs) is block(*inputs)\n"},
+        why="A plain block may run twice: nothing in it changes.",
+        hint="What do two runs of a single linear layer give?",
+    ),
+    Mistake(
+        "decided by the kind of layer",
+        {
+            TWICE: "    return not any(isinstance(module, nn.BatchNorm1d) for module in block.modules())\n"
+        },
+        {TWICE: "    return not list(block.buffers())\n"},
+        why="A list of dangerous layers is never complete: what a block does between its layers is Python, and nobody's list knows it.",
+        hint="Can you find out by running it?",
+    ),
+)

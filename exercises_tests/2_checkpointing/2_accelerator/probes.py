@@ -1,0 +1,429 @@
+"""The questions of the lesson 2_checkpointing/2_accelerator."""
+
+import contextlib
+import copy
+import functools
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.toys import Case, Recorder, flat, training
+from trainlean.exercises.comparing import Observation
+
+LEARNING_RATE = 0.1
+
+
+@contextlib.contextmanager
+def one_thread():
+    """For tensors this small, threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class Again:
+    """Notes in which order parts of a model are run again during backward passes, by number from 1.
+
+    `parts` are modules inside what is checkpointed. It counts when a part is entered: a checkpoint stops as soon as it has
+    what it needs, so a part may not be left a second time.
+    """
+
+    def __init__(self, model: nn.Module, parts):
+        self.passes = []
+        model.register_forward_pre_hook(self._next_pass)
+        for part in dict.fromkeys(parts):  # a part that is used twice is one module
+            part.register_forward_pre_hook(
+                functools.partial(self._enter, list(parts).index(part) + 1)
+            )
+
+    def _next_pass(self, *_):
+        if not in_backward():
+            self.passes.append([])
+
+    def _enter(self, number, *_):
+        if in_backward():
+            self.passes[-1].append(str(number))
+
+    def __str__(self):
+        orders = dict.fromkeys(", ".join(numbers) or "none" for numbers in self.passes)
+        return " and elsewhere ".join(orders) or "none"
+
+
+def in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+# ---------------------------------------------------------------- train_checkpointed
+
+LAYERS, MICRO_BATCH = 3, 2
+WHOLE_WINDOWS = (
+    Case(micro_batches=4, accumulation_steps=2),
+    Case(micro_batches=2, accumulation_steps=1, frozen=True),
+    Case(micro_batches=2, accumulation_steps=2, tied=True),
+)
+WITH_A_REST = Case(
+    micro_batches=3, accumulation_steps=2
+)  # only counted: its last gradient is the last unit's matter
+
+
+@functools.cache
+def classifier(seed: int, tied: bool, frozen: bool):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    small = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "max_position_embeddings": 8,
+    }
+    dropout = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
+    config = BertConfig(
+        **small, **dropout, num_hidden_layers=LAYERS, initializer_range=0.5, use_cache=False
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = BertForSequenceClassification(config)
+    layers = model.bert.encoder.layer
+    if tied:
+        layers[2].intermediate.dense.weight = layers[0].intermediate.dense.weight
+    if frozen:
+        model.bert.embeddings.requires_grad_(False)
+        layers[1].requires_grad_(False)
+    return model
+
+
+def draw_classifier(case: Case, seed: int):
+    """A fresh tiny BERT and its samples; where weights are frozen or shared it comes in eval mode, as after an evaluation. Each micro-batch has dropout masks of its own, the same in every loop."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for _ in range(case.micro_batches * MICRO_BATCH):
+        tokens = torch.randint(20, (6,), generator=generator)
+        samples.append({"input_ids": tokens, "labels": torch.randint(2, (), generator=generator)})
+    model = copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(
+        not (case.tied or case.frozen)
+    )
+    model.register_forward_pre_hook(
+        lambda _, args, named: torch.manual_seed(seed + int(named["input_ids"].sum())) and None,
+        with_kwargs=True,
+    )
+    return model, samples
+
+
+def only_counts(shown: Observation) -> Observation:
+    return {name: value for name, value in shown.items() if name.startswith("the number of")}
+
+
+@one_thread()
+def train_checkpointed(answer, seed):
+    from accelerate import Accelerator
+
+    shown = {}
+    for case in (*WHOLE_WINDOWS, WITH_A_REST):
+        model, samples = draw_classifier(case, seed)
+        again = Again(model, [layer.attention for layer in model.bert.encoder.layer])
+        optimizer = torch.optim.SGD(
+            [parameter for parameter in model.parameters() if parameter.requires_grad],
+            lr=LEARNING_RATE,
+        )
+        recorder = Recorder(model, optimizer)
+        with fresh_accelerate():
+            accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
+            answer(accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH))
+            prepared = [
+                min(1, len(kind))
+                for kind in (accelerator._models, accelerator._optimizers, accelerator._dataloaders)
+            ]
+        shown |= looked_at(case, training(case, recorder), again)
+        shown[
+            f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"
+        ] = sum(prepared)
+    return shown
+
+
+def looked_at(case, seen, again):
+    """What a training shows, the number of its steps first, then what was run again."""
+    steps = f"the number of optimizer steps ({case})"
+    order = {
+        steps: seen[steps],
+        f"the order in which layers are run again in a backward pass ({case})": str(again),
+    }
+    return order | (only_counts(seen) if case is WITH_A_REST else seen)
+
+
+# ---------------------------------------------------------------- run_checkpointed
+
+BLOCKS, WIDTH, LENGTH = 4, 8, 5
+
+
+class Block(nn.Module):
+    """A Transformer block of our own: attention and a small network, each added to what came in. Dropout after both."""
+
+    def __init__(self, width=WIDTH, heads=2, dropout=0.3):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries_keys_values, self.project = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden, padding):
+        batch, length, width = hidden.shape
+        parts = (
+            self.queries_keys_values(self.attention_norm(hidden))
+            .view(batch, length, 3, self.heads, -1)
+            .permute(2, 0, 3, 1, 4)
+        )
+        scores = parts[0] @ parts[1].transpose(-1, -2) / (width // self.heads) ** 0.5
+        shares = scores.masked_fill(padding[:, None, None], float("-inf")).softmax(-1)
+        hidden = hidden + self.dropout(self.project((shares @ parts[2]).transpose(1, 2).flatten(2)))
+        return hidden + self.dropout(self.mlp(self.mlp_norm(hidden)))
+
+
+class Stack(nn.Module):
+    """Embedding, blocks, head; how the blocks are run is the question."""
+
+    def __init__(self, run, *, tied=False, frozen=False):
+        super().__init__()
+        self.run = run
+        self.embed, self.head = nn.Embedding(20, WIDTH), nn.Linear(WIDTH, 2)
+        self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
+        if tied:
+            self.blocks[2] = self.blocks[1]
+        self.embed.requires_grad_(not frozen)
+
+    def forward(self, tokens, padding):
+        return self.head(self.run(self.blocks, self.embed(tokens), padding).mean(dim=1))
+
+
+STACKS = {
+    "": {},
+    " with frozen embeddings": {"frozen": True},
+    " with a shared block": {"tied": True},
+}
+
+
+def draw_stack(run, seed, **kind):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Stack(run, **kind)
+    tokens = torch.randint(20, (3, LENGTH), generator=generator)
+    padding = torch.arange(LENGTH) >= torch.randint(2, LENGTH + 1, (3, 1), generator=generator)
+    return model, tokens, padding, torch.randint(2, (3,), generator=generator)
+
+
+def gradients_by_part(model, where) -> Observation:
+    shown = {}
+    parts = {
+        f"block {number}": block
+        for number, block in enumerate(model.blocks, 1)
+        if block is not model.blocks[number - 2] or number == 1
+    }
+    for name, part in {**parts, "the embedding": model.embed}.items():
+        if any(parameter.requires_grad for parameter in part.parameters()):
+            shown[f"the gradient of {name} ({where})"] = flat(part, gradients=True)
+    return shown
+
+
+@one_thread()
+def run_checkpointed(answer, seed):
+    shown = {}
+    for name, kind in STACKS.items():
+        where = f"a model{name}"
+        model, tokens, padding, labels = draw_stack(answer, seed, **kind)
+        again = Again(model, [block.project for block in model.blocks])
+        model.register_forward_pre_hook(lambda *_: torch.manual_seed(seed) and None)
+        output = model(tokens, padding)
+        shown[f"the output ({where})"] = output
+        cross_entropy(output, labels).backward()
+        shown[f"the order in which blocks are run again in the backward pass ({where})"] = str(
+            again
+        )
+        shown |= gradients_by_part(model, where)
+        model.eval()
+        shown[f"the output in eval mode ({where})"] = model(tokens, padding)
+    return shown
+
+
+# ---------------------------------------------------------------- untrained_parameters
+
+
+def draw_after_backward(seed: int, reentrant: bool, frozen: bool):
+    """A model after one backward pass, some of its parameters without a gradient, one with a gradient of zeros."""
+    from torch.utils.checkpoint import checkpoint
+
+    def run(blocks, hidden, padding):
+        for index, block in enumerate(blocks):
+            hidden = (
+                checkpoint(block, hidden, padding, use_reentrant=True)
+                if reentrant and index == 0
+                else block(hidden, padding)
+            )
+        return hidden
+
+    model, tokens, padding, labels = draw_stack(run, seed, tied=not reentrant)
+    model.embed.requires_grad_(not frozen)
+    model.blocks[3].project.requires_grad_(not frozen)
+    cross_entropy(model(tokens, padding), labels).backward()
+    model.blocks[3].mlp_norm.weight.grad.zero_()  # a gradient of zeros is a gradient
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in (
+        model.head.bias,
+        model.blocks[1].mlp[int(torch.randint(2, (), generator=generator)) * 2].weight,
+    ):
+        parameter.grad = None
+    return model
+
+
+AFTERWARDS = {
+    "a plain model": (False, False),
+    "a reentrant checkpoint behind frozen embeddings": (True, True),
+}
+
+
+@one_thread()
+def untrained_parameters(answer, seed):
+    shown = {}
+    for where, (reentrant, frozen) in AFTERWARDS.items():
+        names = answer(draw_after_backward(seed, reentrant, frozen))
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise TypeError("untrained_parameters must return a list of names (str).")
+        shown[f"the number of names ({where})"] = len(names)
+        shown[f"the list of names ({where})"] = ", ".join(sorted(names))
+    return shown
+
+
+# ---------------------------------------------------------------- runs_twice_alike
+
+
+class Plain(nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(WIDTH, WIDTH), nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.dropout(torch.tanh(self.linear(x)))
+
+
+class Normed(Plain):
+    """Batch norm: in training its output does not depend on its buffers, but every run changes them."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x):
+        return self.norm(super().forward(x))
+
+
+class Weakening(Plain):
+    """Its output depends on how often it has run, which no buffer tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) / self.calls
+
+
+class Emptying(Plain):
+    """Takes a scale from a list at each call; after two calls there is none left."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = [2.0]
+
+    def forward(self, x):
+        return super().forward(x) * (self.scales.pop() if self.scales else 1.0)
+
+
+class Noisy(Plain):
+    """Adds noise from a generator of its own, which nobody sets back; `always` or in training only."""
+
+    def __init__(self, always=True):
+        super().__init__()
+        self.always, self.generator = always, torch.Generator().manual_seed(0)
+
+    def forward(self, x):
+        noise = torch.rand(x.shape, generator=self.generator)
+        return super().forward(x) + (noise if self.always or self.training else 0)
+
+
+class Averaging(Plain):
+    """Keeps a running mean of its own, changed in place or `anew`; its output does not depend on it."""
+
+    def __init__(self, anew=False):
+        super().__init__()
+        self.anew = anew
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, x):
+        with torch.no_grad():
+            mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            if self.anew:
+                self.mean = mean
+            else:
+                self.mean.copy_(mean)
+        return super().forward(x)
+
+
+class Measuring(Plain):
+    """Fills a buffer at its first run and only reads it from then on."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.zeros(()))
+
+    def forward(self, x):
+        if self.scale == 0:
+            self.scale.copy_(x.detach().std())
+        return super().forward(x) / self.scale
+
+
+TWICE = {  # how to make the block
+    "plain": Plain,
+    "dropout": lambda: Plain(dropout=0.5),
+    "batch norm": Normed,
+    "batch norm in eval mode": lambda: Normed().eval(),
+    "counts its calls": Weakening,
+    "takes from a list": Emptying,
+    "a generator of its own": Noisy,
+    "noise in training only": lambda: Noisy(always=False),
+    "a running mean of its own": Averaging,
+    "a running mean put anew at each run": lambda: Averaging(anew=True),
+    "a buffer that the first run fills": Measuring,
+}
+
+
+def draw_twice(seed):
+    """(kind, name, block, input) of all kinds, in an order of this seed."""
+    kinds = list(TWICE)
+    for number, place in enumerate(np.random.default_rng(seed).permutation(len(kinds)), 1):
+        kind = kinds[place]
+        torch.manual_seed(seed + number)
+        name = f"the answer for block {number} ({kind})"
+        yield kind, name, TWICE[kind](), torch.randn(6, WIDTH)
+
+
+@one_thread()
+def runs_twice_alike(answer, seed):
+    shown = {}
+    for _, name, block, x in draw_twice(seed):
+        says = answer(block, x)
+        shown[name] = bool(says) if isinstance(says, torch.Tensor) and says.numel() == 1 else says
+    return shown

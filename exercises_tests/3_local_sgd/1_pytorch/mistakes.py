@@ -1,0 +1,195 @@
+"""Known mistakes in the lesson 3_local_sgd/1_pytorch, as edits of its solution."""
+
+from textwrap import indent
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- texts of the solution
+
+START = """    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+"""
+STEPS = "len(micro_batches) // (world_size * accumulation_steps)"
+SHARE = f"    steps = {STEPS}\n    mine = micro_batches[rank::world_size]\n"
+MINE = "mine = micro_batches[rank::world_size]"
+WINDOW = "mine[(step - 1) * accumulation_steps : step * accumulation_steps]"
+BACKWARD = "(loss_of(model, batch) / accumulation_steps).backward()\n"
+UPDATE = """        optimizer.step()
+        optimizer.zero_grad()
+"""
+DUE = "step % averaging_period == 0 or step == steps"
+SUM = "dist.all_reduce(parameter.data)"
+DIVISION = "\n                parameter.data /= world_size"
+EACH = "for parameter in model.parameters():\n"
+MEAN = f"{EACH}    {SUM}\n    parameter.data /= world_size\n"
+AVERAGE = f"        if {DUE}:\n{indent(MEAN, ' ' * 12)}"
+LOOP = f"""    for step in range(1, steps + 1):
+        for batch in {WINDOW}:
+            {BACKWARD}{UPDATE}{AVERAGE}"""
+
+# ---------------------------------------------------------------- what a learner types in their place
+
+MEAN_GRADIENTS = f"""{EACH}    if parameter.grad is not None:
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world_size
+"""
+IN_ONE_PIECE = """weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+total = nn.utils.parameters_to_vector(weights).detach()
+dist.all_reduce(total)
+nn.utils.vector_to_parameters(total / world_size, weights)
+"""
+FROM_0 = {
+    "range(1, steps + 1)": "range(steps)",
+    WINDOW: "mine[step * accumulation_steps : (step + 1) * accumulation_steps]",
+}
+IN_DUE_WINDOWS = {
+    BACKWARD: f"{BACKWARD}            if step % averaging_period == 0:\n{indent(MEAN, ' ' * 16)}"
+}
+TO_RANK_0_FIRST = {SUM: "total = parameter.data.clone()\n                dist.all_reduce(total)"}
+ON_RANK_0 = "\n                if dist.get_rank() == 0:\n                    "
+# Counted from the ranks' own shares, which may differ by one micro-batch.
+OWN_STEPS = {SHARE: f"    {MINE}\n    steps = len(mine) // accumulation_steps\n"}
+
+
+def counting_micro_batches(due: str, *, early: str = "") -> dict:
+    """One loop over the micro-batches: averages where `due` holds at its end, or `early`, before the optimizer steps."""
+    average = "        if {}:\n" + indent(MEAN, " " * 12)
+    return {
+        MINE: f"{MINE}[: steps * accumulation_steps]",
+        LOOP: "    for number, batch in enumerate(mine, 1):\n"
+        + f"        {BACKWARD}"
+        + (average.format(early) if early else "")
+        + f"        if number % accumulation_steps == 0:\n{indent(UPDATE, '    ')}"
+        + (average.format(due) if due else ""),
+    }
+
+
+# ---------------------------------------------------------------- train_local_sgd
+
+train_local_sgd = (
+    Mistake(
+        "gradients averaged in place of parameters",
+        {
+            f"{UPDATE}{AVERAGE}": f"        if {DUE}:\n{indent(MEAN_GRADIENTS, ' ' * 12)}{UPDATE}",
+        },
+        why="A common gradient makes one common step; the distance that the replicas have gone apart in the steps before stays as it is.",
+        hint="After H steps alone the replicas have different weights: which tensors must be averaged so that they are equal again?",
+    ),
+    Mistake(
+        "sum in place of mean",
+        {DIVISION: ""},
+        why="`all_reduce` adds up; without a division every weight is multiplied by the number of ranks at each average.",
+        hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
+    ),
+    Mistake(
+        "divided by two",
+        {"parameter.data /= world_size": "parameter.data /= 2"},
+        why="The mean over three ranks is a third of the sum; the number of ranks is `dist.get_world_size()`.",
+        hint="How many summands does the sum have on three ranks?",
+    ),
+    Mistake(
+        "first average after the first step",
+        {**FROM_0, DUE: "step % averaging_period == 0"},
+        {**FROM_0, DUE: "step % averaging_period == 0 or step == steps - 1"},
+        why="Counted from 0, the very first step is a multiple of H; the replicas are averaged after steps 1, H + 1, 2 H + 1.",
+        hint="Which number does your counter have right after the first optimizer step?",
+    ),
+    Mistake(
+        "no last average",
+        {" or step == steps": ""},
+        why="When the number of steps is no multiple of H, the training ends in the middle of a period and every rank keeps another model.",
+        hint="With 4 steps and H = 3: when did the replicas last meet, and what happened afterwards?",
+    ),
+    Mistake(
+        "gradients averaged at every step as well",
+        {UPDATE: f"{indent(MEAN_GRADIENTS, ' ' * 8)}{UPDATE}"},
+        {UPDATE: f"{indent(MEAN_GRADIENTS, ' ' * 8)}{UPDATE}", AVERAGE: ""},
+        {START: "    model = DistributedDataParallel(model)\n"},
+        why="The replicas never go apart, so nothing is left to average: this is the every-step synchronisation that Local SGD was to avoid.",
+        hint="What does a rank need from the others between two averages?",
+    ),
+    Mistake(
+        "H counts micro-batches",
+        counting_micro_batches("number == len(mine)", early="number % averaging_period == 0"),
+        counting_micro_batches("", early="number % averaging_period == 0"),
+        counting_micro_batches("number % averaging_period == 0 and number % accumulation_steps"),
+        counting_micro_batches("number % averaging_period == 0 or number == len(mine)"),
+        counting_micro_batches("number % averaging_period == 0"),
+        why="H is a number of optimizer steps; counted in micro-batches the averages come more often, and in the middle of a window.",
+        hint="By how much does your counter grow in one window of k micro-batches?",
+    ),
+    Mistake(
+        "averaged inside the window",
+        {**IN_DUE_WINDOWS, AVERAGE: ""},
+        {**IN_DUE_WINDOWS, DUE: "step == steps"},
+        why="The average comes before the optimizer's step, so the last step before it is not in it and the replicas part again at once.",
+        hint="In which order do the last backward pass of a window, the optimizer's step and the average come?",
+    ),
+    Mistake(
+        "replicas begin with different weights",
+        {START: ""},
+        why="The ranks were given different weights; the mean of two networks that were never one is no good network.",
+        hint="Which collective gives every rank the tensor of rank 0?",
+    ),
+    Mistake(
+        "replicas begin with the mean",
+        {START: indent(MEAN, "    ")},
+        why="The replicas are equal, but the mean of random starts is a much smaller start; all ranks were to begin with rank 0's weights.",
+        hint="Which collective gives every rank the tensor of rank 0?",
+    ),
+    Mistake(
+        "frozen weights left out at the start",
+        {
+            "        dist.broadcast": "        if parameter.requires_grad:\n            dist.broadcast",
+        },
+        why="Frozen weights do not change, so where they differ at the start they differ for good, and each rank trains another network.",
+        hint="Does a weight have to be trained in order to matter in the forward pass?",
+    ),
+    Mistake(
+        "every rank trains on everything",
+        {STEPS: "len(micro_batches) // accumulation_steps", MINE: "mine = micro_batches"},
+        why="All ranks do the same work on the same micro-batches; the replicas never differ, and nothing is won by having several.",
+        hint="Which micro-batches does rank 1 see, and which does rank 0?",
+    ),
+    Mistake(
+        "consecutive pieces",
+        {
+            MINE: "each = steps * accumulation_steps\n    mine = micro_batches[rank * each : (rank + 1) * each]",
+        },
+        why="Rank r takes micro-batches r, r + N, r + 2N and so on; consecutive pieces are another order of the data.",
+        hint="Which slice takes every N-th element of a list, from the r-th on?",
+    ),
+    Mistake(
+        "mean or rank 0's weights on one rank only",
+        {**TO_RANK_0_FIRST, DIVISION: f"{ON_RANK_0}parameter.data = total / world_size"},
+        {SUM: "dist.reduce(parameter.data, dst=0)", DIVISION: f"{ON_RANK_0}{DIVISION.strip()}"},
+        why="Only rank 0 gets the mean; the other ranks go on with their own weights.",
+        hint="After the average, which weights does rank 1 hold?",
+    ),
+    Mistake(
+        "rank 0's weights sent to all",
+        {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""},
+        why="The replicas are equal again, but what the other ranks have learned since the last average is thrown away.",
+        hint="How much does the work of rank 1 count in the new weights?",
+    ),
+    Mistake(
+        "not the same number of steps on every rank",
+        OWN_STEPS,
+        {**OWN_STEPS, indent(MEAN, " " * 12): indent(IN_ONE_PIECE, " " * 12)},
+        {SHARE: f"    {MINE}\n    steps = -(-len(mine) // accumulation_steps)\n"},
+        why="With a rest in the data some ranks get a micro-batch more; they make a step or an average more and wait for ranks that have already ended.",
+        hint="How many whole windows does the rank with the fewest micro-batches have?",
+    ),
+    Mistake(
+        "loss not divided",
+        {BACKWARD: "loss_of(model, batch).backward()\n"},
+        why="Averaging over the ranks has nothing to do with the k micro-batches of a window: their gradients are added up, and the step is k times too long.",
+        hint="What did the loop of the first unit do with the loss before `backward`?",
+    ),
+    Mistake(
+        "gradients never zeroed",
+        {"        optimizer.zero_grad()\n": ""},
+        why="Each window begins with the sum of all gradients before it.",
+        hint="Who empties `.grad` after a step?",
+    ),
+)

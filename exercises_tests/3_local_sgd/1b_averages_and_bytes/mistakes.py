@@ -1,0 +1,346 @@
+"""Known mistakes in the lesson 3_local_sgd/1b_averages_and_bytes, as edits of its solutions."""
+
+from textwrap import indent
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- train_with_averager
+
+WARM_UP = ", warmup_steps=averaging_period - 1"
+ZERO = "        optimizer.zero_grad()\n"
+STEP = "        optimizer.step()\n"
+SUM = "dist.all_reduce(parameter.data)"
+DIVISION = "\n        parameter.data /= dist.get_world_size()"
+LAST = f"    for parameter in model.parameters():\n        {SUM}{DIVISION}\n"
+
+NO_WARM_UP, NO_LAST = {WARM_UP: ""}, {LAST: ""}
+ZEROED_LATE = {ZERO: "", STEP: STEP + ZERO}
+OF_THE_AVERAGER = {LAST: "    averager.average_parameters(model.parameters())\n"}
+OF_RANK_0 = {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""}
+BY_RANK_0 = {LAST: f"    if dist.get_rank() == 0:\n{indent(LAST, '    ')}"}
+
+train_with_averager = (
+    Mistake(
+        "both surprises",
+        {**NO_WARM_UP, **NO_LAST},
+        why="A counter that begins at 0, as the averager's does, averages after steps 1, H + 1, 2 H + 1; and after the last step nobody averages.",
+        hint="After which steps did the replicas meet, and how far apart do they end?",
+    ),
+    Mistake(
+        "still averaged after the first step",
+        NO_WARM_UP,
+        why="The replicas end equal, but the periods are shifted: the first average comes after one step, not after H.",
+        hint="For how many steps must the averager keep still so that its first average falls on step H?",
+    ),
+    Mistake(
+        "no last average",
+        NO_LAST,
+        why="The periods are right, but when the training ends in the middle of one, the replicas stay apart.",
+        hint="What do the ranks hold when the number of steps is no multiple of H?",
+    ),
+    Mistake(
+        "warm-up of H steps",
+        {"averaging_period - 1": "averaging_period", **NO_LAST},
+        {"averaging_period - 1": "averaging_period"},
+        why="The averager counts its first call as 0, so a warm-up of H makes the first average fall on step H + 1.",
+        hint="Which number does the averager's counter have when it is called after step H?",
+    ),
+    Mistake(
+        "warm-up of one step",
+        {"averaging_period - 1": "1"},
+        {"averaging_period - 1": "1", **NO_LAST},
+        why="After a warm-up of one step the first average falls on step 2, whatever H is.",
+        hint="How does the number of warm-up steps depend on H?",
+    ),
+    Mistake(
+        "the averager asked once more",
+        OF_THE_AVERAGER,
+        {**OF_THE_AVERAGER, **NO_WARM_UP},
+        why="After the loop the averager is asked for one more step, and its counter decides: it averages only when that number happens to suit.",
+        hint="What does `average_parameters` of the averager do when its counter is no multiple of the period?",
+    ),
+    Mistake(
+        "averaged after zero_grad",
+        ZEROED_LATE,
+        {**ZEROED_LATE, **NO_WARM_UP, **NO_LAST},
+        {**ZEROED_LATE, **NO_LAST},
+        {**ZEROED_LATE, **NO_WARM_UP},
+        why="The averager takes only parameters that have a gradient, and after `zero_grad` there are none (torch 2.13).",
+        hint="Which parameters does torch's averager leave out, and what does `zero_grad` do to `.grad`?",
+    ),
+    Mistake(
+        "rank 0's weights in place of the last average",
+        OF_RANK_0,
+        {**OF_RANK_0, **NO_WARM_UP},
+        why="The ranks end equal, but what the others learned since the last average is thrown away.",
+        hint="How much does the work of rank 1 since the last average count?",
+    ),
+    Mistake(
+        "sum in place of the last mean",
+        {DIVISION: ""},
+        {DIVISION: "", **NO_WARM_UP},
+        why="`all_reduce` adds up; the weights end multiplied by the number of ranks.",
+        hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
+    ),
+    Mistake(
+        "last average of the gradients",
+        {
+            SUM: "if parameter.grad is not None:\n            dist.all_reduce(parameter.grad)",
+            DIVISION: "\n            parameter.grad /= dist.get_world_size()",
+        },
+        why="After the last step no gradient is used any more; it is the weights that differ.",
+        hint="Which tensors of the two ranks are to be equal at the end?",
+    ),
+    Mistake(
+        "last average on rank 0 only",
+        BY_RANK_0,
+        {**BY_RANK_0, **NO_WARM_UP},
+        why="A collective needs every rank: rank 0 waits for the others, which have already ended.",
+        hint="Which ranks call the last `all_reduce`?",
+    ),
+    Mistake(
+        "gradients never zeroed",
+        {ZERO: ""},
+        why="The averages are right, but each step takes the sum of all gradients before it.",
+        hint="Who empties `.grad` between two steps?",
+    ),
+)
+
+# ---------------------------------------------------------------- communication
+
+ALL_STEPS = "(devices * accumulation_steps)"
+AVERAGES = "-(-steps // averaging_period)"
+TRAINED = "for parameter in model.parameters()\n        if parameter.requires_grad\n"
+
+communication = (
+    Mistake(
+        "frozen weights counted",
+        {"        if parameter.requires_grad\n": ""},
+        why="A frozen weight has no gradient and never changes, so neither of the two ways has to send it.",
+        hint="Which of the weights are different on the two ranks after a step?",
+    ),
+    Mistake(
+        "tied weights counted twice",
+        {
+            "for parameter in model.parameters()": "for module in model.modules()\n        for parameter in module.parameters(recurse=False)",
+        },
+        why="A weight that two layers share is stored once, has one gradient and is sent once.",
+        hint="How often does `model.parameters()` give a weight that two layers share?",
+    ),
+    Mistake(
+        "buffers counted",
+        {
+            "    return": "    payload += sum(b.numel() * b.element_size() for b in model.buffers())\n    return",
+        },
+        {TRAINED: "for parameter in model.state_dict().values()\n"},
+        why="The running averages of batch norm are buffers, not parameters; they are in no gradient and in no average of the parameters.",
+        hint="Which tensors of `state_dict()` are not in `parameters()`?",
+    ),
+    Mistake(
+        "micro-batches in place of optimizer steps",
+        {ALL_STEPS: "devices"},
+        why="The ranks communicate at optimizer steps, and a step comes once in k micro-batches.",
+        hint="How many optimizer steps does a rank make with 8 micro-batches and k = 4?",
+    ),
+    Mistake(
+        "bytes sent taken for the payload",
+        {"times * payload": "times * payload * 2 * (devices - 1) / devices"},
+        why="2(N-1)/N times the payload is what a rank of a ring sends; the payload is what it hands over, whoever carries it how.",
+        hint="How large are the tensors that a rank gives to `all_reduce`?",
+    ),
+    Mistake(
+        "devices not counted",
+        {ALL_STEPS: "accumulation_steps"},
+        why="The micro-batches are divided among the devices, so each makes fewer steps.",
+        hint="How many of the micro-batches does one rank see?",
+    ),
+    Mistake(
+        "last average forgotten",
+        {AVERAGES: "steps // averaging_period"},
+        why="When the steps are no multiple of H, one more average comes after the last step.",
+        hint="With 8 steps and H = 3: after which steps are the replicas averaged?",
+    ),
+    Mistake(
+        "last average always added",
+        {AVERAGES: "steps // averaging_period + 1"},
+        why="When the last step is a multiple of H, the replicas have just been averaged and no further average is needed.",
+        hint="With 8 steps and H = 4: after which steps are the replicas averaged?",
+    ),
+    Mistake(
+        "not rounded",
+        {AVERAGES: "steps / averaging_period"},
+        why="Averages come whole: a shorter period at the end has its average, too.",
+        hint="With 8 steps and H = 3: how many averages are there?",
+    ),
+    Mistake(
+        "four bytes for every number",
+        {"parameter.element_size()": "4"},
+        why="A number of 16 bits has two bytes; `element_size()` tells.",
+        hint="How many bytes does a bfloat16 have?",
+    ),
+    Mistake(
+        "numbers in place of bytes",
+        {" * parameter.element_size()": ""},
+        why="`numel()` counts numbers; each of them has `element_size()` bytes.",
+        hint="How many bytes does a float32 have?",
+    ),
+    Mistake(
+        "one all-reduce for each weight",
+        {"return times,": "return times * sum(p.requires_grad for p in model.parameters()),"},
+        why="The bytes are right, but all weights go in one flat tensor, so it is one all-reduce each time.",
+        hint="How many tensors does a rank hand over at one synchronisation?",
+    ),
+    Mistake(
+        "the bytes of all ranks together",
+        {"times * payload": "times * payload * devices"},
+        why="The question is for the payload of one rank: what it hands to its own all-reduces.",
+        hint="Whose bytes are asked for?",
+    ),
+    Mistake(
+        "every step, whatever H",
+        {f"steps if averaging_period is None else {AVERAGES}": "steps"},
+        why="With Local SGD the ranks communicate once in H steps, not at each of them.",
+        hint="Which argument of your function did you not use?",
+    ),
+)
+
+# ---------------------------------------------------------------- average_replicas
+
+LOOP = (
+    "    for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:\n"
+)
+PARAMETERS = "in model.parameters()"
+BUFFERS = ", *model.buffers()"
+MEAN = "            dist.all_reduce(tensor)\n            tensor /= dist.get_world_size()\n"
+BODY = f"        if tensor.is_floating_point():\n{MEAN}"
+
+NO_BUFFERS = {BUFFERS: ""}
+NEVER_DIVIDED = {"            tensor /= dist.get_world_size()\n": ""}
+SENT_BY_RANK_0 = {MEAN: "            dist.broadcast(tensor, src=0)\n"}
+INTO_A_NEW_ONE = """            mean = tensor.clone()
+            dist.all_reduce(mean)
+            mean /= dist.get_world_size()
+"""
+FOR_RANK_0 = {
+    MEAN: INTO_A_NEW_ONE
+    + """            if dist.get_rank() == 0:
+                tensor.copy_(mean)
+"""
+}
+TORCHS_FUNCTION = """    from torch.distributed.algorithms.model_averaging.utils import (
+        average_parameters_or_parameter_groups,
+    )
+
+    average_parameters_or_parameter_groups(model.parameters(), None)
+"""
+
+average_replicas = (
+    Mistake(
+        "running averages left out",
+        NO_BUFFERS,
+        why="The running averages of batch norm are buffers, not parameters; each rank keeps its own and they evaluate differently.",
+        hint="Which tensors does a model use in the forward pass that `parameters()` does not give?",
+    ),
+    Mistake(
+        "sum in place of mean",
+        NEVER_DIVIDED,
+        {**NEVER_DIVIDED, **NO_BUFFERS},
+        {"tensor /= dist.get_world_size()": "tensor = tensor / dist.get_world_size()"},
+        why="`all_reduce` adds up; `tensor = tensor / n` makes a new tensor and leaves the model's as it was.",
+        hint="What do the model's own tensors hold after your last line?",
+    ),
+    Mistake(
+        "divided by two",
+        {"dist.get_world_size()": "2"},
+        {"dist.get_world_size()": "2", **NO_BUFFERS},
+        why="The mean over three ranks is a third of the sum; the number of ranks is `dist.get_world_size()`.",
+        hint="How many summands does the sum have on three ranks?",
+    ),
+    Mistake(
+        "frozen parameters left out",
+        {PARAMETERS: f"{PARAMETERS} if parameter.requires_grad"},
+        {PARAMETERS: f"{PARAMETERS} if parameter.requires_grad", **NO_BUFFERS},
+        why="Frozen weights do not change in training, but nobody has said that they were equal before it.",
+        hint="What if the ranks were built with different seeds?",
+    ),
+    Mistake(
+        "rank 0's buffers handed out",
+        {
+            **NO_BUFFERS,
+            "    # END SOLUTION": """    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            dist.broadcast(buffer, src=0)
+    # END SOLUTION""",
+        },
+        why="That is what DDP does: every rank then has rank 0's running averages, and what the others have seen is lost. The mean was asked for.",
+        hint="Which rank's data do the running averages know of afterwards?",
+    ),
+    Mistake(
+        "only parameters that have a gradient",
+        {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None", **NO_BUFFERS},
+        {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None"},
+        {LOOP: f"{TORCHS_FUNCTION}    for tensor in model.buffers():\n"},
+        {LOOP + BODY: TORCHS_FUNCTION},
+        why="After `zero_grad` no parameter has a gradient, so nothing is averaged (torch's own function then has nothing to glue together and raises).",
+        hint="What is `parameter.grad` after `zero_grad`?",
+    ),
+    Mistake(
+        "rank 0's values sent to all",
+        SENT_BY_RANK_0,
+        {**SENT_BY_RANK_0, **NO_BUFFERS},
+        {BODY: "        dist.broadcast(tensor, src=0)\n"},
+        why="The ranks are equal again, but what the others have learned is thrown away.",
+        hint="How much does rank 1 count in the result?",
+    ),
+    Mistake(
+        "mean on rank 0 only",
+        FOR_RANK_0,
+        {**FOR_RANK_0, **NO_BUFFERS},
+        why="Only rank 0 takes the mean; the other ranks go on with their own values.",
+        hint="After your function, which values does rank 1 hold?",
+    ),
+    Mistake(
+        "the weights left as they were",
+        {MEAN: INTO_A_NEW_ONE},
+        {
+            "parameter.data for": "parameter.grad for",
+            PARAMETERS: f"{PARAMETERS} if parameter.grad is not None",
+            **NO_BUFFERS,
+        },
+        {
+            "parameter.data for": "parameter.grad for",
+            PARAMETERS: f"{PARAMETERS} if parameter.grad is not None",
+        },
+        why="The model's own weights hold what they held before: the mean went into new tensors, or into the gradients.",
+        hint="Into which tensors does your function write, and are they those that the model computes with?",
+    ),
+    Mistake(
+        "only 32-bit numbers",
+        {"tensor.is_floating_point()": "tensor.dtype == torch.float32"},
+        why="Weights and buffers of 64 or 16 bits are floating-point numbers, too.",
+        hint="Which method of a tensor tells that it holds floating-point numbers of any size?",
+    ),
+    Mistake(
+        "whole numbers averaged, too",
+        {BODY: "        dist.all_reduce(tensor)\n        tensor /= dist.get_world_size()\n"},
+        {
+            BODY: """        mean = tensor.double()
+        dist.all_reduce(mean)
+        tensor.copy_(mean / dist.get_world_size())
+"""
+        },
+        why="`state_dict()` also holds a whole number, with which batch norm counts its batches; a mean of whole numbers is none.",
+        hint="Which `dtype` has `num_batches_tracked`?",
+    ),
+    Mistake(
+        "whole numbers added up",
+        {
+            BODY: """        dist.all_reduce(tensor)
+        if tensor.is_floating_point():
+            tensor /= dist.get_world_size()
+"""
+        },
+        why="The counter of batch norm was summed over the ranks; it was to stay as it is.",
+        hint="For which tensors do you call `all_reduce`?",
+    ),
+)

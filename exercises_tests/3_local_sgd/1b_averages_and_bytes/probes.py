@@ -1,0 +1,184 @@
+"""The questions of the lesson 3_local_sgd/1b_averages_and_bytes."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from exercises_tests.probing.local_sgd import LocalCase, probe_on_ranks
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import Toy
+from trainlean.exercises.comparing import Observation
+
+# ---------------------------------------------------------------- train_with_averager
+
+AVERAGER_CASES = (
+    LocalCase(micro_batches=10, accumulation_steps=1, averaging_period=2),
+    LocalCase(micro_batches=8, accumulation_steps=1, averaging_period=4, frozen=True),
+    LocalCase(micro_batches=6, accumulation_steps=1, averaging_period=1),
+    LocalCase(micro_batches=9, accumulation_steps=1, averaging_period=5, ranks=3, tied=True),
+)
+
+
+train_with_averager = probe_on_ranks(
+    AVERAGER_CASES,
+    lambda case, micro_batches, rank: (case.shares(micro_batches)[rank], case.averaging_period),
+    apart=False,
+)
+
+# ---------------------------------------------------------------- communication
+
+
+def models_to_count(seed: int) -> dict[str, nn.Module]:
+    width = 3 + torch.randint(0, 40, (), generator=torch.Generator().manual_seed(seed)).item()
+    return {
+        "a small model": Toy(width),
+        "tied weights": Toy(width, tied=True),
+        "a frozen layer": Toy(width, frozen=True),
+        "batch norm": nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width)),
+        "16-bit weights": Toy(width).to(torch.bfloat16),
+    }
+
+
+COUNT_CASES = (  # model, micro-batches of all devices, devices, accumulation steps, averaging period (None: every step)
+    ("a small model", 32, 2, 1, None),
+    ("a small model", 32, 2, 1, 4),
+    ("a small model", 64, 4, 2, None),
+    ("a small model", 64, 4, 2, 3),
+    ("tied weights", 24, 2, 4, None),
+    ("tied weights", 24, 2, 4, 2),
+    ("a frozen layer", 24, 2, 2, None),
+    ("a frozen layer", 24, 2, 2, 4),
+    ("batch norm", 10, 2, 1, 8),
+    ("16-bit weights", 16, 2, 1, 4),
+    ("a small model", 12, 3, 2, 5),
+)
+
+
+def count_case(name, micro_batches, devices, k, period):
+    synchronised = "every step" if period is None else f"H={period}"
+    return f"{name}, {devices} devices, k={k}, {synchronised}, {micro_batches} micro-batches"
+
+
+def counted(case, answer: tuple) -> Observation:
+    all_reduces, payload = answer
+    return {
+        f"the number of all-reduces ({count_case(*case)})": all_reduces,
+        f"the number of bytes ({count_case(*case)})": payload,
+    }
+
+
+def communication(answer, seed):
+    shown, models = {}, models_to_count(seed)
+    for case in COUNT_CASES:
+        name, micro_batches, devices, k, period = case
+        returned = answer(models[name], micro_batches, devices, k, period)
+        try:
+            all_reduces, payload = (
+                int(count) if float(count).is_integer() else float(count) for count in returned
+            )
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"communication returned {returned!r}; expected two whole numbers: all-reduces and bytes"
+            ) from None
+        shown |= counted(case, (all_reduces, payload))
+    return shown
+
+
+# ---------------------------------------------------------------- average_replicas
+
+
+class Normed(nn.Module):
+    """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight."""
+
+    def __init__(
+        self,
+        width: int = 4,
+        *,
+        tied: bool = False,
+        frozen: bool = False,
+        apart: bool = False,
+        double: bool = False,
+    ):
+        super().__init__()
+        self.apart = apart  # whether the replicas begin with different weights
+        self.first, self.norm, self.last = (
+            nn.Linear(width, width),
+            nn.BatchNorm1d(width),
+            nn.Linear(width, width),
+        )
+        if tied:
+            self.last.weight = self.first.weight
+        self.first.requires_grad_(not frozen)
+        self.to(torch.float64 if double else torch.float32)
+
+    def forward(self, inputs):
+        return self.last(self.norm(self.first(inputs)))
+
+
+REPLICA_CASES = {  # ranks, with gradients, how the model is built
+    "2 ranks": (2, True, {}),
+    "3 ranks, after zero_grad": (3, False, {}),
+    "2 ranks, tied weights": (2, True, {"tied": True}),
+    "2 ranks, a frozen layer, after zero_grad": (2, False, {"frozen": True}),
+    "2 ranks that began apart, a frozen layer": (2, True, {"frozen": True, "apart": True}),
+    "2 ranks, 64-bit numbers": (2, True, {"double": True}),
+}
+
+
+def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.Module]:
+    """One trained model per rank: frozen weights are equal where the replicas began equal, everything else is different."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Normed(**how)
+    models = [copy.deepcopy(model) for _ in range(ranks)]
+    for number, one in enumerate(models):
+        if one.apart:
+            one.first.weight.data += number
+        optimizer = torch.optim.SGD(one.parameters(), lr=0.3)
+        for _ in range(2 + number):
+            optimizer.zero_grad()
+            inputs, targets = (
+                torch.randn(6, 4, generator=generator) + number,
+                torch.randn(6, 4, generator=generator),
+            )
+            kind = one.first.weight.dtype
+            mse_loss(one(inputs.to(kind)), targets.to(kind)).backward()
+            optimizer.step()
+        if not gradients:
+            optimizer.zero_grad()
+    return models
+
+
+def floats_and_counts(model: nn.Module) -> tuple:
+    parameters = torch.cat(
+        [parameter.detach().double().flatten() for parameter in model.parameters()]
+    ).numpy()
+    buffers = torch.cat(
+        [buffer.double().flatten() for buffer in model.buffers() if buffer.is_floating_point()]
+    ).numpy()
+    return parameters, buffers, int(model.norm.num_batches_tracked)
+
+
+def average_replicas(answer, seed):
+    shown = {}
+    for case, drawn in REPLICA_CASES.items():
+        models = draw_replicas(seed, *drawn)
+
+        def average(rank, models=models):
+            answer(models[rank.number])
+            return floats_and_counts(models[rank.number])
+
+        shown |= replicas_seen(case, as_ranks(average, drawn[0]))
+    return shown
+
+
+def replicas_seen(case, seen) -> Observation:
+    shown = {}
+    for number, (parameters, buffers, count) in enumerate(seen):
+        shown[f"the parameters of rank {number} ({case})"] = parameters
+        shown[f"the running averages of rank {number} ({case})"] = buffers
+        shown[f"the whole number that rank {number} counts batches with ({case})"] = count
+    return shown

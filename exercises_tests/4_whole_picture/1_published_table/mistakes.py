@@ -1,0 +1,204 @@
+"""Known mistakes in the lesson 4_whole_picture/1_published_table, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- ratios
+
+TIME = '(row["seconds"] / row["samples"]) / (vanilla["seconds"] / vanilla["samples"])'
+MEMORY = '(row["memory"] - context) / (vanilla["memory"] - context)'
+SECONDS = {TIME: 'row["seconds"] / vanilla["seconds"]'}
+WITH_CONTEXT = {MEMORY: 'row["memory"] / vanilla["memory"]'}
+PAIR = "append((time, memory))"
+
+ratios = (
+    Mistake(
+        "context left in",
+        WITH_CONTEXT,
+        why="The context is there before the training, is the same in every row, and pulls every ratio towards 1.",
+        hint="How much memory did the device report before any tensor existed?",
+    ),
+    Mistake(
+        "context taken off one side",
+        {'(vanilla["memory"] - context)': 'vanilla["memory"]'},
+        why="The training's own bytes are divided by bytes with the context in them, so not even vanilla is 1 of itself.",
+        hint="What must the memory ratio of the first row be?",
+    ),
+    Mistake(
+        "seconds of unequal work",
+        SECONDS,
+        why="Rows with more samples take longer because they do more, not because they are slower.",
+        hint="How long does one sample take?",
+    ),
+    Mistake(
+        "speed for time",
+        {TIME: '(row["samples"] / row["seconds"]) / (vanilla["samples"] / vanilla["seconds"])'},
+        why="A slower row must have a ratio above 1: this is how much faster it is, not how much longer it takes.",
+        hint="A row takes twice the time of vanilla for a sample: what should its ratio be?",
+    ),
+    Mistake(
+        "the raw figures divided",
+        SECONDS | WITH_CONTEXT,
+        why="These are the columns that the lesson began with: the context is in the memory, and the times are for different numbers of samples.",
+        hint="What must be taken from each memory, and by what must each time be divided, before two rows are compared?",
+    ),
+    Mistake(
+        "vanilla divided by the row",
+        {PAIR: "append((1 / time, 1 / memory))"},
+        why="Both ratios are upside down: vanilla is the unit, so it stands below the line.",
+        hint="A row takes half of vanilla's memory: what should its ratio be?",
+    ),
+    Mistake(
+        "memory before time",
+        {PAIR: "append((memory, time))"},
+        why="The ratios are right and stand in the wrong order: the pair is (time, memory).",
+        hint="Which of the two comes first in the pair that was asked for?",
+    ),
+    Mistake(
+        "rounded",
+        {PAIR: "append((round(time, 2), round(memory, 2)))"},
+        {PAIR: "append((round(time, 3), round(memory, 3)))"},
+        {PAIR: "append((round(time, 1), round(memory, 1)))"},
+        why="A ratio that goes into further calculations is not rounded; a table rounds when it is shown.",
+        hint="How many digits of the ratio does your answer keep?",
+    ),
+    Mistake(
+        "compared with the row before",
+        {PAIR: f"{PAIR}\n        vanilla = row"},
+        why="Every row is divided by its neighbour above, so the ratios have no common unit.",
+        hint="Which row is the unit of all the others?",
+    ),
+)
+
+# ---------------------------------------------------------------- largest_micro_batch
+
+SIZES = "range(effective_batch, 0, -1)"
+DIVIDES = "effective_batch % micro_batch == 0 and "
+FITS = "peak(micro_batch) + context <= budget"
+STEPS = "effective_batch // micro_batch"
+
+largest_micro_batch = (
+    Mistake(
+        "context forgotten",
+        {FITS: "peak(micro_batch) <= budget"},
+        {FITS: "peak(micro_batch) - context <= budget"},
+        why="The CUDA context takes its part of the card before the first tensor; this choice runs out of memory.",
+        hint="How many bytes of the budget are left when the context is in place?",
+    ),
+    Mistake(
+        "effective batch changed",
+        {DIVIDES: ""},
+        {DIVIDES: "", STEPS: "-(-effective_batch // micro_batch)"},
+        why="Micro-batch times accumulation steps is not the effective batch any more: that is another training.",
+        hint="Which micro-batches leave nothing over when the effective batch is cut into them?",
+    ),
+    Mistake(
+        "smallest micro-batch first",
+        {SIZES: "range(1, effective_batch + 1)"},
+        why="It fits and does the same training, but in many small steps that leave the device idle.",
+        hint="Of 4x16 and 1x64, which one gives the device more to do at a time?",
+    ),
+    Mistake(
+        "the whole batch not tried",
+        {SIZES: "range(effective_batch - 1, 0, -1)"},
+        {SIZES: "range(effective_batch // 2, 0, -1)"},
+        why="Where everything fits at once, there is nothing to accumulate: the micro-batch is the effective batch, with one step.",
+        hint="With which micro-batch does your search begin?",
+    ),
+    Mistake(
+        "one sample not tried",
+        {SIZES: "range(effective_batch, 1, -1)"},
+        why="A micro-batch of one sample is the last resort, and it divides every effective batch.",
+        hint="With which micro-batch does your search end?",
+    ),
+    Mistake(
+        "steps before micro-batch",
+        {f"micro_batch, {STEPS}": f"{STEPS}, micro_batch"},
+        why="The two numbers are right and stand in the wrong order: the pair is (micro_batch, accumulation_steps).",
+        hint="Which of the two comes first in the pair that was asked for?",
+    ),
+    Mistake(
+        "a whole peak for each sample",
+        {FITS: "micro_batch * peak(1) + context <= budget"},
+        why="Weights, gradients and optimizer state are there once, however many samples come; only the rest of the peak grows.",
+        hint="What does peak(2) say, and is it twice peak(1)?",
+    ),
+    Mistake(
+        "only powers of two",
+        {SIZES: "(64, 32, 16, 8, 4, 2, 1)"},
+        why="Other divisors of the effective batch are as good, and a larger one of them fits.",
+        hint="Into which equal parts can 48 samples be cut?",
+    ),
+    Mistake(
+        "a full budget taken for too small",
+        {FITS: "peak(micro_batch) + context < budget"},
+        why="A peak of exactly the budget fits: at most means that the two may be equal.",
+        hint="If peak and context need every byte of the budget, do they fit?",
+    ),
+)
+
+# ---------------------------------------------------------------- choose_row
+
+TIMED = {'row["speed"] is not None and ': ""}  # no longer asked
+WITHIN = 'row["memory"] + context <= budget'
+BEST = 'max(fitting, key=lambda row: row["speed"])'
+
+choose_row = (
+    Mistake(
+        "leanest row",
+        {BEST: 'min(fitting, key=lambda row: row["memory"])'},
+        why="Memory below the budget is worth nothing; the budget asks for the fastest row that fits.",
+        hint="What do you gain from memory that stays empty?",
+    ),
+    Mistake(
+        "leanest row, untimed ones too",
+        {**TIMED, BEST: 'min(fitting, key=lambda row: row["memory"])'},
+        why="It takes the smallest memory, even of a row whose speed nobody has measured.",
+        hint="What is the question, speed or memory, once a row fits?",
+    ),
+    Mistake(
+        "fullest row that fits",
+        {BEST: 'max(fitting, key=lambda row: row["memory"])'},
+        why="The row that fills the budget best need not be the fastest: a saving that costs speed takes room, too.",
+        hint="Which of the three numbers of a row should be the largest, once it fits?",
+    ),
+    Mistake(
+        "untimed rows not left out",
+        TIMED,
+        {**TIMED, BEST: 'sorted(fitting, key=lambda row: row["speed"])[-1]'},
+        {**TIMED, BEST: 'sorted(fitting, key=lambda row: row["speed"], reverse=True)[0]'},
+        {**TIMED, BEST: 'max(fitting, key=lambda row: row["speed"] or 0)'},
+        why="A row whose speed is None has not been timed: it cannot be compared, and it is not to be taken where it alone fits.",
+        hint="Which rows must go before the speeds are compared?",
+    ),
+    Mistake(
+        "no answer where nothing fits",
+        {"    if not fitting:\n        return None\n": ""},
+        why="Where no timed row fits, there is nothing to take the maximum of; the answer is None.",
+        hint="What does max do with an empty list?",
+    ),
+    Mistake(
+        "fastest row whether it fits or not",
+        {f" and {WITHIN}": ""},
+        why="The fastest row of all needs more memory than there is.",
+        hint="Which rows are out of memory under this budget?",
+    ),
+    Mistake(
+        "context forgotten",
+        {WITHIN: 'row["memory"] <= budget'},
+        {WITHIN: 'row["memory"] - context <= budget'},
+        why="The rows' memory is without the context, and the budget has to hold both.",
+        hint="What else lies on the device besides what the row says?",
+    ),
+    Mistake(
+        "slowest row that fits",
+        {"max(": "min("},
+        why="The number is samples per second: more is faster.",
+        hint="Is a speed of 18 samples/s better or worse than 6?",
+    ),
+    Mistake(
+        "a full budget taken for too small",
+        {WITHIN: 'row["memory"] + context < budget'},
+        why="A row that needs exactly the budget fits.",
+        hint="If memory and context need every MiB of the budget, do they fit?",
+    ),
+)

@@ -1,0 +1,136 @@
+"""The questions of the lesson 4_whole_picture/1_published_table."""
+
+import numpy as np
+
+# ---------------------------------------------------------------- ratios
+
+
+def draw_rows(seed):
+    """A table as a driver would report it: seconds, samples and megabytes with the context in them; the first row is vanilla."""
+    random = np.random.default_rng(seed)
+    context = int(random.integers(400, 1900))
+    own = int(random.integers(6000, 10000))
+    memories = [
+        own,
+        *(int(own * random.uniform(*limits)) for limits in ((0.3, 0.9), (1.1, 1.6), (0.3, 1.6))),
+    ]  # vanilla is neither the leanest nor the largest
+    rows = [
+        {
+            "name": f"row {number}",
+            "seconds": float(random.uniform(20, 90)),
+            "samples": int(64 * random.integers(2, 9)),
+            "memory": context + memory,
+        }
+        for number, memory in enumerate(memories)
+    ]
+    rows[1]["samples"] = rows[0]["samples"]
+    rows[2]["samples"] = rows[0]["samples"] + 64
+    return rows, context
+
+
+def ratios(answer, seed):
+    rows, context = draw_rows(seed)
+    got = answer([dict(row) for row in rows], context)
+    if not isinstance(got, (list, tuple)):
+        raise TypeError(
+            f"ratios returned {type(got).__name__}; expected a list with a pair for each row."
+        )
+    shown = {"the number of pairs": len(got)}
+    for row, pair in zip(rows, got):
+        try:
+            time, memory = (float(value) for value in pair)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"ratios has {str(pair)[:60]!r} for {row['name']}; expected a pair of two numbers."
+            ) from None
+        memory_ratio, time_ratio = titles(row, rows[0])
+        shown |= {memory_ratio: memory, time_ratio: time}
+    return shown
+
+
+def titles(row, vanilla):
+    return (
+        f"the memory ratio of {row['name']}",
+        f"the time ratio of {row['name']} ({row['samples']} samples; vanilla has {vanilla['samples']})",
+    )
+
+
+# ---------------------------------------------------------------- largest_micro_batch
+
+
+def draw_peaks(seed):
+    """A peak as a prediction gives it, an effective batch and the context."""
+    random = np.random.default_rng(seed)
+    fixed, each = int(random.integers(3, 7)) * 10**9, int(random.integers(10, 90)) * 10**7
+    effective = int(random.choice([24, 36, 48, 60, 64, 96]))
+    context = int(random.integers(5, 19)) * 10**8
+    return lambda micro_batch: fixed + each * micro_batch, effective, context, fixed, each
+
+
+def cases(seed):
+    """What a question is about, and the question: peak, effective batch, budget and context."""
+    for number, part in enumerate((0.45, 0.30, 0.13, 0.07)):
+        peak, effective, context, fixed, each = draw_peaks(seed + number)
+        case = f"for {effective} samples where {int(part * effective)} fit at a time"
+        yield case, peak, effective, int(fixed + context + part * effective * each), context
+    half = max(size for size in range(1, effective) if effective % size == 0)
+    for case, budget in {
+        f"where all {effective} samples fit at a time": peak(effective) + context,
+        "where only one sample fits at a time": peak(1) + context,
+        "where the budget is needed to the byte": peak(half) + context,
+        "where the context alone makes it too large": peak(half) + context - 1,
+        "where nothing fits": peak(1) // 2,
+    }.items():
+        yield case, peak, effective, budget, context
+
+
+def as_pair(value):
+    return (
+        tuple(int(number) for number in value)
+        if isinstance(value, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in value)
+        else repr(value)[:60]
+    )
+
+
+def largest_micro_batch(answer, seed):
+    return {
+        f"(micro-batch, accumulation steps) {case}": str(as_pair(answer(*question)))
+        for case, *question in cases(seed)
+    }
+
+
+# ---------------------------------------------------------------- choose_row
+
+
+def draw_choice(seed):
+    """Rows with speed and memory (without the context), some of them not timed, and a budget between them."""
+    random = np.random.default_rng(seed)
+    context = int(random.integers(800, 1900))
+    speeds = np.sort(random.uniform(4, 20, 6))
+    sizes = np.sort(random.integers(3000, 14000, 6))
+    sizes += np.arange(6)  # no two are equal
+    names = random.permutation(list("abcdef"))  # a name tells nothing about the speed
+    # The leanest is not the slowest, and of those that fit the fullest is not the fastest.
+    rows = [
+        {"name": str(name), "speed": float(speed), "memory": int(size)}
+        for name, speed, size in zip(names, speeds, sizes[[1, 0, 3, 2, 4, 5]])
+    ]
+    rows.append({"name": "untimed", "speed": None, "memory": int(sizes[0] - 100)})
+    random.shuffle(rows)
+    return rows, int(sizes[3] + context + (sizes[4] - sizes[3]) * 0.5), context
+
+
+def questions(seed):
+    for number in range(3):
+        rows, budget, context = draw_choice(seed + number)
+        yield f"within {budget:,} (table {number + 1})", rows, budget, context
+    tightest = min(row["memory"] for row in rows if row["speed"])
+    yield "where one row needs the budget to the last MiB", rows, tightest + context, context
+    yield "where nothing that was timed fits", rows, tightest + context - 1, context
+
+
+def choose_row(answer, seed):
+    return {
+        f"the choice {case}": str(answer([dict(row) for row in rows], budget, context))
+        for case, rows, budget, context in questions(seed)
+    }

@@ -1,0 +1,66 @@
+"""What the oracles of Local SGD share: replicas trained one after the other in one process and averaged by hand."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from exercises_tests.probing.local_sgd import LEARNING_RATE, LocalCase, local_training
+from exercises_tests.probing.toys import flat
+from trainlean.exercises.comparing import Observation
+
+
+def average_by_hand(models: list[nn.Module]) -> None:
+    """Give all models the mean of their parameters."""
+    with torch.no_grad():
+        for replicas in zip(*(model.parameters() for model in models), strict=True):
+            mean = torch.stack([replica.double() for replica in replicas]).mean(0)
+            for replica in replicas:
+                replica.copy_(mean)
+
+
+def oracle_local_sgd(cases: tuple[LocalCase, ...], *, apart: bool):
+    """An oracle that trains and averages the replicas of every case."""
+
+    def oracle(seed):
+        shown = {}
+        for case in cases:
+            shown |= true_local_training(case, seed, apart=apart)
+        return shown
+
+    return oracle
+
+
+def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observation:
+    """The truth of Local SGD: the replicas trained one after the other in one process, averaged where the case says."""
+    models, micro_batches = case.draw(seed, apart=apart)
+    models = [copy.deepcopy(models[0]) for _ in models]
+    ranks = [
+        {
+            "forwards": [],
+            "at_first": flat(model),
+            "gradients": [],
+            "weights": [],
+            "averages": [float(step) for step in case.averages],
+        }
+        for model in models
+    ]
+    for step in range(1, case.steps + 1):
+        for model, pages, share in zip(models, ranks, case.shares(micro_batches), strict=True):
+            window = share[(step - 1) * case.accumulation_steps : step * case.accumulation_steps]
+            inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
+            model.zero_grad()
+            mse_loss(model(inputs), targets).backward()
+            pages["gradients"].append(flat(model, gradients=True))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.grad is not None:
+                        parameter -= LEARNING_RATE * parameter.grad
+            pages["weights"].append(flat(model))
+            pages["forwards"].append(len(window))
+        if step in case.averages:
+            average_by_hand(models)
+    for model, pages in zip(models, ranks, strict=True):
+        pages["at_end"] = flat(model)
+    return local_training(case, ranks)

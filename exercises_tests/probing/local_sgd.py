@@ -1,0 +1,178 @@
+"""What the probes of Local SGD share: trainings on several ranks, seen rank by rank and step by step."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import mse_loss
+
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import Case, Recorder, draw, flat
+from trainlean.exercises.comparing import Observation
+
+LEARNING_RATE = 0.1
+LARGER_THAN_A_SIGNAL = 8  # bytes: a rank may also tell the others a number
+
+
+@dataclass(frozen=True)
+class LocalCase:
+    """One question to a training on several ranks; `micro_batches` are those of all ranks together."""
+
+    micro_batches: int
+    accumulation_steps: int
+    averaging_period: int
+    ranks: int = 2
+    tied: bool = False
+    frozen: bool = False
+
+    def __str__(self):
+        kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.averaging_period}, {self.micro_batches} micro-batches{kind}"
+
+    @property
+    def steps(self) -> int:
+        return self.micro_batches // (self.ranks * self.accumulation_steps)
+
+    @property
+    def averages(self) -> list[int]:
+        """The optimizer steps after which the replicas are averaged."""
+        return [
+            step
+            for step in range(1, self.steps + 1)
+            if step % self.averaging_period == 0 or step == self.steps
+        ]
+
+    def shares(self, micro_batches):
+        return [micro_batches[rank :: self.ranks] for rank in range(self.ranks)]
+
+    def draw(self, seed: int, *, apart: bool):
+        """The models of all ranks, which begin `apart` or equal, and the micro-batches of all ranks."""
+        model, micro_batches = draw(
+            Case(self.micro_batches, self.accumulation_steps, self.tied, self.frozen), seed
+        )
+        generator = torch.Generator().manual_seed(seed + 1)
+        models = [model, *(copy.deepcopy(model) for _ in range(self.ranks - 1))]
+        for other in models[1:] if apart else []:
+            for parameter in other.parameters():
+                parameter.data += torch.randn(parameter.shape, generator=generator) / 4
+        return models, micro_batches
+
+
+class Diary(Recorder):
+    """What one rank did: the weights at its first step, all that a Recorder notes, and where in its training it communicated."""
+
+    def __init__(self, model, optimizer, rank, accumulation_steps: int):
+        super().__init__(model, optimizer)
+        self.model, self.rank, self.at_first = model, rank, None
+        optimizer.register_step_pre_hook(lambda *_: self._first())
+        rank.steps = lambda: len(self.weights)
+        rank.where = lambda: len(self.weights) + self.since_step / accumulation_steps
+
+    def _first(self):
+        if self.at_first is None:
+            self.at_first = flat(self.model)
+
+    def pages(self) -> dict:
+        """What is compared."""
+        averages = sorted(
+            {
+                sent.at
+                for sent in self.rank.sent
+                if sent.at > 0 and (sent.bytes > LARGER_THAN_A_SIGNAL or sent.kind == "broadcast")
+            }
+        )
+        return {
+            "forwards": self.forwards,
+            "at_first": self.at_first,
+            "gradients": self.gradients,
+            "weights": self.weights,
+            "averages": averages,
+            "at_end": flat(self.model),
+        }
+
+
+def in_words(moments: list[float]) -> str:
+    """Moments of a training, in optimizer steps, as a list to be read."""
+    return (
+        ", ".join(
+            str(int(moment)) if moment == int(moment) else f"within step {int(moment) + 1}"
+            for moment in moments
+        )
+        or "empty"
+    )
+
+
+def local_training(case: LocalCase, ranks: list[dict]) -> Observation:
+    """What a training on several ranks shows, rank by rank and step by step."""
+    shown = {
+        f"the number of optimizer steps on rank {number} ({case})": len(pages["weights"])
+        for number, pages in enumerate(ranks)
+    }
+    for number, pages in enumerate(ranks):
+        if pages["at_first"] is not None:
+            shown[f"rank {number}'s weight at its first optimizer step ({case})"] = pages[
+                "at_first"
+            ]
+    # The last rank never has more micro-batches than the others, so nothing is left over there.
+    shown[f"the list of optimizer steps after which the ranks communicated ({case})"] = in_words(
+        ranks[-1]["averages"]
+    )
+    for step in range(max(len(pages["weights"]) for pages in ranks)):
+        for number, pages in enumerate(ranks):
+            if step < len(pages["weights"]):
+                shown[
+                    f"the number of micro-batches behind rank {number}'s step {step + 1} ({case})"
+                ] = pages["forwards"][step]
+                shown[f"rank {number}'s gradient at step {step + 1} ({case})"] = pages["gradients"][
+                    step
+                ]
+                shown[f"rank {number}'s weight right after step {step + 1} ({case})"] = pages[
+                    "weights"
+                ][step]
+    gap = max(float(abs(ranks[0]["at_end"] - pages["at_end"]).max()) for pages in ranks)
+    shown[f"the largest difference between the ranks' weights at the end ({case})"] = (
+        gap if gap > 1e-6 else 0.0
+    )
+    for number, pages in enumerate(ranks):
+        shown[f"rank {number}'s weight at the end ({case})"] = pages["at_end"]
+    return shown
+
+
+def probe_on_ranks(
+    cases: tuple[LocalCase, ...],
+    arguments: Callable[[LocalCase, list, int], tuple],
+    *,
+    apart: bool,
+):
+    """A probe that trains on the ranks of every case; `arguments(case, micro_batches, rank)` follow the loss function."""
+
+    def probe(answer, seed):
+        shown = {}
+        for case in cases:
+            models, micro_batches = case.draw(seed, apart=apart)
+
+            def train(rank, case=case, models=models, micro_batches=micro_batches):
+                model = models[rank.number]
+                optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+                diary = Diary(model, optimizer, rank, case.accumulation_steps)
+                answer(
+                    model, optimizer, squared_error, *arguments(case, micro_batches, rank.number)
+                )
+                return diary.pages()
+
+            shown |= local_training(case, as_ranks(train, case.ranks))
+        return shown
+
+    return probe
+
+
+def squared_error(model, batch):
+    """The loss of a micro-batch, in the form in which the lesson's loops are given it."""
+    inputs, targets = batch
+    return mse_loss(model(inputs), targets)
+
+
+def moment(steps: int, micro_batches: int) -> str:
+    """The moment of a message, in words."""
+    return f"after step {steps}" if not micro_batches else f"inside the window of step {steps + 1}"

@@ -1,0 +1,142 @@
+"""Small models and a recorder, from which the exercises build their probes and oracles."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from trainlean.exercises.comparing import Observation
+
+
+class Toy(nn.Module):
+    """Two linear layers with a tanh between. `tied` shares one weight between them, `frozen` keeps the first one fixed."""
+
+    def __init__(self, width: int = 4, *, tied: bool = False, frozen: bool = False):
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.last = nn.Linear(width, width)
+        if tied:
+            self.last.weight = self.first.weight
+        self.first.requires_grad_(not frozen)
+
+    def forward(self, inputs):
+        return self.last(torch.tanh(self.first(inputs)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question to an answer: how many micro-batches, how many of them make one optimizer step, and on what model."""
+
+    micro_batches: int
+    accumulation_steps: int
+    tied: bool = False
+    frozen: bool = False
+
+    def __str__(self):
+        kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        return f"k={self.accumulation_steps}, {self.micro_batches} micro-batches{kind}"
+
+
+def windows(items: list, size: int) -> list[list]:
+    """Consecutive groups of `size` items; the last one holds what is left."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def draw(case: Case, seed: int, *, width: int = 4, samples: int = 3):
+    """A fresh model and its micro-batches (inputs, targets), each [samples, width]; the same for the same case and seed."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Toy(width, tied=case.tied, frozen=case.frozen)
+    data = [
+        tuple(torch.randn(samples, width, generator=generator) for _ in range(2))
+        for _ in range(case.micro_batches)
+    ]
+    return model, data
+
+
+def flat(model: nn.Module, *, gradients: bool = False) -> np.ndarray:
+    """All trainable weights, or their gradients (zero where there is none), as one float64 vector."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    tensors = [parameter.grad if gradients else parameter for parameter in parameters]
+    tensors = [
+        torch.zeros_like(parameter) if tensor is None else tensor
+        for parameter, tensor in zip(parameters, tensors, strict=True)
+    ]
+    return torch.cat([tensor.detach().double().flatten() for tensor in tensors]).numpy()
+
+
+class Recorder:
+    """Notes the gradient at each step of an optimizer, the weights after it, and how many micro-batches went forward before it.
+
+    Each forward pass is one micro-batch, or as many as it holds when a micro-batch is `samples` long.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int | None = None
+    ):
+        self.gradients, self.weights, self.forwards = [], [], []
+        self.since_step = 0
+        self.samples = samples
+        model.register_forward_hook(self._forward)
+        optimizer.register_step_pre_hook(lambda *_: self._before_step(model))
+        optimizer.register_step_post_hook(lambda *_: self.weights.append(flat(model)))
+
+    def _forward(self, _, inputs, __):
+        self.since_step += len(inputs[0]) // self.samples if self.samples else 1
+
+    def _before_step(self, model):
+        self.gradients.append(flat(model, gradients=True))
+        self.forwards.append(self.since_step)
+        self.since_step = 0
+
+
+class Held:
+    """What autograd keeps for backward while the context is open: `peak` is the most bytes at one time, weights not counted."""
+
+    def __init__(self, model: nn.Module):
+        self.now = self.peak = 0
+        weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: (
+                tensor if tensor.untyped_storage().data_ptr() in weights else _Kept(self, tensor)
+            ),
+            lambda kept: kept.tensor if isinstance(kept, _Kept) else kept,
+        )
+
+    def __enter__(self):
+        self.hooks.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.hooks.__exit__(*error)
+
+
+class _Kept:
+    def __init__(self, held: Held, tensor: torch.Tensor):
+        self.held, self.tensor = held, tensor.detach()
+        held.now += tensor.nbytes
+        held.peak = max(held.peak, held.now)
+
+    def __del__(self):
+        self.held.now -= self.tensor.nbytes
+
+
+def training(
+    case: Case, recorder: Recorder, micro_batches_per_forward: list[int] | None = None
+) -> Observation:
+    """What a recorded training run shows, step by step: which micro-batches, which gradient, which weights.
+
+    `micro_batches_per_forward` overrides the counted forward passes where one pass is a whole window (the large batch).
+    """
+    shown = {f"the number of optimizer steps ({case})": len(recorder.gradients)}
+    counts = micro_batches_per_forward or recorder.forwards
+    for number, (count, gradient, weights) in enumerate(
+        zip(counts, recorder.gradients, recorder.weights, strict=False), 1
+    ):
+        shown[f"the number of micro-batches behind step {number} ({case})"] = count
+        shown[f"the gradient at step {number} ({case})"] = gradient
+        shown[f"the weight after step {number} ({case})"] = weights
+    shown[f"the number of micro-batches left without a step ({case})"] = recorder.since_step
+    return shown

@@ -1,0 +1,29 @@
+"""The benchmarks of grading run, in their short forms, and end in a line with their figure."""
+
+import re
+import subprocess
+import sys
+
+from trainlean.workspace import COURSE
+
+LIMIT_SECONDS = 240  # on a busy machine
+
+
+def last_line(name: str, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, COURSE / "benchmarks" / f"{name}.py", *options],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_grading_speed():
+    line = last_line("grading_speed", "--short")
+    found = re.fullmatch(
+        r"grading_speed: ([\d.]+) submissions per minute, nbgrader was not run",
+        line,
+    )
+    assert found and float(found[1]) > 0, line

@@ -1,0 +1,99 @@
+"""What holds of the text of every lesson: where it imports from, how wide its code is, where its links lead."""
+
+import ast
+import re
+
+import pytest
+
+from trainlean.notebooks.notebook import find_notebooks, make_lesson, read_authored
+from trainlean.workspace import COURSE
+
+LESSONS = {place.name: place for place in find_notebooks()}
+WIDEST = 100  # letters; more runs out of sight on a screen of 1,440 pixels beside the file list
+LINK = re.compile(r"\]\(([^)#\s]+\.ipynb)\)")
+
+
+def code_cells(name):
+    return [cell.source for cell in read_authored(LESSONS[name]).cells if cell.cell_type == "code"]
+
+
+def imports_of(source):
+    """The modules of this library that a cell names in its imports; lines of IPython magic are passed over."""
+    plain = "\n".join("" if line.startswith(("%", "!")) else line for line in source.splitlines())
+    for node in ast.walk(ast.parse(plain)):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_every_import_of_the_library_is_from_trainlean(name):
+    deeper = [
+        module
+        for source in code_cells(name)
+        for module in imports_of(source)
+        if module.startswith("trainlean.")
+    ]
+    assert not deeper, f"{name}: write `from trainlean import ...`, and add the name to EXPORTS"
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_no_line_of_code_runs_out_of_sight(name):
+    """Not in the solution, and not in the lesson with its stubs."""
+    authored = read_authored(LESSONS[name])
+    wide = [
+        line
+        for notebook in (authored, make_lesson(authored))
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for line in cell.source.splitlines()
+        if len(line) > WIDEST
+    ]
+    assert not wide
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_no_lesson_draws_by_hand(name):
+    """Figures are drawn in trainlean/pictures, where a test sees them."""
+    drawing = [
+        module
+        for source in code_cells(name)
+        for module in imports_of(source)
+        if module.split(".")[0] in ("matplotlib", "ipywidgets")
+    ]
+    assert not drawing
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_links_to_other_lessons_lead_somewhere(name):
+    here = LESSONS[name].authored.parent
+    broken = [
+        target
+        for cell in read_authored(LESSONS[name]).cells
+        if cell.cell_type == "markdown"
+        for target in LINK.findall(cell.source)
+        if not (here / target).resolve().with_suffix(".py").is_file()
+    ]
+    assert not broken
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_is_in_the_readme_and_says_its_minutes_there_too(name):
+    text = "\n".join(cell.source for cell in read_authored(LESSONS[name]).cells[:1])
+    minutes = re.search(r"\*\*Minutes\*\*: (\d+)", text)
+    rows = [
+        line
+        for line in (COURSE / "README.md").read_text(encoding="utf-8").splitlines()
+        if f"(lessons/{name}.ipynb)" in line and line.startswith("|")
+    ]
+    assert minutes and any(row.endswith(f"| {minutes[1]} |") for row in rows)
+
+
+def test_the_checks_see_what_they_look_for():
+    assert list(imports_of("%%px\nfrom trainlean.costs import runs\nimport torch, a.b")) == [
+        "trainlean.costs",
+        "torch",
+        "a.b",
+    ]
+    assert LINK.findall("[next](../a/1_b.ipynb) and [table](x.md)") == ["../a/1_b.ipynb"]

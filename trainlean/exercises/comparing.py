@@ -1,0 +1,64 @@
+"""Observations compared: whether two are the same, and in words where one parts from the other."""
+
+import numpy as np
+
+Observation = dict[str, object]  # str -> int, float, bool, str, None or numpy array
+
+
+def same(one: Observation, other: Observation) -> bool:
+    """Whether two observations hold the same names with equal values (floats to a relative 1e-4)."""
+    return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+
+
+def equal(one: object, other: object) -> bool:
+    """Numbers and arrays to a relative 1e-4 of the largest entry, everything else exactly."""
+    exact = (bool, str, type(None))
+    if isinstance(one, exact) or isinstance(other, exact):
+        return type(one) is type(other) and one == other
+    if isinstance(one, int) and isinstance(other, int):
+        return one == other
+    one, other = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    if one.shape != other.shape:
+        return False
+    largest = float(np.abs(other).max(initial=0.0))
+    return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest + 1e-9))
+
+
+def first_difference(got: Observation, want: Observation, truth: str) -> str | None:
+    """The first place where an observation parts from the oracle's, in words; None when it does not."""
+    for name, right in want.items():
+        if name not in got:
+            return f"{name} is missing"
+        if not equal(got[name], right):
+            return f"{name} {describe(got[name], right, truth)}"
+    extra = next((name for name in got if name not in want), None)
+    return None if extra is None else f"{extra} should not be there"
+
+
+def describe(got: object, want: object, truth: str) -> str:
+    """How a value differs from the right one, as the end of a sentence."""
+    if not all(isinstance(value, np.ndarray) for value in (got, want)):
+        return f"is {_short(got)}; {truth} is {_short(want)}"
+    if got.shape != want.shape:
+        return f"has shape {got.shape}; {truth} has {want.shape}"
+    got, want = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
+    if not np.isfinite(got).all():
+        return "is not finite"
+    lengths = np.linalg.norm(got), np.linalg.norm(want)
+    if min(lengths) == 0:
+        return f"is zero; {truth} is not" if lengths[0] == 0 else f"is not zero; {truth} is"
+    ratio, cosine = lengths[0] / lengths[1], float(got @ want / (lengths[0] * lengths[1]))
+    if cosine > 1 - 1e-6:
+        digits = ".5f" if abs(ratio - 1) <= 0.01 else ".2f" if ratio > 0.1 else ".2g"
+        return f"is {ratio:{digits}} times {truth}"
+    if want.size <= 12:
+        return f"is {_short(got)}; {truth} is {_short(want)}"
+    return f"points elsewhere than {truth}: cosine {cosine:.3f}, length {ratio:.2f} of it"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return "[" + ", ".join(_short(item) for item in value.ravel().tolist()[:12]) + "]"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,50 @@
+"""Every exercise of the course, found in exercises_tests by its name."""
+
+import importlib
+import sys
+from dataclasses import replace
+from functools import cache
+
+from trainlean.exercises.exercise import Exercise
+from trainlean.workspace import COURSE, CourseError
+
+PACKAGE = "exercises_tests"
+
+
+@cache
+def all_exercises() -> dict[str, Exercise]:
+    """Every exercise of the course by its name, in course order."""
+    if str(COURSE) not in sys.path:
+        sys.path.insert(0, str(COURSE))  # exercises_tests is no part of the installed package
+    found: dict[str, Exercise] = {}
+    root = COURSE / PACKAGE
+    for path in sorted([*root.glob("[0-9]*/[0-9]*/exercises.py"), *root.glob("[0-9]*/[0-9]*.py")]):
+        notebook = (
+            (path.parent if path.stem == "exercises" else path.with_suffix(""))
+            .relative_to(root)
+            .as_posix()
+        )
+        name = path.relative_to(COURSE).with_suffix("").as_posix().replace("/", ".")
+        module = importlib.import_module(name)
+        for exercise in module.EXERCISES:
+            if exercise.name in found:
+                raise CourseError(
+                    f"Two exercises are named {exercise.name}: in {found[exercise.name].notebook} and {notebook}; rename one."
+                )
+            found[exercise.name] = placed(exercise, notebook, name.removesuffix(".exercises"))
+    return found
+
+
+def placed(exercise: Exercise, notebook: str, package: str) -> Exercise:
+    """The exercise, knowing the lesson that it belongs to and the package in which it is written."""
+    return replace(exercise, notebook=notebook, package=package)
+
+
+def find_exercise(name: str) -> Exercise:
+    """The exercise of that name; one sentence with all names when there is none."""
+    exercises = all_exercises()
+    if name not in exercises:
+        raise CourseError(
+            f"There is no exercise named {name!r}; the exercises are {', '.join(exercises)}."
+        )
+    return exercises[name]

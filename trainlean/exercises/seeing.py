@@ -1,0 +1,190 @@
+"""What a probe sees of an answer, and how that travels between processes."""
+
+import contextlib
+import io
+import json
+import random
+import re
+import sysconfig
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from trainlean.exercises.comparing import Observation
+from trainlean.exercises.exercise import Exercise
+from trainlean.notebooks.statements import Needed, run_statements
+from trainlean.workspace import COURSE
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a probe saw, or what stopped it."""
+
+    observation: Observation = field(default_factory=dict)
+    attempted: bool = True
+    traceback: str = ""
+    printed: str = ""
+
+
+def see(exercise: Exercise, answer: object, seed: int) -> Seen:
+    """Probe an answer. Whatever it prints is kept aside, and whatever it raises becomes part of what was seen."""
+    if answer is None or answer is ...:
+        return Seen(attempted=False)
+    printed = io.StringIO()
+    try:
+        with (
+            undisturbed(seed),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            observation = exercise.probe(answer, seed)
+    except Exception as error:
+        if type(error) is NotImplementedError and not str(
+            error
+        ):  # the stub's own; a library's says what is missing
+            return Seen(attempted=False)
+        first_line = (str(error).splitlines() or [""])[0]
+        return Seen(
+            {"raised": f"{type(error).__name__}: {first_line}"},
+            traceback=learners_part(error),
+            printed=printed.getvalue(),
+        )
+    return Seen(
+        {name: plain(value) for name, value in observation.items()}, printed=printed.getvalue()
+    )
+
+
+def see_answer(exercise: Exercise, needed: Needed, seed: int) -> Seen:
+    """What the probe sees of the answer that the statements build; call it only where they may run."""
+    try:
+        answer = run_statements(needed)[exercise.name]
+    except Exception as error:
+        if type(error) is NotImplementedError and not str(error):
+            return Seen(attempted=False)
+        raised = f"{type(error).__name__}: {error} (while its cell was run)"
+        seen = Seen({"raised": raised}, traceback=learners_part(error))
+        return _with_what_was_left_out(seen, needed)
+    return _with_what_was_left_out(see(exercise, answer, seed), needed)
+
+
+def _with_what_was_left_out(seen: Seen, needed: Needed) -> Seen:
+    """The same; a name that is missing because its cell was not run is told with that cell."""
+    raised = str(seen.observation.get("raised", ""))
+    missing = re.match(r"NameError: name '(\w+)' is not defined", raised)
+    if not missing or missing[1] not in needed.left_out:
+        return seen
+    cell = needed.left_out[missing[1]]
+    why = f"{raised}; cell {cell} of the lesson makes it, and a check runs of the lesson only what defines things: make it within your answer"
+    return replace(seen, observation={"raised": why})
+
+
+@contextlib.contextmanager
+def undisturbed(seed: int) -> Iterator[None]:
+    """Randomness starts from the seed inside and goes on outside as if nothing had happened; warnings are kept quiet."""
+    import torch
+
+    before = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+
+def learners_part(error: Exception) -> str:
+    """The traceback without the frames of this course that called the answer; empty where the learner's code raised nothing.
+
+    Then the answer had returned, and the probe failed at what it was given.
+    """
+    # Raised in another process, its frames come back as a note.
+    files = re.findall(r'File "([^"]+)", line', "\n".join(getattr(error, "__notes__", ())))
+    if files and not files[-1].startswith((*_COURSE_CODE, *_LIBRARIES)):
+        return "".join(traceback.format_exception_only(error))
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_COURSE_CODE)
+    ]
+    if isinstance(error, _MISUSES) and all(
+        frame.filename.startswith(_LIBRARIES) for frame in frames
+    ):
+        return ""
+    kept = frames or traceback.extract_tb(error.__traceback__)[-1:]
+    return "".join(traceback.format_list(kept) + traceback.format_exception_only(error))
+
+
+_COURSE_CODE = (str(COURSE / "trainlean"), str(COURSE / "exercises_tests"))
+_LIBRARIES = (
+    "<frozen",
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+)
+_MISUSES = (
+    TypeError,
+    AttributeError,
+    ValueError,
+    LookupError,
+)  # what a value of the wrong kind leads to
+
+
+def plain(value: object) -> object:
+    """A value as an observation may hold it: numbers, strings and numpy arrays; anything else by a short description."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool | int | float | str | type(None) | np.ndarray):
+        return value
+    if (
+        isinstance(value, list | tuple)
+        and value
+        and all(isinstance(item, int | float) for item in value)
+    ):
+        return np.asarray(value)
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def pack(seen: Seen) -> bytes:
+    """`Seen` as bytes without pickle: numpy's own format, with everything that is no array as JSON inside."""
+    arrays = {
+        name: value for name, value in seen.observation.items() if isinstance(value, np.ndarray)
+    }
+    rest = {name: value for name, value in seen.observation.items() if name not in arrays}
+    head = {
+        "order": list(seen.observation),
+        "values": rest,
+        "attempted": seen.attempted,
+        "traceback": seen.traceback,
+        "printed": seen.printed[-10_000:],
+    }
+    file = io.BytesIO()
+    named = {f"array{number}": arrays[name] for number, name in enumerate(arrays)}
+    np.savez(
+        file,
+        head=np.frombuffer(json.dumps(head | {"arrays": list(arrays)}).encode(), dtype=np.uint8),
+        **named,
+    )
+    return file.getvalue()
+
+
+def unpack(data: bytes) -> Seen:
+    """The `Seen` that `pack` made; nothing in the bytes is executed."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        head = json.loads(archive["head"].tobytes())
+        values = head["values"] | {
+            name: archive[f"array{number}"] for number, name in enumerate(head["arrays"])
+        }
+    return Seen(
+        {name: values[name] for name in head["order"]},
+        head["attempted"],
+        head["traceback"],
+        head["printed"],
+    )

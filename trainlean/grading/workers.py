@@ -1,0 +1,275 @@
+"""Workers, seen from outside: told to collect a notebook's answers, watched, ended and started again."""
+
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from trainlean.exercises.checking import no_answer, seconds_for
+from trainlean.exercises.verdicts import CRASHED
+from trainlean.grading.judging import TEXT_LIMIT
+from trainlean.grading.plan import Answers, Plan
+from trainlean.grading.sandbox import NONE, environment, run_here, users_of_a_worker
+from trainlean.grading.worker import CLOCK_FACTOR
+from trainlean.workspace import CourseError
+
+START_SECONDS = 180  # for a worker to import everything, on a busy machine
+READ_SECONDS = 60  # for a worker to read a notebook
+LINE_LIMIT = 1 << 20  # bytes of a frame's first line
+
+
+class WorkerEnded(Exception):
+    """A worker that ended, or was silent for too long."""
+
+
+def _process_names() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+class WorkerProcess:
+    """An isolated worker process; started when first needed, and again whenever a submission has brought it down."""
+
+    def __init__(self, plan: Plan, settings: dict | None = None):
+        self.plan = plan
+        self.settings = (settings or plan.settings()) | {
+            "isolated": plan.isolation.kind != NONE,
+            "process_names": _process_names(),
+        }
+        self.process, self.errors, self.buffer, self.starts, self.over = (
+            None,
+            None,
+            bytearray(),
+            0,
+            False,
+        )
+
+    def collect(self, data: bytes, where: str) -> Answers:
+        """The answers to every exercise that a notebook belongs to; a worker that ends blames the exercise that it was probing."""
+        given: dict[str, tuple[dict, bytes]] = {}
+        exercises: tuple[str, ...] = ()
+        for _ in range(len(self.plan.exercises) + 1):
+            probing = None
+            try:
+                self.start()
+                self._send({"where": where, "done": list(given)}, data)
+                seconds = READ_SECONDS
+                while True:
+                    head, blob = self._receive(time.monotonic() + seconds)
+                    if head.get("end"):
+                        problem = str(head.get("problem", ""))[:TEXT_LIMIT]
+                        return Answers(problem, exercises, given, str(head.get("short_of", "")))
+                    if "exercises" in head:
+                        exercises = tuple(
+                            name for name in head["exercises"] if name in self.plan.exercises
+                        )
+                        seconds = READ_SECONDS
+                    elif "probing" in head and head["probing"] in exercises:
+                        probing = head["probing"]
+                        seconds = (
+                            seconds_for(self.plan.exercises[probing])
+                            * self.plan.time_factor
+                            * (CLOCK_FACTOR + 1)
+                            + 10
+                        )
+                    elif head.get("exercise") in exercises:
+                        given[head["exercise"]] = (head, blob)
+                        probing, seconds = None, READ_SECONDS
+            except WorkerEnded as error:
+                self.stop()
+                if not exercises:
+                    return Answers(
+                        f"{where} could not be read: the process that read it ended ({error}).",
+                        short_of="its worker",
+                    )
+                waiting = [name for name in exercises if name not in given]
+                blamed = probing or next(iter(waiting), None)
+                if blamed is None:
+                    return Answers("", exercises, given)
+                given[blamed] = (
+                    {
+                        "exercise": blamed,
+                        "cells": [],
+                        "outcome": CRASHED,
+                        "message": no_answer(blamed, error),
+                        "short_of": "its worker",
+                    },
+                    b"",
+                )
+        return Answers("", exercises, given)
+
+    def start(self) -> None:
+        """Bring the process up where it is not. CourseError where it cannot start, WorkerEnded where the run is over."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.stop()
+        if self.over:
+            raise WorkerEnded("the run is over")
+        self.errors = tempfile.TemporaryFile()
+        command = self.plan.isolation.command(
+            run_here("from trainlean.grading.worker import main; main()"), self.plan.limits
+        )
+        own = environment()
+        if self.plan.isolation.kind == NONE:
+            own = {
+                **os.environ,
+                **own,
+                "HOME": os.environ.get("HOME", "/tmp"),
+                "TMPDIR": tempfile.gettempdir(),
+            }
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=own,
+            start_new_session=True,
+        )
+        self.starts += 1
+        os.set_blocking(self.process.stdin.fileno(), False)
+        self.buffer = bytearray()
+        try:
+            own = self.settings | {"users": users_of_a_worker()}
+            self._write(json.dumps(own).encode() + b"\n")
+            self._receive(time.monotonic() + START_SECONDS)
+        except WorkerEnded as error:
+            self.errors.seek(0)
+            said = self.errors.read().decode(errors="replace").strip().splitlines()[-1:] or [
+                str(error)
+            ]
+            self.stop()
+            raise CourseError(f"A worker did not start: {said[0]}") from None
+
+    def _send(self, head: dict, blob: bytes) -> None:
+        self._write(json.dumps(head | {"bytes": len(blob)}).encode() + b"\n" + blob)
+
+    def _write(self, data: bytes) -> None:
+        until, view = time.monotonic() + READ_SECONDS, memoryview(data)
+        pipe = self.process.stdin.fileno()
+        while view:
+            if time.monotonic() > until:
+                raise WorkerEnded("it took nothing in")
+            if select.select([], [pipe], [], 1)[1]:
+                try:
+                    view = view[os.write(pipe, view[: 1 << 16]) :]
+                except OSError:
+                    raise WorkerEnded(self._status()) from None
+
+    def _receive(self, until: float) -> tuple[dict, bytes]:
+        while (end := self.buffer.find(b"\n")) < 0:
+            if len(self.buffer) > LINE_LIMIT:
+                raise WorkerEnded("it wrote what nobody asked for")
+            self._more(until)
+        try:
+            head = json.loads(self.buffer[:end])
+            size = int(head["bytes"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise WorkerEnded("it wrote what nobody asked for") from None
+        if not 0 <= size <= self.plan.limits.answer + LINE_LIMIT:
+            raise WorkerEnded("it wrote too much")
+        while len(self.buffer) < end + 1 + size:
+            self._more(until)
+        blob = bytes(self.buffer[end + 1 : end + 1 + size])
+        del self.buffer[: end + 1 + size]
+        return head, blob
+
+    def _more(self, until: float) -> None:
+        pipe = self.process.stdout.fileno()
+        if not select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
+            raise WorkerEnded("it was silent for too long")
+        piece = os.read(pipe, 1 << 18)
+        if not piece:
+            raise WorkerEnded(self._status())
+        self.buffer += piece
+
+    def _status(self) -> str:
+        try:
+            return str(self.process.wait(5))
+        except subprocess.TimeoutExpired:
+            return "none"
+
+    def stop(self) -> None:
+        """End the worker and everything in it."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(
+                self.process.pid, signal.SIGKILL
+            )  # of its own session; what it isolates ends with it
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.errors):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self.process = None
+
+
+def collect_timed(worker: WorkerProcess, data: bytes | None, where: str) -> tuple[Answers, float]:
+    """A notebook's answers, and how many seconds they took; without data `where` is the sentence why there is none."""
+    start = time.monotonic()
+    answers = Answers(where) if data is None else worker.collect(data, where)
+    return answers, time.monotonic() - start
+
+
+def local_workers(plan: Plan, count: int) -> Callable:
+    """Workers of this machine, each fed by a thread."""
+
+    def collect(tasks: Iterator[tuple[int, bytes, str]]) -> Iterator[tuple[int, Answers, float]]:
+        waiting: queue.Queue = queue.Queue(maxsize=count)
+        finished: queue.Queue = queue.Queue()
+        settings = plan.settings()
+        running = [WorkerProcess(plan, settings) for _ in range(count)]
+
+        def serve(worker):
+            while (task := waiting.get()) is not None:
+                number, data, where = task
+                try:
+                    finished.put((number, *collect_timed(worker, data, where)))
+                except BaseException as error:
+                    finished.put(error)
+                    return
+
+        threads = [
+            threading.Thread(target=serve, args=(worker,), daemon=True) for worker in running
+        ]
+        for thread in threads:
+            thread.start()
+        open_tasks = 0
+        try:
+            tasks = iter(tasks)
+            more = True
+            while more or open_tasks:
+                while more and not waiting.full():
+                    task = next(tasks, None)
+                    if task is None:
+                        more = False
+                        break
+                    waiting.put(task)
+                    open_tasks += 1
+                if not open_tasks:
+                    break
+                result = finished.get()
+                if isinstance(result, BaseException):
+                    raise result
+                open_tasks -= 1
+                yield result
+        finally:
+            for worker in running:
+                worker.over = True
+                worker.stop()
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    waiting.get_nowait()
+            for _ in threads:
+                waiting.put(None)
+
+    return collect
