@@ -11,8 +11,8 @@ from trainlean.pictures.diffs import show_diff
 from trainlean.pictures.losses import loss_sliders, plot_losses
 from trainlean.pictures.nodes import plot_driver_and_ring
 from trainlean.pictures.receipts import (
-    STEP,
-    WITHIN,
+    NOT_STEPPED,
+    STEPPED,
     plot_averages,
     plot_receipts,
     plot_synchronisation,
@@ -160,7 +160,7 @@ def test_averages_and_steps_stand_at_their_micro_batches():
     assert solid == pytest.approx([1.93, 3.93, 1.93, 3.93])
     assert sum(line.get_linestyle() == ":" for line in axes.lines) == 2
     image = pixels(picture.png())
-    assert has_colour(image, STEP) and has_colour(image, WITHIN)
+    assert has_colour(image, STEPPED) and has_colour(image, NOT_STEPPED)
 
 
 def test_the_formula_goes_through_what_follows_it():

@@ -1,4 +1,4 @@
-"""Colours: each comes from `style`, and those of ranks are told apart from the categories', with a colour blindness as well."""
+"""Colours: each comes from `colours`, and those of ranks are told apart from the categories', with a colour blindness as well."""
 
 import re
 from itertools import combinations
@@ -38,13 +38,13 @@ def test_ranks_are_told_apart_and_are_no_category(eye):
             assert np.linalg.norm(seen(rank, eye) - seen(colour, eye)) > 12, (rank, name)
 
 
-def test_every_colour_of_a_picture_comes_from_the_style():
+def test_every_colour_of_a_picture_or_card_comes_from_one_file():
     folder = Path(style.__file__).parent
     written = {
-        path.name: re.findall(r'["\'](#[0-9A-Fa-f]{3,6})\b', path.read_text(encoding="utf-8"))
+        path.name: re.findall(r"#[0-9A-Fa-f]{3,6}\b", path.read_text(encoding="utf-8"))
         for path in folder.glob("*.py")
     }
-    assert len(written.pop("style.py")) > 20
+    assert len(written.pop("colours.py")) > 20
     assert not {name: colours for name, colours in written.items() if colours}
 
 

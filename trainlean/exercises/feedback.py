@@ -17,31 +17,19 @@ from trainlean.exercises.verdicts import (
     Verdict,
     judge,
 )
+from trainlean.pictures.cards import Card, code_html, folding_card, text_card
+from trainlean.pictures.colours import BROKEN, GOOD, NEUTRAL, POOR
 from trainlean.workspace import CourseError
 
 OUTCOME_COLOURS = {
-    RIGHT: "#1a7f5a",
-    WRONG: "#b3541e",
-    CRASHED: "#a4243b",
-    NOT_ATTEMPTED: "#6b7280",
-    CANNOT: "#6b7280",
+    RIGHT: GOOD,
+    WRONG: POOR,
+    CRASHED: BROKEN,
+    NOT_ATTEMPTED: NEUTRAL,
+    CANNOT: NEUTRAL,
 }
 PATIENCE = 3  # seconds to look for a mistake among the known ones: a learner waits for it
 _hints_given: dict[str, int] = {}
-
-
-class Panel:
-    """A coloured card in a notebook, plain text everywhere else."""
-
-    def __init__(self, text: str, html: str, colour: str):
-        self.text, self.html, self.colour = text, html, colour
-
-    def __repr__(self):
-        return self.text
-
-    def _repr_html_(self):
-        style = f"border-left:4px solid {self.colour};background:#fff;color:#1f2937;padding:8px 14px;max-width:720px;line-height:1.45"
-        return f'<div style="{style}">{self.html}</div>'
 
 
 def check(*answer, seed: int | None = None, **named) -> None:
@@ -57,7 +45,7 @@ def check(*answer, seed: int | None = None, **named) -> None:
         )
     except KeyboardInterrupt:
         text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"
-        display(Panel(text, escape(text), OUTCOME_COLOURS[CRASHED]))
+        display(text_card(text, OUTCOME_COLOURS[CRASHED]))
         return
     record_verdict(found)
     display(panel(found))
@@ -72,7 +60,7 @@ def hint(*answer, **named) -> None:
     number = min(_hints_given.get(name, 0), len(hints) - 1)
     _hints_given[name] = number + 1
     text = f"Hint {number + 1} of {len(hints)}: {hints[number]}"
-    display(Panel(text, escape(text), "#3b6ea8"))
+    display(text_card(text))
 
 
 def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]:
@@ -98,35 +86,19 @@ def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]
     return name, answer[0]
 
 
-def panel(verdict: Verdict) -> Panel:
+def panel(verdict: Verdict) -> Card:
     """A verdict as a card: outcome, what was seen, why; the hint and the traceback folded."""
-    colour = OUTCOME_COLOURS[verdict.outcome]
-    parts = [
-        f'<b style="color:{colour}">{escape(verdict.outcome.capitalize())}</b> · {escape(verdict.exercise)} · {verdict.points} of {verdict.possible} points'
-    ]
+    points = f"{escape(verdict.exercise)} · {verdict.points} of {verdict.possible} points"
+    lines, folded = [], {}
     if verdict.outcome != RIGHT:
-        parts.append(escape(verdict.message))
+        lines.append(escape(verdict.message))
     if verdict.mistake:
-        parts.append(f"<b>{escape(verdict.mistake.capitalize())}.</b> {escape(verdict.why)}")
-    folded = {
-        "A hint": escape(verdict.hint),
-        "Where it was raised": _code(verdict.traceback),
-        "What your answer printed": _code(verdict.printed[-2000:]),
-    }
+        lines.append(f"<b>{escape(verdict.mistake.capitalize())}.</b> {escape(verdict.why)}")
     if verdict.outcome in (WRONG, CRASHED):
-        parts += [
-            f'<details><summary style="cursor:pointer">{title}</summary>{text}</details>'
-            for title, text in folded.items()
-            if text
-        ]
-    return Panel(
-        str(verdict), "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts), colour
-    )
-
-
-def _code(text: str) -> str:
-    return (
-        f'<pre style="background:#f3f4f6;color:#1f2937;padding:6px;overflow-x:auto">{escape(text)}</pre>'
-        if text.strip()
-        else ""
-    )
+        folded = {
+            "A hint": escape(verdict.hint),
+            "Where it was raised": code_html(verdict.traceback),
+            "What your answer printed": code_html(verdict.printed[-2000:]),
+        }
+    title = escape(verdict.outcome.capitalize()), points
+    return folding_card(str(verdict), title, lines, folded, OUTCOME_COLOURS[verdict.outcome])

@@ -4,36 +4,15 @@ from datetime import datetime, timezone
 
 from IPython.display import display
 
+from trainlean.pictures.cards import bars_card
 from trainlean.workspace import CourseError, append_record, read_records
-
-
-class Comparison:
-    """A guess beside its measurement: two bars in a notebook, one sentence elsewhere."""
-
-    def __init__(self, text: str, bars: dict[str, float] | None = None, unit: str = ""):
-        self.text, self.bars, self.unit = text, bars or {}, unit
-
-    def __repr__(self):
-        return self.text
-
-    def _repr_html_(self):
-        largest = max([abs(value) for value in self.bars.values()], default=0) or 1
-        colours = {label: "#9ca3af" if label == "guess" else "#3b6ea8" for label in self.bars}
-        rows = "".join(
-            f'<div style="display:flex;align-items:center;gap:8px;margin:2px 0"><span style="width:72px">{label}</span>'
-            f'<span style="background:{colours[label]};height:12px;width:{round(300 * abs(value) / largest)}px"></span>'
-            f"<span>{value:,.4g} {self.unit}</span></div>"
-            for label, value in self.bars.items()
-        )
-        style = "border-left:4px solid #3b6ea8;background:#fff;color:#1f2937;padding:8px 14px;max-width:720px"
-        return f'<div style="{style}"><div>{self.text}</div>{rows}</div>'
 
 
 def guess(name: str, value: float | None, unit: str) -> None:
     """Keep a guess for later. `value` is a number in `unit`; None is no guess yet. After the answer was shown, the first guess stays."""
     if value is None:
         display(
-            Comparison(
+            bars_card(
                 f"No guess yet for {name}: put a number (in {unit}) in place of None and run this cell before the next one."
             )
         )
@@ -47,7 +26,7 @@ def guess(name: str, value: float | None, unit: str) -> None:
     late = " The answer was shown before, so " + (
         "this guess comes too late." if first is None else "your first guess stays beside it."
     )
-    display(Comparison(f"Noted: {name}, {value:,.4g} {unit}.{late if revealed else ''}"))
+    display(bars_card(f"Noted: {name}, {value:,.4g} {unit}.{late if revealed else ''}"))
 
 
 def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:
@@ -59,7 +38,7 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
     )
     if guessed is None:
         display(
-            Comparison(
+            bars_card(
                 f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before.",
                 {origin: value},
                 unit,
@@ -68,7 +47,7 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
         return
     off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
     display(
-        Comparison(
+        bars_card(
             f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off}).",
             {"guess": guessed, origin: value},
             unit,

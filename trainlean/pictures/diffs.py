@@ -5,9 +5,7 @@ import inspect
 from collections.abc import Callable
 from html import escape
 
-from trainlean.pictures.style import INK, PALE
-
-COLOURS = {"+": "#d7f5dd", "-": "#ffe1de", " ": "#ffffff"}
+from trainlean.pictures.style import CHANGES, INK, PALE, PAPER
 
 
 class Diff:
@@ -22,11 +20,11 @@ class Diff:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f'<div style="background:{COLOURS[line[0]]}">{escape(line)}</div>'
+            f'<div style="background:{CHANGES[line[0]]}">{escape(line)}</div>'
             for line in self.lines
         )
         style = (
-            f"font-family:monospace;white-space:pre;color:{INK};background:#fff;"
+            f"font-family:monospace;white-space:pre;color:{INK};background:{PAPER};"
             f"border:1px solid {PALE};padding:6px"
         )
         return f'<div style="{style}">{rows}</div>'

@@ -5,11 +5,18 @@ from collections.abc import Sequence
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.patches import Rectangle
 
-from trainlean.pictures.style import ALARM, COLOURS, INK, LINES, Picture, course_style
+from trainlean.pictures.style import (
+    ALARM,
+    COLOURS,
+    INK,
+    NOT_STEPPED,
+    RANKS,
+    STEPPED,
+    Picture,
+    course_style,
+)
 
-RANKS = (LINES[1], LINES[2])  # as in plot_drift
 SHARES = LinearSegmentedColormap.from_list("shares", ["white", COLOURS["gradients"]])
-WITHIN, STEP = "#C9CDD3", "#6B7280"  # a micro-batch; one with which an optimizer step came
 
 
 def plot_receipts(trainings: dict[str, Sequence]) -> Picture:
@@ -59,7 +66,7 @@ def plot_synchronisation(on_rank_0: dict, on_rank_1: dict) -> Picture:
         for (name, result), (left, right) in zip(on_rank_0.items(), panels):
             counts = result["all-reduces"]
             for number, (after, before) in enumerate(zip(counts, [0, *counts])):
-                for lane, colour in enumerate(RANKS):
+                for lane, colour in enumerate(RANKS[:2]):
                     left.add_patch(Rectangle((number, lane + 0.15), 0.7, 0.7, color=colour))
                     words = {"ha": "center", "va": "center", "color": _readable_on(colour)}
                     left.text(number + 0.35, lane + 0.5, str(number + 1 + count * lane), **words)
@@ -97,7 +104,7 @@ def plot_averages(trainings: dict[str, Sequence[tuple[int, int]]]) -> Picture:
         for lane, notes in enumerate(trainings.values()):
             ends = [lane + 0.08, lane + 0.92]
             for number, (after, before) in enumerate(zip(notes, [(0, 0), *notes])):
-                colour = STEP if after[0] > before[0] else WITHIN
+                colour = STEPPED if after[0] > before[0] else NOT_STEPPED
                 axes.add_patch(Rectangle((number, lane + 0.2), 0.86, 0.6, color=colour))
                 if after[1] > before[1]:
                     axes.plot([number + 0.93] * 2, ends, color=ALARM, linewidth=3)

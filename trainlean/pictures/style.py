@@ -12,32 +12,37 @@ from PIL import Image
 
 from trainlean.costs.runs import CATEGORIES, ORIGINS, MiB, Run
 
-# Okabe and Ito's palette: the five can be told apart with every common kind of colour blindness, and in grey.
-COLOURS = dict(
-    zip(CATEGORIES, ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#BDBDBD"), strict=True)
+# Pictures take their colours from here; a card, which needs no matplotlib, takes them from there.
+from trainlean.pictures.colours import (  # noqa: F401
+    ALARM,
+    AXIS,
+    BAND,
+    BEYOND_BUDGET,
+    CACHED_GRAPH,
+    CHANGES,
+    COLOURS,
+    COMMENT,
+    CURRENT_LINE,
+    CURRENT_LINE_EDGE,
+    DOING,
+    EMPTY,
+    FAINT,
+    HATCH,
+    INK,
+    LINES,
+    NEW_GRAPH,
+    NOT_STEPPED,
+    OTHER_PHASE,
+    PALE,
+    PAPER,
+    PHASES,
+    PLAIN,
+    RANKS,
+    SOFT,
+    STEPPED,
+    UNDIVIDED,
 )
-UNDIVIDED = "#7D8590"  # memory that a published run reports as one number
-INK, SOFT, PALE, ALARM = "#24292F", "#6B7280", "#D0D4DA", "#B3261E"
-LINES = (
-    "#882255",
-    "#44AA99",
-    "#332288",
-    "#999933",
-    "#AA4499",
-    "#117733",
-)  # for curves that are no category
-# For ranks, whichever figure: no hue of a category, so that blue stays the weights' and orange the activations'. Also with the
-# common kinds of colour blindness they can be told from each other and from the categories (tests/pictures/test_style.py).
-RANKS = ("#C2187E", "#5C5A12", "#999933", "#4A0D1E")
-# What a rank does, or a step's time is spent on. Waiting is also hatched: it is what one looks for.
-DOING = {"computing": "#A9B7C6", "waiting": "#FFFFFF", "averaging": LINES[0]}
-HATCH = "#B9838F"  # of waiting
-PHASES = {"forward": "#E9EBEE", "backward": "#C9CED5", "optimizer step": "#7D8590"}
-OTHER_PHASE, BAND = "#DCDFE4", "#E9EBEE"
-FAINT, AXIS = "#A8ADB4", "#9AA0A8"  # marks that step back, and the lines of axes
-BEYOND_BUDGET, EMPTY = "#F3EBE8", "#EEF0F2"
-CURRENT_LINE, CURRENT_LINE_EDGE, COMMENT = "#FFC400", "#B8860B", "#7A828E"  # of source code
-NEW_GRAPH, CACHED_GRAPH = LINES[2], "#B9B5DB"
+
 MARKERS = dict(zip(ORIGINS, "oDs", strict=True))
 
 STYLE = {

@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 
 from trainlean.costs.runs import MiB, Run
-from trainlean.pictures.style import ALARM, COLOURS, INK, LINES, SOFT, Picture, course_style
-
-PLAIN = "#4A4E57"
+from trainlean.pictures.style import (
+    ALARM,
+    COLOURS,
+    FAINT,
+    INK,
+    LINES,
+    PLAIN,
+    SOFT,
+    Picture,
+    course_style,
+)
 
 
 def plot_segments(
@@ -117,7 +125,7 @@ def plot_race(races: dict[str, Sequence[Run]], labels: Sequence[str]) -> Picture
                 [speed - low for speed, low in zip(speeds, lows)],
                 [high - speed for speed, high in zip(speeds, highs)],
             ]
-            colours = [PLAIN, "#A8ADB4", LINES[2]][: len(runs)]
+            colours = [PLAIN, FAINT, LINES[2]][: len(runs)]
             panel.barh(range(len(runs)), speeds, color=colours, xerr=errors, capsize=3)
             overlap = lows[-1] <= highs[0] and lows[0] <= highs[-1]
             faster = f"{speeds[-1] / speeds[0]:.2f} x at the same memory"

@@ -4,7 +4,7 @@ import base64
 
 import ipywidgets as widgets
 
-from trainlean.pictures.style import Picture
+from trainlean.pictures.style import PALE, Picture
 
 
 class Shown(widgets.VBox):
@@ -25,6 +25,6 @@ def image_of(picture: Picture) -> widgets.Image:
         width=f"{96 * picture.get_figwidth():.0f}px",
         max_width="100%",
         height="auto",
-        border="1px solid #D0D4DA",
+        border=f"1px solid {PALE}",
     )
     return widgets.Image(format="png", layout=layout)

@@ -108,11 +108,10 @@ def plot_table(runs: dict[str, Run]):
         published(ROWS[0]),
     )
     own, reported = [runs[row.key] for row in rows], [published(row) for row in rows]
-    without_context = lambda run: run.peak_bytes - CONTEXT
     memory = [
         (
             memory_of(run) / memory_of(vanilla),
-            there and without_context(there) / without_context(known),
+            there and (there.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT),
         )
         for run, there in zip(own, reported)
     ]
