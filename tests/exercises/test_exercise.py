@@ -92,7 +92,7 @@ def test_message_says_what_was_seen():
     verdict = judge(total, lambda numbers: right + 1, seed=1)
     assert verdict.message == f"The sum is {right + 1}; numpy's is {right} (seed 1)."
     assert verdict.mistake == ""
-    assert verdict.hint == "What is a sum?"
+    assert verdict.hint == ""  # it might speak of what is right
 
 
 def test_crash_keeps_the_learners_traceback_only():
@@ -198,6 +198,46 @@ def test_equality_of_values():
 )
 def test_first_difference_in_words(got, told):
     assert first_difference(got, {"a": np.ones(20)}, "the truth") == told
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "told"),
+    [
+        (2_300_000.0, 2_305_728, "is 2,300,000; the truth is 2,305,728"),
+        (0.500061, 0.5, "is 0.5001; the truth is 0.5"),
+        (1234.31, 1234.1, "is 1234.31; the truth is 1234.1"),
+        ("", "a step", "is an empty text; the truth is a step"),
+        ("3", 3, "is 3 (str); the truth is 3 (int)"),
+        (True, 1, "is True; the truth is 1"),
+        (np.array([1.0, 2.0]), np.array([1.0, 2.001]), "is [1, 2]; the truth is [1, 2.001]"),
+    ],
+)
+def test_two_values_have_as_many_digits_as_they_need(got, want, told):
+    assert first_difference({"a": got}, {"a": want}, "the truth") == f"a {told}"
+
+
+def test_a_small_difference_is_told_in_numbers_that_differ():
+    want = np.random.default_rng(0).normal(size=(4, 5))
+    got = want.copy()
+    got[2, 3] += 0.002
+    told = first_difference({"a": got}, {"a": want}, "the truth")
+    assert told.startswith(
+        "a differs from the truth by 0.0005 of its length, most in entry 2, 3, which is "
+    )
+    first, second = told.rpartition("which is ")[2].split("; the truth is ")
+    assert abs(float(first) - float(second) - 0.002) < 2e-4
+
+
+def test_what_an_error_says_below_its_first_line_is_told():
+    def answer(numbers):
+        raise RuntimeError(
+            "no graph\nthe divisor must be a number\nException raised from f at 0x12"
+        )
+
+    verdict = judge(total, answer, seed=1)
+    assert (
+        verdict.message == "Your answer raised RuntimeError: no graph the divisor must be a number"
+    )
 
 
 def test_few_numbers_are_shown_and_a_zero_truth_is_told():

@@ -5,6 +5,7 @@ import pytest
 from trainlean.exercises import feedback
 from trainlean.exercises.feedback import check, hint
 from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.solutions import answer_of
 from trainlean.exercises.guesses import guess, reveal
 from trainlean.exercises.progress import show_progress
 from trainlean.exercises.seeing import learners_part
@@ -21,11 +22,8 @@ def shown(monkeypatch):
 
 def answers(kind):
     exercise = find_exercise("train_accumulated")
-    answer = (
-        exercise.also_right[0]
-        if kind == "right"
-        else next(m for m in exercise.mistakes if m.name == kind).answers[0]
-    )
+    known = {mistake.name: mistake.answers[0] for mistake in exercise.mistakes}
+    answer = answer_of(exercise, {} if kind == "right" else known[kind])
 
     def train_accumulated(*arguments):
         return answer(*arguments)

@@ -132,7 +132,6 @@ def ask(
             0,
             exercise.points,
             message,
-            hint=exercise.hints[0],
         )
 
     if cannot := cannot_check(exercise):

@@ -37,28 +37,53 @@ def first_difference(got: Observation, want: Observation, truth: str) -> str | N
 
 def describe(got: object, want: object, truth: str) -> str:
     """How a value differs from the right one, as the end of a sentence."""
-    if not all(isinstance(value, np.ndarray) for value in (got, want)):
-        return f"is {_short(got)}; {truth} is {_short(want)}"
+    if not (isinstance(got, np.ndarray) and isinstance(want, np.ndarray)):
+        return _values(got, want, truth)
     if got.shape != want.shape:
         return f"has shape {got.shape}; {truth} has {want.shape}"
-    got, want = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
+    got, want = got.astype(np.float64), want.astype(np.float64)
     if not np.isfinite(got).all():
         return "is not finite"
     lengths = np.linalg.norm(got), np.linalg.norm(want)
     if min(lengths) == 0:
         return f"is zero; {truth} is not" if lengths[0] == 0 else f"is not zero; {truth} is"
-    ratio, cosine = lengths[0] / lengths[1], float(got @ want / (lengths[0] * lengths[1]))
-    if cosine > 1 - 1e-6:
+    ratio = float(lengths[0] / lengths[1])
+    cosine = float(np.vdot(got, want) / (lengths[0] * lengths[1]))
+    beside = float(np.linalg.norm(got / ratio - want) / lengths[1])  # what no factor explains
+    if cosine > 1 - 1e-6 and beside < abs(ratio - 1) / 5:
         digits = ".5f" if abs(ratio - 1) <= 0.01 else ".2f" if ratio > 0.1 else ".2g"
         return f"is {ratio:{digits}} times {truth}"
     if want.size <= 12:
-        return f"is {_short(got)}; {truth} is {_short(want)}"
+        return _values(got, want, truth)
+    if cosine > 0.9995 and abs(ratio - 1) < 0.005:  # rounded, these would read as equal
+        apart = np.abs(got - want)
+        worst = np.unravel_index(apart.argmax(), apart.shape)
+        entry = ", ".join(map(str, map(int, worst)))
+        return (
+            f"differs from {truth} by {np.linalg.norm(got - want) / lengths[1]:.1g} of its length, "
+            f"most in entry {entry}, which {_values(float(got[worst]), float(want[worst]), truth)}"
+        )
     return f"points elsewhere than {truth}: cosine {cosine:.3f}, length {ratio:.2f} of it"
 
 
-def _short(value: object) -> str:
+def _values(got: object, want: object, truth: str) -> str:
+    """Two values side by side, with as many digits as they need to differ."""
+    for digits in (4, 6, 9, 17):
+        texts = _short(got, digits), _short(want, digits)
+        if texts[0] != texts[1]:
+            break
+    if texts[0] == texts[1]:
+        kinds = (type(got).__name__, type(want).__name__)
+        texts = tuple(f"{text} ({kind})" for text, kind in zip(texts, kinds, strict=True))
+    return f"is {texts[0]}; {truth} is {texts[1]}"
+
+
+def _short(value: object, digits: int = 4) -> str:
     if isinstance(value, np.ndarray):
-        return "[" + ", ".join(_short(item) for item in value.ravel().tolist()[:12]) + "]"
+        return "[" + ", ".join(_short(item, digits) for item in value.ravel().tolist()[:12]) + "]"
     if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        whole = 1e4 <= abs(value) < 1e15
+        return f"{value:,.{max(0, digits - 4)}f}" if whole else f"{value:.{digits}g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value) if str(value) else "an empty text"

@@ -144,7 +144,9 @@ def verdict(
                     hint=mistake.hint,
                     **extra,
                 )
-    return say(CRASHED if raised else WRONG, message, hint=exercise.hints[0], **extra)
+    return say(
+        CRASHED if raised else WRONG, message, **extra
+    )  # a hint might speak of what is right
 
 
 def _known(exercise: Exercise, given: object, seed: int) -> Observation:
@@ -154,13 +156,25 @@ def _known(exercise: Exercise, given: object, seed: int) -> Observation:
 
 def _of_an_error(name: str, raised: str, learners_traceback: str) -> str:
     if learners_traceback:
-        return f"Your answer raised {raised}"
+        return f"Your answer raised {raised}{_further_lines(raised, learners_traceback)}"
     if re.match(rf"TypeError: (\S*\.)?{name}(\.__init__)?\(\) ", raised):
         return f"Your answer does not take the arguments that the exercise names ({raised})."
     # A None may also lie within what was returned.
     return f"What your answer returned could not be used ({raised})" + (
         ": is a `return` missing, or a value None?" if "None" in raised else "."
     )
+
+
+def _further_lines(raised: str, learners_traceback: str) -> str:
+    """What an error says below its first line, where some libraries give the reason; without the stacks of C++."""
+    below = learners_traceback.rpartition(raised.partition(": ")[2])[2].splitlines()
+    lines = [line.strip() for line in below if line.strip()]
+    for number, line in enumerate(lines):
+        if line.startswith("Exception raised from") or "0x" in line:
+            del lines[number:]
+            break
+    text = " ".join(lines)
+    return f" {text}" if 0 < len(text) <= 400 else ""
 
 
 def see_oracle(exercise: Exercise, seed: int) -> Observation:

@@ -64,7 +64,6 @@ def judge_answers(
                     0,
                     exercise.points,
                     clean_text(head.get("message", "")),
-                    hint=exercise.hints[0],
                 )
             judged = cannot_check(exercise) or judge_seen(exercise, answer, cells, plan.seed, cache)
         except Exception as error:  # whatever a forged answer leads to, it is no answer
@@ -76,7 +75,6 @@ def judge_answers(
                 0,
                 exercise.points,
                 message,
-                hint=exercise.hints[0],
             )
         verdicts.append(judged)
     return verdicts, observations

@@ -35,9 +35,9 @@ class GradeOptions:
             help="a lesson or unit that is due, such as 1_accumulation; may be given several times",
         ),
     ] = ()
-    seed: Annotated[
-        int | None, typer.Option(help="put the questions of an earlier run again")
-    ] = None
+    seed: Annotated[int | None, typer.Option(help="put the questions of an earlier run again")] = (
+        None
+    )
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="submissions at the same time; one for each core when left out"),

@@ -40,11 +40,7 @@ def probe_files(exercise: Exercise) -> dict:
     }
     return {
         "modules": {module: path.read_text(encoding="utf-8") for module, path in files.items()},
-        "about": known
-        | {
-            "hints": exercise.hints[:1],
-            "requires": exercise.requires() if exercise.requires else "",
-        },
+        "about": known | {"requires": exercise.requires() if exercise.requires else ""},
     }
 
 
@@ -100,7 +96,7 @@ def exercise_without_probe(sent: dict, probe=None) -> Exercise:
     """The exercise as far as it is known where submissions run."""
     missing = sent["about"]["requires"]
     known = sent["about"] | {"requires": lambda: missing}
-    return Exercise(probe=probe, oracle=_no_oracle, mistakes=(), also_right=(), **known)
+    return Exercise(probe=probe, oracle=_no_oracle, mistakes=(), hints=(), also_right=(), **known)
 
 
 def _no_oracle(seed: int) -> Observation:

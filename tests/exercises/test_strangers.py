@@ -1,0 +1,60 @@
+"""Answers that were written without a look at the known mistakes, in other styles than the solutions': what becomes of them.
+
+strangers/ has a file for each lesson, in the percent format. Each cell is an answer to one exercise as a learner would have
+typed it into the exercise's cell; its head says which exercise and what the right verdict is:
+
+    # %% train_accumulated: right
+    # %% train_accumulated: wrong, loss not divided      a known mistake, by its name
+    # %% train_accumulated: wrong                        no known mistake: told by the first difference, under no name
+
+Whoever adds a mistake must not look here, and whoever adds an answer here must not look at the mistakes' code.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainlean.exercises.finding import all_exercises
+from trainlean.exercises.seeing import see
+from trainlean.exercises.solutions import answer_in
+from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG, verdict
+
+FILES = sorted(Path(__file__).parent.glob("strangers/*/*.py"))
+HEAD = re.compile(r"^# %% (\w+): (right|wrong)(?:, (.+?))?\s*$", re.MULTILINE)
+SEED = 11
+CACHE: dict = {}  # what was seen of oracles and mistakes
+
+
+def strangers():
+    """(exercise, outcome, mistake, source) of every answer, with the file and line where it begins."""
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        heads = [*HEAD.finditer(text)]
+        assert len(heads) == len(re.findall("^# %%", text, re.MULTILINE)), f"{path}: a head is off"
+        ends = [head.start() for head in heads[1:]] + [len(text)]
+        for head, end in zip(heads, ends, strict=True):
+            place = f"{path.parent.name}/{path.stem}:{text[: head.start()].count(chr(10)) + 1}"
+            yield pytest.param(
+                *head.groups(), text[head.end() : end].strip(), id=f"{head[1]}-{place}"
+            )
+
+
+@pytest.mark.parametrize(("name", "outcome", "mistake", "source"), list(strangers()))
+def test_a_strangers_answer_gets_its_verdict(name, outcome, mistake, source):
+    exercise = all_exercises()[name]
+    if why := exercise.requires and exercise.requires():
+        pytest.skip(why)
+    found = verdict(exercise, see(exercise, answer_in(exercise, source), SEED), SEED, CACHE)
+    assert (found.outcome == RIGHT) == (outcome == RIGHT), found
+    assert found.outcome != NOT_ATTEMPTED
+    if outcome != RIGHT:
+        assert found.outcome in (WRONG, CRASHED)
+        assert found.mistake == (mistake or ""), found
+
+
+@pytest.mark.parametrize("name", all_exercises())
+def test_every_exercise_has_three_right_and_three_wrong_strangers(name):
+    answers = [parameters.values for parameters in strangers() if parameters.values[0] == name]
+    for outcome in (RIGHT, WRONG):
+        assert len([answer for answer in answers if answer[1] == outcome]) >= 3, outcome
