@@ -2,8 +2,6 @@
 
 from trainlean.exercises.exercise import Mistake
 
-OTHER_DROPOUT = "other dropout in the recomputation"  # in two exercises, with texts of their own
-
 # ---------------------------------------------------------------- checkpointed_bill
 
 ACTIVATIONS = "layers * boundary + interior"
@@ -128,6 +126,7 @@ INTO_GRAD = {f"found = {GRAD}": "torch.autograd.backward(output, gradient)"}  # 
 
 
 def by_torch(settings: str) -> dict:
+    """PyTorch's own checkpoint in place of the learner's function."""
     return {CALL: f"return torch_checkpoint(block, *inputs, {settings})"}
 
 
@@ -144,7 +143,7 @@ checkpoint = (
         hint="Which of the tensors that you hand to apply requires a gradient when the input is a batch of data?",
     ),
     Mistake(
-        OTHER_DROPOUT,
+        "other dropout in the recomputation",
         {FORK: "", SET_STATE: ""},
         by_torch("use_reentrant=False, preserve_rng_state=False"),
         why="The second forward pass draws new random numbers, so the gradient belongs to another dropout mask than the output does. Nothing is raised.",
@@ -262,9 +261,7 @@ CUTS = "[len(layers) * i // segments for i in range(segments + 1)]"
 BORDERS = "zip(cuts[:-2], cuts[1:-1])"
 PART = "nn.Sequential(*layers[start:end])"
 SAVED = f"torch_checkpoint({PART}, x, use_reentrant=False)"
-LAST = "nn.Sequential(*layers[cuts[-2] :])"
-PLAIN_LAST = f"return {LAST}(x)"
-LAST_TOO = {PLAIN_LAST: f"return torch_checkpoint({LAST}, x, use_reentrant=False)"}
+PLAIN_LAST = "return nn.Sequential(*layers[cuts[-2] :])(x)"
 SEGMENTS = f"""    cuts = {CUTS}
     for start, end in {BORDERS}:
         x = {SAVED}
@@ -373,7 +370,7 @@ run_in_segments = (
         hint="Which tensors can the first segment's checkpoint see that require a gradient?",
     ),
     Mistake(
-        OTHER_DROPOUT,
+        "other dropout in the recomputation",
         {"use_reentrant=False": "use_reentrant=False, preserve_rng_state=False"},
         why="Without the preserved random state the second run draws other masks than the first, and the gradients belong to neither. Nothing is raised.",
         hint="Which argument of checkpoint did you change, and what do dropout layers need?",

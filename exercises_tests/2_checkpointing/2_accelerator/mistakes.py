@@ -20,7 +20,6 @@ IN_TWO = "            loss = model(**batch).loss\n            accelerator.backwa
 UNRECORDED = IN_TWO.replace("loss =", "with torch.no_grad():\n                loss =")
 EVAL_MODE = "    model.eval()\n"
 
-
 train_checkpointed = (
     Mistake(
         "checkpointing not turned on",
@@ -140,6 +139,7 @@ RUN = f"{EACH}    return hidden\n"
 
 
 def by_checkpoint_sequential(segments: str) -> dict:
+    """PyTorch's own division of a chain, which leaves its last segment plain."""
     return {
         RUN: f"""    from torch.utils.checkpoint import checkpoint_sequential
 

@@ -49,7 +49,8 @@ def least_recomputation(answer, seed):
         as_it_was = given == results
         again = answer(given, budget)
         if not isinstance(got, Real):
-            shown[f"what is returned ({case})"] = f"of type {type(got).__name__}"
+            kind = "nothing" if got is None else f"of type {type(got).__name__}"
+            shown[f"what is returned ({case})"] = kind
             continue
         shown[f"what is returned ({case})"] = "a number"
         shown[f"the number of FLOPs ({case})"] = got
