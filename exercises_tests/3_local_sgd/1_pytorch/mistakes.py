@@ -45,7 +45,7 @@ FROM_0 = {
 IN_DUE_WINDOWS = {
     BACKWARD: f"{BACKWARD}            if step % averaging_period == 0:\n{indent(MEAN, ' ' * 16)}"
 }
-TO_RANK_0_FIRST = {SUM: "total = parameter.data.clone()\n                dist.all_reduce(total)"}
+INTO_A_COPY = {SUM: "total = parameter.data.clone()\n                dist.all_reduce(total)"}
 ON_RANK_0 = "\n                if dist.get_rank() == 0:\n                    "
 # Counted from the ranks' own shares, which may differ by one micro-batch.
 OWN_STEPS = {SHARE: f"    {MINE}\n    steps = len(mine) // accumulation_steps\n"}
@@ -161,7 +161,7 @@ train_local_sgd = (
     ),
     Mistake(
         "mean or rank 0's weights on one rank only",
-        {**TO_RANK_0_FIRST, DIVISION: f"{ON_RANK_0}parameter.data = total / world_size"},
+        {**INTO_A_COPY, DIVISION: f"{ON_RANK_0}parameter.data = total / world_size"},
         {SUM: "dist.reduce(parameter.data, dst=0)", DIVISION: f"{ON_RANK_0}{DIVISION.strip()}"},
         why="Only rank 0 gets the mean; the other ranks go on with their own weights.",
         hint="After the average, which weights does rank 1 hold?",

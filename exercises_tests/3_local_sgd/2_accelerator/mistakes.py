@@ -1,0 +1,246 @@
+"""Known mistakes in the lesson 3_local_sgd/2_accelerator, as edits of its solutions."""
+
+from textwrap import dedent, indent
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- train_locally
+
+SWITCH = "    switch_on(model)\n"
+PREPARE = "    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)\n"
+LOCAL_SGD = "LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=local_steps)"
+WITH = f"    with {LOCAL_SGD} as local_sgd:\n"
+FOR = "        for batch in dataloader:\n"
+ACCUMULATE = "            with accelerator.accumulate(model):\n"
+BACKWARD = "accelerator.backward(model(**batch).loss)"
+UPDATE = "                optimizer.step()\n                optimizer.zero_grad()\n"
+GUARD = "                if accelerator.sync_gradients:\n"
+GUARDED = f"{GUARD}                    local_sgd.step()\n"
+BLOCK = f"                {BACKWARD}\n{UPDATE}{GUARDED}"
+LOOP = FOR + ACCUMULATE + BLOCK
+END = "    # END SOLUTION"
+
+H = "local_sgd_steps=local_steps"
+H_TIMES_K = {H: f"{H} * accelerator.gradient_accumulation_steps"}
+UNGUARDED = {GUARDED: "                local_sgd.step()\n"}
+UNSWITCHED = {SWITCH: ""}
+
+
+def by_hand(
+    due: str = "steps % local_steps == 0", *, at_the_end: bool = True, reduction: str = "mean"
+) -> dict:
+    """no_sync and averages of one's own in place of LocalSGD; `due` says when to average, as the learner wrote it."""
+    average = f"""    for parameter in model.parameters():
+        parameter.data.copy_(accelerator.reduce(parameter.data, reduction="{reduction}"))
+"""
+    return {
+        WITH: "    steps = 0\n    with model.no_sync():\n",
+        GUARDED: f"{GUARD}                    steps += 1\n                    if {due}:\n"
+        + indent(average, " " * 20),
+        END: average + END if at_the_end else END,
+    }
+
+
+train_locally = (
+    Mistake(
+        "micro-batches counted",
+        UNGUARDED,
+        why="`local_sgd.step()` counts its own calls; called in every block it counts micro-batches, so the ranks average more often than they should, and inside windows.",
+        hint="Which attribute of the accelerator is true only in the block in which the optimizer steps?",
+    ),
+    Mistake(
+        "steps multiplied and guarded",
+        H_TIMES_K,
+        why="Guarded, `local_sgd.step()` already counts optimizer steps; multiplied by the accumulation steps they are too many.",
+        hint="What does one call of `local_sgd.step()` stand for in your loop, and what is `local_steps` counted in?",
+    ),
+    Mistake(
+        "local_sgd.step() never called",
+        {GUARDED: ""},
+        why="Without `local_sgd.step()` nobody counts, so the only average is the one on exit.",
+        hint="Who tells LocalSGD that an optimizer step has been made?",
+    ),
+    Mistake(
+        "LocalSGD made but not entered",
+        {WITH + LOOP: f"    local_sgd = {LOCAL_SGD}\n{indent(dedent(LOOP), '    ')}"},
+        why="Without `with` the model is never put under `no_sync`: DDP goes on averaging the gradients of every window, and the averages come on top.",
+        hint="What does `LocalSGD.__enter__` do to the model?",
+    ),
+    Mistake(
+        "a context for each micro-batch",
+        {WITH + FOR: f"{FOR.removeprefix('    ')}    {WITH}"},
+        why="Each context averages when it is left, so with one for each micro-batch the ranks average after every micro-batch; and its counter starts anew each time.",
+        hint="How often is `__exit__` called when the `with` stands inside the loop?",
+    ),
+    Mistake(
+        "the plain model given to LocalSGD",
+        {
+            PREPARE: PREPARE.replace("    model,", "    prepared,"),
+            ACCUMULATE: ACCUMULATE.replace("model", "prepared"),
+            BACKWARD: BACKWARD.replace("model", "prepared"),
+        },
+        why="LocalSGD needs the prepared model, a DistributedDataParallel: the plain one has no `no_sync`.",
+        hint="Which of the two models, the one before or the one after `prepare`, can be kept from synchronising?",
+    ),
+    Mistake(
+        "checkpointing left out",
+        UNSWITCHED,
+        why="The averages are right, but no layer is run again: the activations of the whole model stay in memory.",
+        hint="Which line of the last unit makes the layers forget what is inside them?",
+    ),
+    Mistake(
+        "checkpointing switched on after prepare",
+        {**UNSWITCHED, PREPARE: PREPARE + SWITCH},
+        why="On two devices `prepare` wraps the model, and the wrapper has no such switch.",
+        hint="Which object has the switch, and when do you still have it in hand?",
+    ),
+    Mistake(
+        "optimizer not prepared",
+        {PREPARE: PREPARE.replace("optimizer, ", "")},
+        why="Only a prepared optimizer ignores `step` in the middle of a window; this one steps after every micro-batch.",
+        hint="How many optimizer steps were there, and how many windows?",
+    ),
+    Mistake(
+        "data loader not prepared",
+        {PREPARE: PREPARE.replace(", dataloader", "")},
+        why="Only a prepared data loader deals the micro-batches out; here each rank trains on all of them.",
+        hint="Which micro-batches does rank 1 see in your loop?",
+    ),
+    Mistake(
+        "loss not divided",
+        {BACKWARD: "model(**batch).loss.backward()"},
+        why="`loss.backward()` divides by nothing, so the gradient of a window is the sum of its micro-batches.",
+        hint="Who divides by the accumulation steps in an Accelerate loop?",
+    ),
+    Mistake(
+        "divided twice",
+        {".loss)": ".loss / accelerator.gradient_accumulation_steps)"},
+        why="`accelerator.backward` divides by the accumulation steps already; divided by hand as well, the step is k times too short.",
+        hint="Who divides by the accumulation steps in an Accelerate loop?",
+    ),
+    Mistake(
+        "no accumulate",
+        {ACCUMULATE + BLOCK: indent(dedent(BLOCK), " " * 12)},
+        why="Without `accumulate` every micro-batch is a window of its own: the optimizer steps each time.",
+        hint="Which context manager of the accelerator counts micro-batches?",
+    ),
+    Mistake(
+        "averaged before the step",
+        {UPDATE + GUARDED: GUARDED + UPDATE},
+        why="`local_sgd.step()` comes before `optimizer.step()`: the weights are averaged and then moved apart again by the step that was to be averaged.",
+        hint="What must have happened to the weights when the average is due?",
+    ),
+    Mistake(
+        "averaged on the main process only",
+        {
+            "if accelerator.sync_gradients": "if accelerator.sync_gradients and accelerator.is_main_process"
+        },
+        why="An average is an all-reduce: every rank must take part in it, or the others wait for it in vain.",
+        hint="Who is rank 0 averaging with?",
+    ),
+    Mistake(
+        "LocalSGD switched off",
+        {H: f"{H}, enabled=False"},
+        why="With `enabled=False` (or without LocalSGD) this is plain DDP, which averages the gradients of every window.",
+        hint="What do the ranks send each other in your loop, and how often?",
+    ),
+    Mistake(
+        "no average at the end",
+        by_hand(at_the_end=False),
+        why="The steps after the last periodic average are never averaged, so the ranks end with different weights.",
+        hint="What happens to the optimizer steps that come after the last multiple of H?",
+    ),
+    Mistake(
+        "sum instead of mean",
+        by_hand(reduction="sum"),
+        why="An all-reduce adds up; without the division by the number of ranks the weights are doubled with every average.",
+        hint="What is the `reduction` of `accelerator.reduce` if you want an average?",
+    ),
+    Mistake(
+        "first average after the first step",
+        by_hand("(steps - 1) % local_steps == 0"),
+        why="Counted from 0, the first step is already a multiple of H: the averages come after steps 1, H+1, and so on.",
+        hint="Does your counter already include the step that was just made?",
+    ),
+)
+
+# ---------------------------------------------------------------- local_sgd_traffic
+
+CALLS = "optimizer_steps if guarded else micro_batches"
+AVERAGES = "calls // local_steps + 1"
+
+local_sgd_traffic = (
+    Mistake(
+        "the average on exit forgotten",
+        {AVERAGES: "calls // local_steps"},
+        why="LocalSGD averages once more when its context is left, whatever came before.",
+        hint="What does `__exit__` do?",
+    ),
+    Mistake(
+        "the average on exit only where steps are left over",
+        {AVERAGES: "-(-calls // local_steps)"},
+        why="LocalSGD does not ask whether it has just averaged: the average on exit always comes, also right behind a periodic one.",
+        hint="Is there an `if` around the average in `__exit__` that asks for the counter?",
+    ),
+    Mistake(
+        "optimizer steps counted without the guard",
+        {CALLS: "optimizer_steps"},
+        why="Called in each block, `local_sgd.step()` counts micro-batches, not optimizer steps.",
+        hint="What does the counter of LocalSGD count when there is no `if` around the call?",
+    ),
+    Mistake(
+        "micro-batches counted with the guard",
+        {CALLS: "micro_batches"},
+        why="With the guard `local_sgd.step()` is called once for each optimizer step, so only every k-th micro-batch counts.",
+        hint="How often is `sync_gradients` true in one window?",
+    ),
+    Mistake(
+        "the shorter window left out",
+        {"-(-micro_batches // accumulation_steps)": "micro_batches // accumulation_steps"},
+        why="The prepared data loader closes the last window at its end, so it makes an optimizer step although it is short.",
+        hint="How many optimizer steps do 17 micro-batches make with 4 accumulation steps?",
+    ),
+    Mistake(
+        "guard the wrong way round",
+        {CALLS: "micro_batches if guarded else optimizer_steps"},
+        why="Guarded means that the call comes after optimizer steps only; you counted micro-batches there, and optimizer steps elsewhere.",
+        hint="Does the guard make calls rarer or more frequent?",
+    ),
+    Mistake(
+        "one message for each average",
+        {"averages * parameters": "averages"},
+        why="LocalSGD has no buckets: it sends every parameter by itself.",
+        hint="Over what does the loop in `_sync_and_avg_model_params` run?",
+    ),
+    Mistake(
+        "bytes taken for those of one parameter",
+        {"averages * model_bytes": "averages * parameters * model_bytes"},
+        why="`model_bytes` are the bytes of all parameters together; multiplied by their number they are counted many times.",
+        hint="How many bytes does one average send, if every parameter is sent once?",
+    ),
+    Mistake(
+        "bytes of a single average",
+        {"averages * model_bytes": "model_bytes"},
+        why="These are the bytes of one average; each average sends all weights again.",
+        hint="How many times do the weights go over the link?",
+    ),
+    Mistake(
+        "an average after the first call",
+        {AVERAGES: "-(-calls // local_steps) + 1"},
+        why="The counter is raised before it is compared, so the first periodic average comes after H calls, not after the first.",
+        hint="After which call is the counter a multiple of H for the first time?",
+    ),
+    Mistake(
+        "an average for each optimizer step",
+        {AVERAGES: "optimizer_steps"},
+        {AVERAGES: "calls"},
+        why="That is how often DDP sends; Local SGD lets H steps pass between two averages.",
+        hint="What is `local_steps` for?",
+    ),
+    Mistake(
+        "not rounded",
+        {AVERAGES: "calls / local_steps + 1"},
+        why="Averages come whole: what is left after the last multiple of H makes no periodic average.",
+        hint="Which division of Python gives whole numbers?",
+    ),
+)

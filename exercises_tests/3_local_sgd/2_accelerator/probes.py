@@ -1,0 +1,218 @@
+"""The questions of the lesson 3_local_sgd/2_accelerator."""
+
+import copy
+import functools
+import random
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import DataLoader
+
+from exercises_tests.probing.accelerate import accelerate_on_ranks
+from exercises_tests.probing.local_sgd import moment
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import Recorder, flat
+from trainlean.exercises.comparing import Observation
+
+LEARNING_RATE, RANKS, LAYERS, MICRO_BATCH = 0.1, 2, 2, 2
+
+# ---------------------------------------------------------------- train_locally
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question: how many micro-batches each rank has, how many make an optimizer step, how many steps lie between averages."""
+
+    micro_batches: int
+    accumulation_steps: int
+    local_steps: int
+    tied: bool = False
+    frozen: bool = False
+
+    def __str__(self):
+        kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        return f"k={self.accumulation_steps}, H={self.local_steps}, {self.micro_batches} micro-batches for each rank{kind}"
+
+    @property
+    def has_a_rest(self):
+        """Whether the last window is shorter: what its loss is divided by is no matter of this exercise."""
+        return self.micro_batches % self.accumulation_steps > 0
+
+
+CASES = (Case(9, 3, 2, tied=True), Case(3, 1, 2, frozen=True), Case(3, 2, 1))
+
+
+@functools.cache
+def classifier(seed: int, tied: bool, frozen: bool):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    small = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "max_position_embeddings": 8,
+    }
+    config = BertConfig(
+        **small,
+        num_hidden_layers=LAYERS,
+        initializer_range=0.5,
+        use_cache=False,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = BertForSequenceClassification(config)
+    layers = model.bert.encoder.layer
+    if tied:
+        layers[1].intermediate.dense.weight = layers[0].intermediate.dense.weight
+    if frozen:
+        model.bert.embeddings.requires_grad_(False)
+        layers[0].requires_grad_(False)
+    return model
+
+
+def draw(case: Case, seed: int):
+    """A fresh tiny BERT and the samples of both ranks."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for _ in range(RANKS * case.micro_batches * MICRO_BATCH):
+        samples.append(
+            {
+                "input_ids": torch.randint(20, (6,), generator=generator),
+                "labels": torch.randint(2, (), generator=generator),
+            }
+        )
+    return copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(), samples
+
+
+def optimizer_of(model):
+    return torch.optim.SGD(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=LEARNING_RATE
+    )
+
+
+class RunAgain:
+    """Counts how often a part of the layers is entered in backward passes."""
+
+    def __init__(self, model):
+        self.count = 0
+        for layer in model.bert.encoder.layer:
+            layer.attention.register_forward_pre_hook(self._enter)
+
+    def _enter(self, *_):
+        self.count += torch._C._current_graph_task_id() != -1
+
+
+def shown_of(case: Case, steps: list, moments: list, moved: list, gap: float, again: float) -> dict:
+    shown = {
+        f"the number of optimizer steps of each rank ({case})": steps,
+        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
+        or "none",
+    }
+    if not case.has_a_rest:
+        shown |= {
+            f"how far rank 0's weights have moved after its optimizer step {number} ({case})": vector
+            for number, vector in enumerate(moved[:-1], 1)
+        }
+        shown[f"how far rank 0's weights have moved at the end ({case})"] = moved[-1]
+    shown[f"the largest difference between the ranks' weights at the end ({case})"] = (
+        gap if gap > 1e-6 else 0.0
+    )
+    return shown | {f"how often a layer is run again for each micro-batch ({case})": again}
+
+
+def train_locally(answer, seed):
+    import accelerate.local_sgd  # noqa: F401  before the ranks start: threads must not import it at once
+
+    shown = {}
+    with accelerate_on_ranks(RANKS):
+        for case in CASES:
+            model, samples = draw(case, seed)
+            models = [model, copy.deepcopy(model)]
+            of_ranks = as_ranks(
+                lambda rank, case=case, models=models, samples=samples: train_watched(
+                    answer, case, rank, models[rank.number], samples
+                ),
+                RANKS,
+            )
+            steps, moments, moved, again = zip(*of_ranks, strict=True)
+            gap = float(abs(moved[0][-1] - moved[1][-1]).max())
+            shown |= shown_of(case, list(steps), moments[0], moved[0], gap, again[0])
+    return shown
+
+
+def train_watched(answer, case: Case, rank, model, samples):
+    """One rank's training: its optimizer steps, the moments of its all-reduces, the ways of its weights, and how often a layer was run again."""
+    from accelerate import Accelerator
+
+    optimizer, start, forwards = optimizer_of(model), flat(model), []
+    recorder, again = Recorder(model, optimizer), RunAgain(model)
+    model.register_forward_hook(lambda *_: forwards.append(None))
+    rank.steps = lambda: len(recorder.weights)
+    rank.where = lambda: moment(len(recorder.weights), recorder.since_step)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
+    answer(
+        accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH), case.local_steps
+    )
+    moments = [sent.at for sent in rank.sent if sent.kind == "all_reduce"]
+    moved = [weights - start for weights in (*recorder.weights, flat(model))]
+    return len(recorder.weights), moments, moved, again.count / max(1, LAYERS * len(forwards))
+
+
+# ---------------------------------------------------------------- local_sgd_traffic
+
+
+def questions(seed: int):
+    """Micro-batches, k, H, parameters, bytes, guarded; among them short windows, k=1, and H beyond the training."""
+    draw = random.Random(seed)
+    for micro_batches, k, H in (
+        (16, 4, 2),
+        (18, 4, 2),
+        (5, 1, 2),
+        (17, 4, 5),
+        (6, 3, 10),
+        (draw.randint(40, 90), draw.randint(3, 7), draw.randint(2, 4)),
+    ):
+        for guarded in (True, False):
+            yield (
+                micro_batches,
+                k,
+                H,
+                (parameters := draw.randint(3, 40)),
+                4 * parameters * draw.randint(5, 500),
+                guarded,
+            )
+
+
+def as_question(micro_batches, k, H, parameters, model_bytes, guarded):
+    return f"{micro_batches} micro-batches, k={k}, H={H}, {parameters} parameters, {model_bytes:,} bytes, {'guarded' if guarded else 'called in each block'}"
+
+
+NAMES = ("the number of averages", "the number of all-reduces", "the number of bytes")
+
+
+def counted(question: tuple, counts: list) -> Observation:
+    return {
+        f"{name} ({as_question(*question)})": count
+        for name, count in zip(NAMES, counts, strict=True)
+    }
+
+
+def local_sgd_traffic(answer, seed):
+    shown = {}
+    for question in questions(seed):
+        given = answer(*question)
+        try:
+            counts = [int(count) if float(count).is_integer() else float(count) for count in given]
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"local_sgd_traffic returned {given!r}; expected three whole numbers: averages, all-reduces, bytes."
+            ) from None
+        if len(counts) != len(NAMES):
+            raise TypeError(
+                f"local_sgd_traffic returned {len(counts)} values; expected three: averages, all-reduces, bytes."
+            )
+        shown |= counted(question, counts)
+    return shown

@@ -1,0 +1,281 @@
+"""Known mistakes in the lesson 3_local_sgd/3_trainer, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- texts of the callback
+
+SUM = "torch.distributed.all_reduce(parameter.data)"
+DIVISION = "\n            parameter.data /= torch.distributed.get_world_size()"
+MEAN = f"""        for parameter in self.trainer.model.parameters():
+            {SUM}{DIVISION}
+"""
+REASON = """(
+                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+            )"""
+NO_DDP = "not isinstance(model, DistributedDataParallel)"
+REFUSAL = f"        if {NO_DDP}:\n            raise ValueError{REASON}\n"
+ENTER = "        self.alone.__enter__()\n"
+EXIT = "        self.alone.__exit__(None, None, None)\n"
+
+
+def method(event: str, body: str) -> str:
+    """A method of the callback as it stands in the solution."""
+    return f"""    def {event}(self, args, state, control, **kwargs):
+        # BEGIN SOLUTION
+{body}        # END SOLUTION
+"""
+
+
+DUE = "self.steps % self.local_steps == 0"
+COUNT = "        self.steps += 1\n"
+WHEN_DUE = f"{COUNT}        if {DUE}:\n            self.average()\n"
+ASKED = "control.should_evaluate or control.should_save"
+WHEN_ASKED = f"        if {ASKED}:\n            self.average()\n"
+ON_OPTIMIZER_STEP = method("on_optimizer_step", WHEN_DUE)
+ON_STEP_END, ON_EPOCH_END = (method(event, WHEN_ASKED) for event in ("on_step_end", "on_epoch_end"))
+
+# ---------------------------------------------------------------- what a learner types in their place
+
+ON_SAVE = method("on_save", "        self.average()\n")
+GRADIENTS = {
+    SUM: "if parameter.grad is not None:\n                torch.distributed.all_reduce(parameter.grad)",
+    DIVISION: DIVISION.replace("parameter.data", "    parameter.grad"),
+}
+TORCHS_AVERAGER = {
+    MEAN: """        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+        PeriodicModelAverager(period=1).average_parameters(self.trainer.model.parameters())
+"""
+}
+
+
+def asking(condition: str) -> dict:
+    """Both ends look at `condition` in place of the two flags."""
+    return {one: one.replace(ASKED, condition) for one in (ON_STEP_END, ON_EPOCH_END)}
+
+
+LocalSGDCallback = (
+    Mistake(
+        "no_sync not entered",
+        {"        self.alone = model.no_sync()\n": "", ENTER: "", EXIT: ""},
+        {ENTER: "", EXIT: ""},
+        {ENTER: ""},
+        why="The model was never put under `no_sync` (making the context is not entering it), so DDP goes on averaging gradients in every step; the averages come on top.",
+        hint="What must be called on the context that `no_sync()` returns, if there is no `with`?",
+    ),
+    Mistake(
+        "no_sync asked of the plain model",
+        {"model.no_sync()": "self.trainer.model.no_sync()"},
+        why="`trainer.model` is the model itself; the wrapper that synchronises, and has `no_sync`, is `trainer.model_wrapped`.",
+        hint="Which attribute of the Trainer holds the DistributedDataParallel?",
+    ),
+    Mistake(
+        "first average after the first step",
+        {DUE: "state.global_step % self.local_steps == 0"},
+        why="In `on_optimizer_step` the step that was just made is not yet in `state.global_step`: it is 0 after the first one, and 0 is a multiple of everything.",
+        hint="What is `state.global_step` in on_optimizer_step after the very first optimizer step?",
+    ),
+    Mistake(
+        "micro-batches counted",
+        {"on_optimizer_step": "on_substep_end"},
+        {ON_OPTIMIZER_STEP: f"{ON_OPTIMIZER_STEP}\n{method('on_substep_end', WHEN_DUE)}"},
+        why="`on_substep_end` comes after micro-batches, so the averages come too often or inside windows.",
+        hint="Which event comes once for each optimizer step?",
+    ),
+    Mistake(
+        "averaged in every step",
+        {WHEN_DUE: f"{COUNT}        self.average()\n"},
+        why="H is not looked at: the weights are averaged after every optimizer step.",
+        hint="After which optimizer steps is an average due when H is 3?",
+    ),
+    Mistake(
+        "no average at the end",
+        {f"        self.average()\n{EXIT}": EXIT},
+        why="The steps after the last average are never averaged, so the ranks end with different weights, and you keep rank 0's.",
+        hint="Which event comes when the training has ended?",
+    ),
+    Mistake(
+        "not averaged before saving",
+        asking("control.should_evaluate"),
+        why="The checkpoint is written from rank 0's own weights, which nobody has averaged.",
+        hint="Which flag of `control` says in on_step_end that the Trainer is about to save?",
+    ),
+    Mistake(
+        "averaged after saving",
+        {ON_STEP_END: "", ON_EPOCH_END: ON_SAVE},
+        {ON_EPOCH_END: ON_SAVE},
+        {
+            **asking("control.should_evaluate"),
+            "    def on_train_end": f"{ON_SAVE}\n    def on_train_end",
+        },
+        why="`on_save` comes when the checkpoint is already written, as `on_evaluate` comes when the evaluation is over: what was saved are rank 0's own weights.",
+        hint="Which event comes before the Trainer saves or evaluates, and what does `control` say in it?",
+    ),
+    Mistake(
+        "not averaged before evaluating",
+        asking("control.should_save"),
+        why="The ranks evaluate different weights, each its own share of the data, and the metric belongs to no model.",
+        hint="Which flag of `control` says that the Trainer is about to evaluate?",
+    ),
+    Mistake(
+        "averaged neither before saving nor before evaluating",
+        {ON_STEP_END: "", ON_EPOCH_END: ""},
+        {ON_STEP_END: "", ON_EPOCH_END: "", DUE: f"{DUE} or {ASKED}"},
+        why="The Trainer saves rank 0's own weights, and each rank evaluates its own.",
+        hint="What does the Trainer do right after on_step_end?",
+    ),
+    Mistake(
+        "saving after an epoch forgotten",
+        {ON_EPOCH_END: ""},
+        why="With the strategy `epoch` the flags are set in on_epoch_end, after the last on_step_end has passed.",
+        hint="In which event does the Trainer decide to save when `save_strategy` is `epoch`?",
+    ),
+    Mistake(
+        "saving after steps forgotten",
+        {ON_STEP_END: ""},
+        why="With the strategy `steps` the flags are set in on_step_end, and the Trainer saves right after it.",
+        hint="In which event does the Trainer decide to save when `save_strategy` is `steps`?",
+    ),
+    Mistake(
+        "extra averages shift the rhythm",
+        {DIVISION: f"{DIVISION}\n        self.steps = 0"},
+        why="Counted from the last average of any kind, each save or evaluation moves the averages that follow; they should stay at the multiples of H.",
+        hint="With H=3 and an extra average after step 2: after which step is the next one due?",
+    ),
+    Mistake(
+        "sum instead of mean",
+        {DIVISION: ""},
+        why="`all_reduce` adds up, and nobody divides by the number of ranks.",
+        hint="What is the sum of two equal weights?",
+    ),
+    Mistake(
+        "divided by two whatever the number of ranks",
+        {"torch.distributed.get_world_size()": "2"},
+        why="The sum over all ranks is divided by 2, which is their number only by chance.",
+        hint="Which function tells how many ranks there are?",
+    ),
+    Mistake(
+        "rank 0's weights for all",
+        {SUM: "torch.distributed.broadcast(parameter.data, 0)", DIVISION: ""},
+        why="A broadcast makes the ranks equal, but throws away what all the others have learned.",
+        hint="Whose work is in the weights after your average?",
+    ),
+    Mistake(
+        "averaged on rank 0 only",
+        {
+            MEAN: f"        if not self.trainer.is_world_process_zero():\n            return\n{MEAN}",
+        },
+        why="An all-reduce needs every rank; rank 0 waits for the others in vain.",
+        hint="With whom does rank 0 average?",
+    ),
+    Mistake(
+        "gradients averaged instead of weights",
+        {**GRADIENTS, "on_optimizer_step": "on_pre_optimizer_step"},
+        GRADIENTS,
+        why="Averaged gradients make one step equal; the weights, which have drifted apart in the steps before, stay apart.",
+        hint="Which of the two has moved apart in the steps without synchronisation?",
+    ),
+    Mistake(
+        "torch's averager where the gradients are gone",
+        TORCHS_AVERAGER,
+        {
+            **TORCHS_AVERAGER,
+            ON_OPTIMIZER_STEP: "",
+            ON_STEP_END: ON_STEP_END.replace(ASKED, "state.global_step % self.local_steps == 0"),
+        },
+        why="torch's averager only takes parameters that have a gradient; in on_step_end, on_epoch_end and on_train_end the Trainer has set them to None.",
+        hint="Which parameters does `PeriodicModelAverager` leave out?",
+    ),
+    Mistake(
+        "nothing refused",
+        {REFUSAL: ""},
+        {NO_DDP: 'not hasattr(model, "no_sync")'},
+        why="A sharded model has `no_sync`, too, but holds only a part of the weights on each rank; averaging these parts would mix different weights.",
+        hint="Of which class must `trainer.model_wrapped` be, and what do you do if it is not?",
+    ),
+    Mistake(
+        "another error than the one asked for",
+        {"ValueError": "RuntimeError"},
+        {"ValueError": "TypeError"},
+        {"ValueError": "AssertionError"},
+        {REASON: ""},
+        why="The training is stopped, but whoever catches errors expects the kind that was agreed on, and whoever reads them a reason.",
+        hint="Which kind of error was asked for, and what should it say?",
+    ),
+    Mistake(
+        "no_sync never left",
+        {EXIT: ""},
+        why="After the training the model still does not synchronise; whoever trains it further gets ranks that drift apart.",
+        hint="What must be called at the end on a context that was entered by hand?",
+    ),
+)
+
+# ---------------------------------------------------------------- same_as_ddp
+
+ONLY_SGD = 'optimizer == "sgd" and '
+UNCLIPPED = "max_grad_norm == 0 and "
+EVERY_STEP = " and local_steps == 1"
+SAME = ONLY_SGD + UNCLIPPED + EVERY_STEP.removeprefix(" and ")
+
+same_as_ddp = (
+    Mistake(
+        "H=1 taken for DDP whatever the optimizer",
+        {ONLY_SGD: ""},
+        why="AdamW divides by the size of the gradients that it has seen, which differs from rank to rank; the mean of quotients is not the quotient of means.",
+        hint="Is AdamW's step twice as long if the gradient is twice as long?",
+    ),
+    Mistake(
+        "H=1 taken for DDP, always",
+        {ONLY_SGD + UNCLIPPED: ""},
+        why="Averaging after the step equals averaging before it only if the step is linear in the gradient; AdamW's is not, and a clipped one is not.",
+        hint="Which rows of the table above say False?",
+    ),
+    Mistake(
+        "clipping overlooked",
+        {UNCLIPPED: ""},
+        why="Each rank clips its own gradient before anything is averaged; DDP clips the mean.",
+        hint="What does a rank clip under Local SGD, and what under DDP?",
+    ),
+    Mistake(
+        "momentum taken for a difference",
+        {EVERY_STEP: f"{EVERY_STEP} and momentum == 0"},
+        why="Momentum adds gradients up with fixed factors, which is linear: the mean of the ranks' momenta is the momentum of the mean.",
+        hint="Is a sum of gradients with fixed factors linear in each of them?",
+    ),
+    Mistake(
+        "weight decay taken for a difference",
+        {EVERY_STEP: f"{EVERY_STEP} and weight_decay == 0"},
+        why="Weight decay takes a fixed share of the weights away, and with H=1 the weights are equal before every step.",
+        hint="Are the weights from which weight decay takes its share the same on both ranks?",
+    ),
+    Mistake(
+        "only plain SGD taken for equal",
+        {EVERY_STEP: f"{EVERY_STEP} and momentum == weight_decay == 0"},
+        why="Momentum and weight decay are linear, too, so they do not part Local SGD from DDP when H is 1.",
+        hint="Which of the settings make a step that is not linear in the gradient?",
+    ),
+    Mistake(
+        "H overlooked",
+        {EVERY_STEP: ""},
+        why="With H above 1 the ranks take gradients at different weights; that is another training whatever the optimizer.",
+        hint="At which weights does each rank compute its second gradient when H is 2?",
+    ),
+    Mistake(
+        "only the optimizer looked at",
+        {SAME: 'optimizer == "sgd"'},
+        why="Clipping is not linear in the gradient, and with H above 1 the ranks take gradients at different weights: either parts Local SGD from DDP under SGD, too.",
+        hint="Which of the five arguments do you not use?",
+    ),
+    Mistake(
+        "everything taken for equal",
+        {SAME: "True"},
+        why="AdamW and clipping are not linear in the gradient, and with H above 1 the ranks take gradients at different weights.",
+        hint="Which rows of the table above say False?",
+    ),
+    Mistake(
+        "nothing taken for equal",
+        {SAME: "False"},
+        why="There are settings under which both end at the same weights: the table above shows some.",
+        hint="What does the formula above say for plain SGD with H=1?",
+    ),
+)

@@ -1,0 +1,348 @@
+"""The questions of the lesson 3_local_sgd/3_trainer."""
+
+import contextlib
+import copy
+import random
+import tempfile
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import mse_loss
+
+from exercises_tests.probing.accelerate import accelerate_on_ranks
+from exercises_tests.probing.local_sgd import moment
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import Recorder, Toy, flat
+
+LEARNING_RATE, MICRO_BATCH = 0.1, 2
+
+# ---------------------------------------------------------------- LocalSGDCallback
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training: ranks, optimizer steps of an epoch, epochs, and what comes between the averages that are due."""
+
+    ranks: int
+    accumulation_steps: int
+    local_steps: int
+    steps: int
+    epochs: int = 1
+    saves: str = "no"
+    evaluates: str = "no"
+    tied: bool = False
+    frozen: bool = False
+
+    def __str__(self):
+        kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        between = {"no": "", "steps": " every 2 steps", "epoch": " after each epoch"}
+        extras = f", saves{between[self.saves]}" * (
+            self.saves != "no"
+        ) + f", evaluates{between[self.evaluates]}" * (self.evaluates != "no")
+        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.steps * self.epochs} optimizer steps{extras}{kind}"
+
+    def stops(self, strategy: str) -> list[int]:
+        """The optimizer steps after which the Trainer saves or evaluates under a strategy."""
+        total = self.steps * self.epochs
+        if strategy == "steps":
+            return [step for step in range(1, total + 1) if step % 2 == 0 or step == total]
+        return (
+            [self.steps * (epoch + 1) for epoch in range(self.epochs)]
+            if strategy == "epoch"
+            else []
+        )
+
+
+CASES = (
+    Case(ranks=3, accumulation_steps=2, local_steps=2, steps=3, tied=True),
+    Case(
+        ranks=2,
+        accumulation_steps=2,
+        local_steps=5,
+        steps=3,
+        epochs=2,
+        saves="steps",
+        evaluates="epoch",
+    ),
+    Case(
+        ranks=2,
+        accumulation_steps=1,
+        local_steps=4,
+        steps=3,
+        epochs=2,
+        saves="epoch",
+        evaluates="steps",
+        frozen=True,
+    ),
+)
+
+
+class ToyWithLoss(Toy):
+    """The toy, returning its loss like the models of transformers; without **kwargs, so that the Trainer divides."""
+
+    def forward(self, inputs, labels):
+        return {"loss": mse_loss(super().forward(inputs), labels)}
+
+
+def draw(case: Case, seed: int):
+    """A fresh model and the samples of one epoch."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = ToyWithLoss(4, tied=case.tied, frozen=case.frozen)
+    count = case.ranks * case.steps * case.accumulation_steps * MICRO_BATCH
+    return model, [
+        {name: torch.randn(4, generator=generator) for name in ("inputs", "labels")}
+        for _ in range(count)
+    ]
+
+
+def collate(examples: list[dict]) -> dict:
+    return {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
+
+
+def trainer_of(case: Case, model, samples, folder: str):
+    """A Trainer that keeps the weights at each save and each evaluation in `seen` instead of writing and computing."""
+    from transformers import Trainer, TrainingArguments
+    from transformers.trainer_callback import PrinterCallback
+
+    class Watched(Trainer):
+        def _save_checkpoint(self, model, trial):
+            self.seen.append(("saves", self.state.global_step, flat(self.model)))
+
+        def evaluate(self, *args, **kwargs):
+            self.seen.append(("evaluates", self.state.global_step, flat(self.model)))
+            return {"eval_loss": 0.0}
+
+    args = TrainingArguments(
+        folder,
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_accumulation_steps=case.accumulation_steps,
+        num_train_epochs=case.epochs,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        logging_strategy="no",
+        save_strategy=case.saves,
+        eval_strategy=case.evaluates,
+        save_steps=2,
+        eval_steps=2,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        ddp_find_unused_parameters=False,
+    )
+    trainer = Watched(
+        model=model,
+        args=args,
+        train_dataset=samples,
+        eval_dataset=samples[:MICRO_BATCH],
+        data_collator=collate,
+    )
+    trainer.seen = []
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def largest_gap(vectors: list) -> float:
+    """The largest difference of any rank's weights from rank 0's; rounding counts as none."""
+    gap = max(float(abs(vector - vectors[0]).max()) for vector in vectors)
+    return gap if gap > 1e-6 else 0.0
+
+
+def shown_of(case: Case, steps: list, moments: list, seen: list, ends: list, start) -> dict:
+    """`seen` holds what happened ("saves" or "evaluates"), after which step, and the weights of all ranks then."""
+    shown = {
+        f"the number of optimizer steps of each rank ({case})": steps,
+        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
+        or "none",
+    }
+    for what, step, weights in seen:
+        when = f"when the Trainer {what} after step {step} ({case})"
+        shown[f"the largest difference between the ranks' weights {when}"] = largest_gap(weights)
+        shown[f"how far rank 0's weights have moved {when}"] = weights[0] - start
+    shown[f"the largest difference between the ranks' weights at the end ({case})"] = largest_gap(
+        ends
+    )
+    shown[f"how far rank 0's weights have moved at the end ({case})"] = ends[0] - start
+    return shown
+
+
+def LocalSGDCallback(answer, seed):
+    from transformers import Trainer, TrainingArguments  # noqa: F401  before the ranks start: threads must not import them at once
+
+    shown = {}
+    for case in CASES:
+        model, samples = draw(case, seed)
+        models, start = [copy.deepcopy(model) for _ in range(case.ranks)], flat(model)
+        with accelerate_on_ranks(case.ranks):
+            by_rank = as_ranks(
+                lambda rank, case=case, models=models, samples=samples: train_watched(
+                    answer, case, rank, models[rank.number], samples
+                ),
+                case.ranks,
+            )
+        steps, moments, seen, ends, open_again = zip(*by_rank, strict=True)
+        together = [
+            (what, step, [of_rank[index][2] for of_rank in seen])
+            for index, (what, step, _) in enumerate(seen[0])
+        ]
+        shown |= shown_of(case, list(steps), moments[0], together, ends, start)
+        shown[f"whether backward passes synchronise again after the training ({case})"] = all(
+            open_again
+        )
+    return shown | refusals(answer)
+
+
+def train_watched(answer, case: Case, rank, model, samples):
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = trainer_of(case, model, samples, folder)
+        trainer.create_optimizer()
+        recorder = Recorder(model, trainer.optimizer)
+        rank.steps = lambda: len(recorder.weights)
+        rank.where = lambda: moment(len(recorder.weights), recorder.since_step)
+        trainer.add_callback(answer(trainer, case.local_steps))
+        wrapped = WrappedModel()
+        trainer.add_callback(wrapped.of(trainer))
+        trainer.train()
+    moments = [sent.at for sent in rank.sent if sent.kind == "all_reduce"]
+    return (
+        len(recorder.weights),
+        moments,
+        trainer.seen,
+        flat(model),
+        wrapped.model.require_backward_grad_sync,
+    )
+
+
+class WrappedModel:
+    """Keeps the model under DistributedDataParallel: the Trainer lets go of it after the training."""
+
+    def of(self, trainer):
+        from transformers import TrainerCallback
+
+        keeper = self
+
+        class Keep(TrainerCallback):
+            def on_train_begin(self, args, state, control, **kwargs):
+                keeper.model = trainer.model_wrapped
+
+        return Keep()
+
+
+WRAPPERS = {
+    "FullyShardedDataParallel": ("is_fsdp_enabled", "FSDP"),
+    "DeepSpeedEngine": ("is_deepspeed_enabled", "DEEPSPEED"),
+}
+
+
+def refusals(answer) -> dict:
+    """What the callback does when training begins on a model that is wrapped in something else."""
+    from accelerate.utils import DistributedType
+
+    model, samples = draw(CASES[0], 0)
+
+    def begin(rank):
+        shown = {}
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = trainer_of(CASES[0], model, samples, folder)
+            for wrapper, (flag, kind) in WRAPPERS.items():
+                trainer.model_wrapped = Wrapper.named(wrapper)(model)
+                trainer.is_fsdp_enabled = trainer.is_deepspeed_enabled = False
+                setattr(trainer, flag, True)
+                trainer.accelerator.state._shared_state["distributed_type"] = DistributedType[kind]
+                shown[f"what on_train_begin does with a {wrapper}"] = refusal(answer, trainer)
+        return shown
+
+    with accelerate_on_ranks(1):
+        return as_ranks(begin, 1)[0]
+
+
+class Wrapper(torch.nn.Module):
+    """Stands for what shards a model; like the real ones it has a `no_sync`."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    @classmethod
+    def named(cls, name):
+        return type(name, (cls,), {})
+
+    def no_sync(self):
+        return contextlib.nullcontext()
+
+
+REFUSED = "to raise a ValueError with a sentence"
+
+
+def refusal(answer, trainer) -> str:
+    try:
+        answer(trainer, 2).on_train_begin(
+            trainer.args, trainer.state, trainer.control, model=trainer.model
+        )
+    except ValueError as error:
+        return (
+            REFUSED if len(str(error).split()) > 1 else "to raise a ValueError without a sentence"
+        )
+    except NotImplementedError as error:
+        if not str(error):
+            raise  # the stub
+        return "to raise a NotImplementedError"
+    except Exception as error:
+        return f"to raise a {type(error).__name__}"
+    return "to begin the training"
+
+
+# ---------------------------------------------------------------- same_as_ddp
+
+CLIPPED_AT = 0.05  # far below every gradient of these toys
+
+
+def questions(seed: int):
+    """Optimizer, momentum, weight decay, clipping and H, with fresh values; with each thing that may matter alone and off."""
+    draw = random.Random(seed)
+    momentum, decay, H = (
+        round(draw.uniform(0.5, 0.95), 3),
+        round(draw.uniform(0.05, 0.3), 3),
+        draw.randint(2, 5),
+    )
+    yield from (
+        ("sgd", 0.0, 0.0, 0.0, 1),
+        ("sgd", momentum, 0.0, 0.0, 1),
+        ("sgd", 0.0, decay, 0.0, 1),
+        ("sgd", momentum, decay, 0.0, 1),
+    )
+    yield from (
+        ("sgd", 0.0, 0.0, CLIPPED_AT, 1),
+        ("sgd", momentum, decay, CLIPPED_AT, 1),
+        ("sgd", 0.0, 0.0, 0.0, H),
+        ("sgd", momentum, 0.0, 0.0, H),
+    )
+    yield from (
+        ("adamw", 0.0, 0.0, 0.0, 1),
+        ("adamw", 0.0, decay, 0.0, 1),
+        ("adamw", 0.0, 0.0, CLIPPED_AT, 1),
+        ("adamw", 0.0, 0.0, 0.0, H),
+    )
+
+
+def as_question(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return f"{optimizer}, momentum {momentum:g}, weight decay {weight_decay:g}, {f'clipped at {max_grad_norm:g}' if max_grad_norm else 'not clipped'}, H={local_steps}"
+
+
+def same_as_ddp(answer, seed):
+    return {
+        f"whether it ends where DDP ends ({as_question(*question)})": true_or_false(
+            answer(*question)
+        )
+        for question in questions(seed)
+    }
+
+
+def true_or_false(given) -> bool:
+    if not isinstance(given, int | float):
+        raise TypeError(f"same_as_ddp returned {given!r}; expected True or False")
+    return bool(given)
