@@ -249,6 +249,29 @@ def test_conflict_marks_and_nonsense_inside_cells(worker):
     assert found[ONE] == (RIGHT, "") and found[TWO][0] == CRASHED
 
 
+def test_a_cell_that_is_too_deep_leaves_the_others_readable(worker):
+    found = outcomes(worker, notebook_of("x = " + "-" * 100_000 + "1", SOLVED[ONE]))
+    assert found == {ONE: (RIGHT, ""), TWO: (CRASHED, "")}
+
+
+def test_reading_a_notebook_costs_the_worker_nothing(worker):
+    """A megabyte of commas takes hundreds of MiB to read, and that is given back."""
+    assert outcomes(worker, solved())[ONE] == (RIGHT, "")
+    before = most_memory(worker)
+    commas = "x = [" + "0," * 500_000 + "]"
+    assert outcomes(worker, notebook_of(commas, SOLVED[ONE]))[ONE] == (RIGHT, "")
+    assert most_memory(worker) - before < 32 * 2**20
+
+
+def most_memory(worker) -> int:
+    """The most bytes that any process of a worker has ever held."""
+    import psutil
+
+    first = psutil.Process(worker.process.pid)
+    lines = [Path(f"/proc/{one.pid}/status").read_text() for one in [first, *first.children(True)]]
+    return max(int(text.split("VmHWM:")[1].split()[0]) * 1024 for text in lines)
+
+
 def test_a_worker_that_is_killed_costs_one_exercise_of_one_submission(two_exercises):
     """As where the kernel cannot keep a submission from signalling its worker."""
     worker = WorkerProcess(Plan(two_exercises, 7, isolation()))

@@ -56,10 +56,12 @@ class Run:
 
 # A right answer that uses half of the processes that a submission may have, for as long as its neighbour uses nearly all.
 WITH_THREADS = (
-    hostile.SIGNATURE
+    "started = []\n"
+    + hostile.SIGNATURE
     + """
     import threading, time
-    for _ in range(20):
+    while len(started) < 10:
+        started.append(True)
         threads = [threading.Thread(target=time.sleep, args=(0.1,)) for _ in range(12)]
         for thread in threads:
             thread.start()

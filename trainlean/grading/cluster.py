@@ -88,20 +88,20 @@ def on_engines(
             try:
                 if gone and not result.ready():
                     raise WorkerEnded("the engine is gone")
-                problem, exercises, given, seconds = result.get(timeout=1)
+                answers, seconds = result.get(timeout=1)
             except Exception as error:
                 if getattr(error, "ename", "") == "CourseError":
                     raise CourseError(f"Engine {engine}: {error.evalue}") from None
                 lost.add(engine)
                 again.append(task)
                 continue
-            yield task[0], Answers(problem, tuple(exercises), given), seconds
+            yield task[0], answers, seconds
         time.sleep(0.01)
 
 
 def collect_on_engine(
     settings: str, trust: bool, data: bytes | None, where: str
-) -> tuple[str, tuple, dict, float]:
+) -> tuple[Answers, float]:
     """Runs on an engine: a notebook's answers from this engine's own worker."""
     if settings not in _workers_here:
         content = json.loads(settings)
@@ -117,5 +117,4 @@ def collect_on_engine(
             worker.stop()
         _workers_here.clear()
         _workers_here[settings] = WorkerProcess(plan, content)
-    answers, seconds = collect_timed(_workers_here[settings], data, where)
-    return answers.problem, answers.exercises, answers.given, seconds
+    return collect_timed(_workers_here[settings], data, where)

@@ -25,6 +25,7 @@ from trainlean.workspace import CourseError
 
 TEXT_LIMIT = 4000  # letters of a message, traceback or print that are kept
 NUMBERS_KEPT = 64  # of an array, in the run log
+ALL = "all"  # of a notebook, in `short_of`: it could not be read
 NAMES_KEPT = 5000  # of an observation
 WANTED = {
     "processes": re.compile(r"can't start new thread|Resource temporarily unavailable|Errno 11\b"),
@@ -85,6 +86,8 @@ def judge_answers(
 def short_of(graded: Graded, answers: Answers) -> dict[str, str]:
     """The exercises of a notebook that failed for want of something that others may have taken: {name: what}."""
     found = {}
+    if graded.problem and answers.short_of:
+        return {ALL: clean_text(answers.short_of)}
     for verdict in graded.verdicts:
         if verdict.outcome in (RIGHT, NOT_ATTEMPTED):
             continue

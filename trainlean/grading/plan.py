@@ -45,6 +45,7 @@ class Answers:
     problem: str = ""
     exercises: tuple[str, ...] = ()
     given: dict[str, tuple[dict, bytes]] = field(default_factory=dict)
+    short_of: str = ""  # what was wanting where the notebook could not be read
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from trainlean.grading.judging import clean_text, judge_answers, noted, short_of
+from trainlean.grading.judging import ALL, clean_text, judge_answers, noted, short_of
 from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.submissions import Submission
 from trainlean.grading.workers import local_workers
@@ -81,6 +81,9 @@ def _judged(
 
 def _second(one: Graded, alone: Graded, short: dict[str, str]) -> Graded:
     """A notebook of which some exercises were probed again: their second verdicts count, and it says so."""
+    if ALL in short:
+        note = f"{one.where} could not be read for want of {short[ALL]} and was read again, alone; that counts."
+        return replace(alone, notes=(note,))
     second = {verdict.exercise: verdict for verdict in alone.verdicts}
     notes = tuple(
         f"{name} of {one.where} failed for want of {what} and was probed again, alone; that counts."

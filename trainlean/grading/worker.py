@@ -8,7 +8,6 @@ and the verdict falls where the frames are read. No torch operation happens here
 import contextlib
 import importlib
 import json
-import linecache
 import multiprocessing
 import os
 import select
@@ -19,25 +18,15 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainlean import EXPORTS
-from trainlean.exercises.checking import (
-    HEAVY,
-    ask,
-    belonging,
-    cells_of,
-    no_answer,
-    seconds_for,
-    see_answer,
-    statements,
-    too_long,
-)
-from trainlean.exercises.exercise import Verdict, pack
+from trainlean.exercises.checking import HEAVY, no_answer, seconds_for, see_answer, too_long
+from trainlean.exercises.exercise import CRASHED, pack
 from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
+from trainlean.grading.reading import packed_notebook, unpack_notebook, unpack_statements
 from trainlean.grading.sandbox import USERS_OF_A_WORKER, Limits, confine, protect_worker
-from trainlean.notebooks.notebook import notebook_of
-from trainlean.workspace import CourseError
 
 PRELOADED = [
     "torch",
@@ -48,8 +37,10 @@ PRELOADED = [
 ]
 PRELOADED += [f"trainlean.{file}" for file in EXPORTS]
 ANSWER_PIPE = 3
+READING_SECONDS = 10  # of processor time, for one notebook
 CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on the clock: other work goes on beside it
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
+ENDED_FOR_MEMORY = (-signal.SIGKILL, -signal.SIGABRT)  # as the kernel and C++ do it
 LEFT_SECONDS = 2  # for a submission's processes to be gone after they were ended
 ALL_CHILDREN = 0x40000000  # of waitpid: those, too, that tell nobody when they end
 
@@ -109,45 +100,25 @@ class Worker:
 
     def collect(self, request: dict, data: bytes) -> None:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
-        linecache.clearcache()
         self.user = self.users + self.collected % USERS_OF_A_WORKER
         self.collected += 1
-        try:
-            notebook = notebook_of(data, request["where"])
-            found, problems = statements(notebook)
-            exercises = belonging(Path(request["where"]), notebook, self.exercises.values())
-        except CourseError as error:
-            return _send(self.sink, {"end": True, "problem": str(error)})
-        except (RecursionError, MemoryError, ValueError) as error:
-            return _send(
-                self.sink,
-                {
-                    "end": True,
-                    "problem": f"{request['where']} cannot be read: {type(error).__name__}.",
-                },
-            )
-        del notebook, data
-        _send(self.sink, {"exercises": [exercise.name for exercise in exercises]})
+        problem, exercises = self._read(data, request["where"])
+        if problem:
+            return _send(self.sink, {"end": True, "problem": problem, "short_of": self.short_of})
+        _send(self.sink, {"exercises": [known["exercise"] for known, _ in exercises]})
         folder = self._temporary_folder()
-        for exercise in exercises:
-            if exercise.name in request["done"]:
+        for known, statements in exercises:
+            name = known["exercise"]
+            if name in request["done"]:
                 continue
-            blob, head = b"", {"exercise": exercise.name, "cells": cells_of(exercise, found)}
-            _send(self.sink, {"probing": exercise.name})
+            _send(self.sink, {"probing": name})
             self.short_of = ""
-            answer = ask(
-                Path(request["where"]),
-                exercise,
-                found,
-                problems,
-                lambda e, chosen: self._probe(e, chosen, folder),
-            )
-            if isinstance(answer, Verdict):
-                head |= {"outcome": answer.outcome, "message": answer.message}
-                head |= {"short_of": self.short_of}
+            answer = self._probe(self.exercises[name], statements, folder) if statements else ""
+            if isinstance(answer, str):
+                said = {"outcome": CRASHED, "message": answer, "short_of": self.short_of}
+                _send(self.sink, said | known)
             else:
-                blob = answer
-            _send(self.sink, head, blob)
+                _send(self.sink, known, answer)
         self._clean(folder)
         if self.isolated and not self._alone():
             os._exit(3)
@@ -179,34 +150,64 @@ class Worker:
         if any(os.path.lexists(path) for path in linked):
             os._exit(3)
 
-    def _probe(self, exercise, chosen, folder: str) -> bytes | str:
+    def _read(self, data: bytes, where: str) -> tuple[str, list[tuple[dict, bytes]]]:
+        """Why a notebook cannot be read, or its exercises with their statements; both from a process under limits."""
+
+        seconds = READING_SECONDS * self.time_factor
+
+        def read(pipe):
+            _alone_with(pipe)
+            self.probes.clear()
+            os.chdir("/")
+            confine(self.limits, self.isolated, seconds, self.user)
+            _reply(packed_notebook(data, where, self.exercises.values()))
+
+        found, _, status = self._in_fork(where, seconds, read)
+        if found is not None:
+            return unpack_notebook(found)
+        why = {
+            "time": f"takes more than {seconds:g} s to read",
+            "memory": f"takes more than {self.limits.memory >> 20:,} MiB of memory to read",
+        }.get(self.short_of, f"cannot be read: what reads it ended (exit status {status})")
+        return f"{where} {why}.", []
+
+    def _probe(self, exercise, statements: bytes, folder: str) -> bytes | str:
         """The packed answer of a process forked for one exercise, or a sentence why there is none."""
         seconds = seconds_for(exercise) * self.time_factor
+
+        def answer(pipe):
+            self._answer(exercise, unpack_statements(statements), folder, pipe, seconds)
+
+        data, problem, status = self._in_fork(exercise.name, seconds, answer)
+        return data if data is not None else problem or no_answer(exercise.name, status)
+
+    def _in_fork(
+        self, what: str, seconds: float, run: Callable[[int], None]
+    ) -> tuple[bytes | None, str, int]:
+        """What `run` wrote to its pipe in a process of its own; without it a sentence why, where that is known, and the exit status."""
+        self.short_of = ""
         ours, theirs = os.pipe()
         child = os.fork()
         if not child:
             with contextlib.suppress(BaseException):
-                self._answer(exercise, chosen, folder, theirs, seconds)
+                run(theirs)
             os._exit(1)
         os.close(theirs)
         try:
-            data, problem = self._receive(exercise, ours, child, seconds)
+            data, problem = self._receive(what, ours, child, seconds)
         finally:
             os.close(ours)
             status, used = self._end(child)
-        if data is None and not problem and status < 0:
-            self.short_of = "time" if used >= seconds else "memory"  # as far as anybody can tell
-            problem = too_long(exercise.name, seconds) if used >= seconds else ""
-        return data if data is not None else problem or no_answer(exercise.name, status)
+        if data is None and not problem:
+            if status < 0 and used >= seconds:
+                self.short_of, problem = "time", too_long(what, seconds)
+            elif status in ENDED_FOR_MEMORY:
+                self.short_of = "memory"
+        return data, problem, status
 
     def _answer(self, exercise, chosen, folder: str, pipe: int, seconds: float) -> None:
         """Runs in the forked process: nothing in it goes back to the worker but one packed answer."""
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
-        os.dup2(pipe, ANSWER_PIPE)
-        os.closerange(ANSWER_PIPE + 1, 65536)
-        os.setpgid(0, 0)
+        _alone_with(pipe)
         cut = self.probes[exercise.name]
         self.probes.clear()  # what the other exercises ask is none of this one's business
         os.chdir(folder)
@@ -226,12 +227,11 @@ class Worker:
             "run_on_devices" in statement.needs for statement in chosen
         ):
             serve_processes()
-        data = pack(see_answer(asked, chosen, self.seed))
-        with os.fdopen(ANSWER_PIPE, "wb") as file:
-            file.write(struct.pack("Q", len(data)) + data)
-        os._exit(0)
+        _reply(pack(see_answer(asked, chosen, self.seed)))
 
-    def _receive(self, exercise, pipe: int, child: int, seconds: float) -> tuple[bytes | None, str]:
+    def _receive(
+        self, what: str, pipe: int, child: int, seconds: float
+    ) -> tuple[bytes | None, str]:
         """The answer, or None with a sentence, or None without one where the process just ended."""
         received, wanted = bytearray(), None
         start = looked = time.monotonic()
@@ -242,7 +242,7 @@ class Worker:
                     self.short_of = "memory"
                     return (
                         None,
-                        f"{exercise.name} used more than {self.limits.memory >> 20:,} MiB of memory.",
+                        f"{what} used more than {self.limits.memory >> 20:,} MiB of memory.",
                     )
                 looked = time.monotonic()
             if not readable:
@@ -256,12 +256,12 @@ class Worker:
                 if wanted > self.limits.answer:
                     return (
                         None,
-                        f"{exercise.name} answered with more than {self.limits.answer >> 20:,} MiB.",
+                        f"{what} answered with more than {self.limits.answer >> 20:,} MiB.",
                     )
             if wanted is not None and len(received) >= 8 + wanted:
                 return bytes(received[8 : 8 + wanted]), ""
         self.short_of = "time"
-        return None, too_long(exercise.name, seconds * CLOCK_FACTOR)
+        return None, too_long(what, seconds * CLOCK_FACTOR)
 
     def _memory_in_use(self, child: int) -> int:
         """Bytes of memory of the submission's processes; of what several share each has its part."""
@@ -297,6 +297,23 @@ class Worker:
             while os.waitpid(-1, ALL_CHILDREN | (0 if self.isolated else os.WNOHANG))[0]:
                 pass
         return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+
+
+def _alone_with(pipe: int) -> None:
+    """In a forked process: nothing stays open but the pipe, as ANSWER_PIPE."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    os.dup2(pipe, ANSWER_PIPE)
+    os.closerange(ANSWER_PIPE + 1, 65536)
+    os.setpgid(0, 0)
+
+
+def _reply(data: bytes) -> None:
+    """Write the one answer of a forked process, and end it."""
+    with os.fdopen(ANSWER_PIPE, "wb") as file:
+        file.write(struct.pack("Q", len(data)) + data)
+    os._exit(0)
 
 
 def serve_processes() -> None:

@@ -66,7 +66,8 @@ class WorkerProcess:
                 while True:
                     head, blob = self._receive(time.monotonic() + seconds)
                     if head.get("end"):
-                        return Answers(str(head.get("problem", ""))[:TEXT_LIMIT], exercises, given)
+                        problem = str(head.get("problem", ""))[:TEXT_LIMIT]
+                        return Answers(problem, exercises, given, str(head.get("short_of", "")))
                     if "exercises" in head:
                         exercises = tuple(
                             name for name in head["exercises"] if name in self.plan.exercises
@@ -87,7 +88,8 @@ class WorkerProcess:
                 self.stop()
                 if not exercises:
                     return Answers(
-                        f"{where} could not be read: the process that read it ended ({error})."
+                        f"{where} could not be read: the process that read it ended ({error}).",
+                        short_of="its worker",
                     )
                 waiting = [name for name in exercises if name not in given]
                 blamed = probing or next(iter(waiting), None)

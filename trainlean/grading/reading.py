@@ -1,0 +1,99 @@
+"""A notebook read in a process of its own: what is handed over is a list of exercises, and for each the statements it needs.
+
+A learner's text can make Python's own parser take gigabytes or minutes, so it is read under the limits of an answer. Only
+the process that runs an exercise's statements unpacks them; whoever is between reads JSON.
+"""
+
+import json
+import linecache
+import marshal
+import struct
+from collections.abc import Iterable
+from dataclasses import astuple
+from pathlib import Path
+
+from trainlean.exercises.checking import Statement, ask, belonging, cells_of, statements
+from trainlean.exercises.exercise import Exercise, Verdict
+from trainlean.notebooks.notebook import notebook_of
+from trainlean.workspace import CourseError
+
+TOO_MUCH = (RecursionError, MemoryError, ValueError, OverflowError)  # for Python to read
+
+
+def packed_notebook(data: bytes, where: str, exercises: Iterable[Exercise]) -> bytes:
+    """What `unpack_notebook` gives back: a problem, or the exercises that the notebook belongs to and their statements."""
+    try:
+        notebook = notebook_of(data, where)
+        found, problems = _statements(notebook)
+        chosen = belonging(Path(where), notebook, exercises)
+    except CourseError as error:
+        return _pack({"problem": str(error), "exercises": []}, [])
+    except TOO_MUCH as error:
+        problem = f"{where} cannot be read: {type(error).__name__}."
+        return _pack({"problem": problem, "exercises": []}, [])
+    entries, blobs = [], []
+    for exercise in chosen:
+        needed = []
+        answer = ask(
+            Path(where),
+            exercise,
+            found,
+            problems,
+            lambda _, chosen, to=needed: to.extend(chosen) or "",
+        )
+        entry = {"exercise": exercise.name, "cells": cells_of(exercise, found), "bytes": 0}
+        if not needed and isinstance(answer, Verdict):
+            entry |= {"outcome": answer.outcome, "message": answer.message}
+        else:
+            files = {one.code.co_filename for one in needed}
+            sources = {name: linecache.cache[name][2] for name in files if name in linecache.cache}
+            blobs.append(marshal.dumps(([astuple(one) for one in needed], sources)))
+            entry["bytes"] = len(blobs[-1])
+        entries.append(entry)
+    return _pack({"problem": "", "exercises": entries}, blobs)
+
+
+def _statements(notebook) -> tuple[list[Statement], dict[int, str]]:
+    """`statements`, without the cells that are too much for Python."""
+    try:
+        return statements(notebook)
+    except TOO_MUCH:
+        pass
+    sources = [cell.source for cell in notebook.cells]
+    problems = {}
+    for number, cell in enumerate(notebook.cells, 1):
+        for other in notebook.cells:
+            other.source = ""
+        cell.source = sources[number - 1]
+        try:
+            statements(notebook)
+        except TOO_MUCH as error:
+            problems[number] = f"cell {number} is too much for Python ({type(error).__name__})"
+    for number, (cell, source) in enumerate(zip(notebook.cells, sources, strict=True), 1):
+        cell.source = "" if number in problems else source
+    found, more = statements(notebook)
+    return found, dict(sorted((problems | more).items()))
+
+
+def _pack(head: dict, blobs: list[bytes]) -> bytes:
+    text = json.dumps(head).encode()
+    return struct.pack("Q", len(text)) + text + b"".join(blobs)
+
+
+def unpack_notebook(packed: bytes) -> tuple[str, list[tuple[dict, bytes]]]:
+    """The problem, or the exercises: what is known of each, and its packed statements (none where there is nothing to run)."""
+    [size] = struct.unpack("Q", packed[:8])
+    head, place = json.loads(packed[8 : 8 + size]), 8 + size
+    exercises = []
+    for entry in head["exercises"]:
+        exercises.append((entry, packed[place : place + entry["bytes"]]))
+        place += entry["bytes"]
+    return head["problem"], exercises
+
+
+def unpack_statements(blob: bytes) -> list[Statement]:
+    """The statements, with their source where tracebacks look for it."""
+    found, sources = marshal.loads(blob)
+    for name, lines in sources.items():
+        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+    return [Statement(*one) for one in found]
