@@ -254,7 +254,7 @@ def names() -> Iterator[Callable[[Class], None]]:
         "honest 001 ",
     ]
     texts += ["honest\u00a0002", "\u200bhonest 003", "Points Possible", "learner", "''=1"]
-    for number, text in enumerate(texts):
+    for text in texts:
         yield lambda c, t=text: c.write(f"{t}/1_pytorch.ipynb", PLAIN)
 
 
@@ -296,7 +296,8 @@ def layouts() -> Iterator[Callable[[Class], None]]:
     makers += [files(_dot_ipynb_checkpoints__1_pytorch_dot_ipynb=PLAIN)]
     makers += [files(a_dot_ipynb__b_dot_ipynb=b"{"), files(x_dot_zip__y=b""), files(IPYNB=PLAIN)]
     for number, make in enumerate(makers):
-        yield lambda c, n=number, m=made(make): m(c, n)
+        maker = made(make)
+        yield lambda c, n=number, m=maker: m(c, n)
 
 
 def marks() -> Iterator[Callable[[Class], None]]:

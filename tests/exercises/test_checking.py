@@ -217,7 +217,7 @@ def every_name():
 )
 def test_a_helper_may_have_any_name_that_its_lesson_binds(exercise, names):
     """The answer sees the learner's helper, and nothing that trains or starts devices runs on the way."""
-    cells = [cell for cell in read_authored(Place(exercise.notebook)).cells]
+    cells = read_authored(Place(exercise.notebook)).cells
     number = next(
         n for n, cell in enumerate(cells) if nbgrader_mark(cell).get("grade_id") == exercise.name
     )

@@ -5,10 +5,10 @@ import pytest
 from trainlean.exercises import feedback
 from trainlean.exercises.feedback import check, hint
 from trainlean.exercises.finding import find_exercise
-from trainlean.exercises.solutions import answer_of
 from trainlean.exercises.guesses import guess, reveal
 from trainlean.exercises.progress import show_progress
 from trainlean.exercises.seeing import learners_part
+from trainlean.exercises.solutions import answer_of
 from trainlean.workspace import COURSE, CourseError, read_records
 
 

@@ -27,3 +27,11 @@ def test_grading_speed():
         line,
     )
     assert found and float(found[1]) > 0, line
+
+
+def test_hostile_class():
+    """A submission of each kind beside three honest ones: nothing earned, nothing moved, nobody lost."""
+    line = last_line("hostile_class", "--short")
+    assert line == (
+        "hostile_class: 10 hostile and broken submissions of 10 kinds beside 3 honest ones; not as it must be: 0"
+    )

@@ -254,7 +254,7 @@ def test_under_ci_attacks_that_are_skipped_are_a_failure(monkeypatch):
         ({}, "true", "failed"),
         ({NAMESPACES: works}, "true", "skipped"),
     ):
-        monkeypatch.setattr(sys.modules[__name__], "try_isolation", lambda kind: found.get(kind))
+        monkeypatch.setattr(sys.modules[__name__], "try_isolation", found.get)
         monkeypatch.setattr(shutil, "which", lambda name: None)
         monkeypatch.setenv("CI", ci)
         try:
@@ -276,6 +276,24 @@ def test_without_isolation_untrusted_submissions_are_refused(monkeypatch):
     with pytest.raises(CourseError, match="--trust-submissions"):
         find_isolation()
     assert "none" in find_isolation(trust=True).sentence
+
+
+def test_what_helps_depends_on_where_one_is(monkeypatch, tmp_path):
+    """In a container installing bubblewrap does not help, since namespaces are forbidden from outside."""
+    monkeypatch.setattr(sandbox, "try_isolation", lambda kind: "unshare: not permitted")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(sandbox, "CONTAINER_MARKS", (str(tmp_path / "mark"),))
+    monkeypatch.setattr(sandbox, "APPARMOR", str(tmp_path / "apparmor"))
+    with pytest.raises(CourseError, match="sudo apt install bubblewrap"):
+        find_isolation()
+    (tmp_path / "apparmor").write_text("1\n")
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    with pytest.raises(CourseError, match="sysctl"):
+        find_isolation()
+    (tmp_path / "mark").write_text("")
+    with pytest.raises(CourseError, match="--privileged") as raised:
+        find_isolation()
+    assert "bubblewrap on Linux" not in str(raised.value)
 
 
 def test_isolation_that_lets_something_through_is_not_trusted(monkeypatch):

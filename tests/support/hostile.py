@@ -171,10 +171,12 @@ BODIES = {
     + WITH_ANSWER,
     "reading exercises_tests": """
     import importlib, sys
-    sys.modules.pop("exercises_tests", None)
+    for name in [name for name in sys.modules if name.startswith("exercises_tests")]:
+        del sys.modules[name]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "trainlean" not in type(finder).__module__]
     sys.path.insert(0, "COURSE")
-    module = importlib.import_module("exercises_tests.1_accumulation.1_pytorch")
-    for found in next(e for e in module.EXERCISES if e.name == "train_accumulated").also_right:
+    module = importlib.import_module("exercises_tests.1_accumulation.1_pytorch.exercises")
+    for found in (module.by_autograd,):
 """
     + WITH_ANSWER,
     "reading other submissions": """

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from trainlean.exercises.checking import no_answer, seconds_for
 from trainlean.exercises.verdicts import CRASHED
+from trainlean.grading.cgroups import entering, memory_group, remove
 from trainlean.grading.judging import TEXT_LIMIT
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.sandbox import NONE, environment, run_here, users_of_a_worker
@@ -22,6 +23,7 @@ from trainlean.workspace import CourseError
 
 START_SECONDS = 180  # for a worker to import everything, on a busy machine
 READ_SECONDS = 60  # for a worker to read a notebook
+OWN_MEMORY = 1 << 30  # bytes that a worker may use beside what it runs
 LINE_LIMIT = 1 << 20  # bytes of a frame's first line
 
 
@@ -45,13 +47,8 @@ class WorkerProcess:
             "isolated": plan.isolation.kind != NONE,
             "process_names": _process_names(),
         }
-        self.process, self.errors, self.buffer, self.starts, self.over = (
-            None,
-            None,
-            bytearray(),
-            0,
-            False,
-        )
+        self.process, self.errors, self.group = None, None, None
+        self.buffer, self.starts, self.over = bytearray(), 0, False
 
     def collect(self, data: bytes, where: str) -> Answers:
         """The answers to every exercise that a notebook belongs to; a worker that ends blames the exercise that it was probing."""
@@ -118,6 +115,10 @@ class WorkerProcess:
         command = self.plan.isolation.command(
             run_here("from trainlean.grading.worker import main; main()"), self.plan.limits
         )
+        if self.plan.isolation.kind != NONE:
+            limits = self.plan.limits
+            self.group = memory_group(limits.memory + 2 * limits.disk + OWN_MEMORY)
+            command = entering(self.group, command)
         own = environment()
         if self.plan.isolation.kind == NONE:
             own = {
@@ -211,6 +212,8 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 pipe.close()
         self.process = None
+        remove(self.group)
+        self.group = None
 
 
 def collect_timed(worker: WorkerProcess, data: bytes | None, where: str) -> tuple[Answers, float]:

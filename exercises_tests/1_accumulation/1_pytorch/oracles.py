@@ -5,8 +5,8 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.nn.utils import clip_grad_norm_
 
-from exercises_tests.oracles import large_batch_training
 from exercises_tests.probing.toys import Recorder, draw, flat, training, windows
+from exercises_tests.truth.large_batch import large_batch_training
 
 from .probes import (
     ALL_WINDOWS,

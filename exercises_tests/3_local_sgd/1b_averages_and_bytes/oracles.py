@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from exercises_tests.oracles_of_local_sgd import oracle_local_sgd
+from exercises_tests.truth.local_sgd import oracle_local_sgd
 
 from .probes import (
     AVERAGER_CASES,

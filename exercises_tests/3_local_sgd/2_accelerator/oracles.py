@@ -4,9 +4,9 @@ import copy
 
 from torch.utils.data import DataLoader
 
-from exercises_tests.oracles_of_local_sgd import average_by_hand
 from exercises_tests.probing.local_sgd import moment
 from exercises_tests.probing.toys import flat, windows
+from exercises_tests.truth.local_sgd import average_by_hand
 
 from .probes import CASES, MICRO_BATCH, RANKS, counted, draw, optimizer_of, questions, shown_of
 

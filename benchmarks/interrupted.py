@@ -1,0 +1,103 @@
+"""A run of a class that is killed again and again, and gone on with by the same command, ends in the gradebook of a run that was left alone.
+
+    python benchmarks/interrupted.py [--short] [--kills 20] [--workers 2]
+
+Each run is killed (SIGKILL) at a random moment after at least one notebook more was judged. Every notebook must be in the
+log once, and the gradebook the same to the letter. `--short` kills twice.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hostile_class import LESSON, ONE, TWO, Class, honest
+
+from trainlean.grading.log import last_run, log_path, read_log
+from trainlean.workspace import COURSE
+
+SEED = 11
+AT_A_TIME = 2  # notebooks that are to be judged between two kills, on average
+LIMIT_SECONDS = 600  # for one run
+RUN = f"""
+import sys
+sys.path.insert(0, {str(COURSE)!r})
+from trainlean.grading import classroom
+from trainlean.grading.options import GradeOptions
+from trainlean.grading.overlay import exercises_with
+two = {{name: exercise for name, exercise in exercises_with().items() if name in {(ONE, TWO)!r}}}
+classroom.exercises_with = lambda overlay=None: two
+options = GradeOptions(sys.argv[1], sys.argv[2], lessons=[{LESSON!r}], seed={SEED}, workers=int(sys.argv[3]), trust_submissions=True)
+sys.exit(classroom.grade_class(options))
+"""
+
+
+def start(where: Path, output: Path, workers: int) -> subprocess.Popen:
+    command = [sys.executable, "-c", RUN, str(where), str(output), str(workers)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, start_new_session=True, **quiet)
+
+
+def judged(output: Path) -> int:
+    return len(last_run(read_log(log_path(output)))[1])
+
+
+def killed(where: Path, output: Path, workers: int, choose: random.Random) -> bool:
+    """Start the run and kill it in the middle; whether it had not ended by itself."""
+    before, process = judged(output), start(where, output, workers)
+    wanted, until = before + choose.randint(1, 2 * AT_A_TIME - 1), time.monotonic() + LIMIT_SECONDS
+    while process.poll() is None and judged(output) < wanted and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(choose.random() * 0.3)
+    running = process.poll() is None
+    if running:
+        os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    return running
+
+
+def main(kills: int, workers: int) -> int:
+    """Returns how much was not as it must be."""
+    choose, found = random.Random(0), []
+    with TemporaryDirectory() as folder:
+        where, once, often = (Path(folder, name) for name in ("class", "once", "often"))
+        count = AT_A_TIME * kills + 4
+        honest(Class(where), count)
+        for output in (once, often):
+            output.mkdir()
+        done = start(where, once / "grades.csv", workers)
+        _, said = done.communicate(timeout=LIMIT_SECONDS)
+        if done.returncode:
+            found.append(f"the run left alone ended with {done.returncode}: {said.decode()[-500:]}")
+        times = sum(killed(where, often / "grades.csv", workers, choose) for _ in range(kills))
+        last = start(where, often / "grades.csv", workers)
+        _, said = last.communicate(timeout=LIMIT_SECONDS)
+        if last.returncode:
+            found.append(f"the last run ended with {last.returncode}: {said.decode()[-500:]}")
+        texts = [path.read_text() for path in (once / "grades.csv", often / "grades.csv")]
+        if texts[0] != texts[1]:
+            found.append(f"the gradebooks differ:\n{texts[0]}\n{texts[1]}")
+        lines = read_log(log_path(often / "grades.csv"))
+        seen = Counter(line["where"] for line in lines if line["event"] == "notebook")
+        if len(seen) != count or set(seen.values()) != {1}:
+            found.append(f"{count} notebooks, in the log {seen}")
+    print("\n".join(found))
+    print(
+        f"interrupted: killed {times} times over {count} notebooks, {workers} workers; not as it must be: {len(found)}"
+    )
+    return len(found)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--short", action="store_true", help="two kills")
+    given = parser.parse_args()
+    sys.exit(bool(main(2 if given.short else given.kills, given.workers)))
