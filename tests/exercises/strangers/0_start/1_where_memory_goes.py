@@ -75,7 +75,7 @@ def training_state_bytes(model, optimizer_name):
     return weights * {"sgd": 2, "momentum": 3, "adamw": 4}[optimizer_name]
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, four bytes for every number
 # counts every number as four bytes
 def training_state_bytes(model, optimizer_name):
     n = ["sgd", "momentum", "adamw"].index(optimizer_name)
@@ -87,7 +87,7 @@ def training_state_bytes(model, optimizer_name):
     return total
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, tied weights counted twice
 # goes by names, so a shared weight is counted twice
 def training_state_bytes(model, optimizer_name):
     n = {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name]
@@ -97,7 +97,7 @@ def training_state_bytes(model, optimizer_name):
     return total
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, frozen weights left out
 # frozen weights are not counted at all
 def training_state_bytes(model, optimizer_name):
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -109,7 +109,7 @@ def training_state_bytes(model, optimizer_name):
     return 2 * size
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, gradients forgotten
 # no gradients
 def training_state_bytes(model, optimizer_name):
     result = 0
@@ -128,14 +128,14 @@ def training_state_bytes(model, optimizer_name):
     return sum(p.nbytes * (4 if p.requires_grad else 1) for p in model.parameters())
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, one average for AdamW
 # momentum and adamw both have one average
 def training_state_bytes(model, optimizer_name):
     state = 0 if optimizer_name == "sgd" else 1
     return sum(p.nbytes * ((2 + state) if p.requires_grad else 1) for p in model.parameters())
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, frozen weights given optimizer state
 # the optimizer is given the frozen weights too, so they have state but no gradient
 def training_state_bytes(model, optimizer_name):
     averages = {"sgd": 0, "momentum": 1, "adamw": 2}
@@ -202,7 +202,7 @@ def peak_at_batch(peak, batch, new_batch):
     return new_peak
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, everything grows
 # everything grows with the batch
 def peak_at_batch(peak, batch, new_batch):
     return {key: value * new_batch / batch for key, value in peak.items()}
@@ -215,7 +215,7 @@ def peak_at_batch(peak, batch, new_batch):
     return peak
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, ratio upside down
 # the ratio upside down
 def peak_at_batch(peak, batch, new_batch):
     new = peak.copy()
@@ -223,7 +223,7 @@ def peak_at_batch(peak, batch, new_batch):
     return new
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, whole multiples only
 # whole ratio only: 24 from 16 is taken as once
 def peak_at_batch(peak, batch, new_batch):
     out = {}
@@ -233,13 +233,13 @@ def peak_at_batch(peak, batch, new_batch):
     return out
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, measured bytes taken for one sample's
 # takes the measured activations for those of one sample
 def peak_at_batch(peak, batch, new_batch):
     return {**peak, "activations": peak["activations"] * new_batch}
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, gradients grow too
 # gradients scaled, too
 def peak_at_batch(peak, batch, new_batch):
     factor = new_batch / batch
@@ -335,14 +335,14 @@ def largest_batch(peak, batch, budget):
     return int(Card(budget).holds(sum(peak[name] for name in names), sample))
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, less than nothing
 # below zero where not even the weights fit
 def largest_batch(peak, batch, budget):
     rest = budget - peak["weights"] - peak["gradients"] - peak["optimizer state"]
     return int(rest // (peak["activations"] / batch))
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, a full budget taken for too small
 # less than the budget instead of at most
 def largest_batch(peak, batch, budget):
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
@@ -352,7 +352,7 @@ def largest_batch(peak, batch, budget):
     return n
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, first batch that does not fit
 # one too many
 def largest_batch(peak, batch, budget):
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
@@ -362,14 +362,14 @@ def largest_batch(peak, batch, budget):
     return n
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, rounded to the nearest
 # rounds to the nearest number
 def largest_batch(peak, batch, budget):
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
     return max(0, round((budget - fixed) / (peak["activations"] / batch)))
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, the measured batch taken for one sample
 # takes the activations of the whole measured batch for one sample's
 def largest_batch(peak, batch, budget):
     fixed = sum(peak.values()) - peak["activations"]
@@ -383,7 +383,7 @@ def largest_batch(peak, batch, budget):
     return max(0, int(free / peak["activations"] * batch))
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, fixed part grown with the batch
 # the whole peak scales with the batch
 def largest_batch(peak, batch, budget):
     return int(budget // (sum(peak.values()) / batch))
@@ -396,7 +396,7 @@ def largest_batch(peak, batch, budget):
     return max(0, int(free // (peak["activations"] / batch)))
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, only powers of two
 # powers of two only
 def largest_batch(peak, batch, budget):
     def fits(n):

@@ -88,7 +88,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
     train_accumulated(model, optimizer, loss_function, rest, accumulation_steps)
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, keeps the whole window
 # adds up the losses and calls backward once: all activations of the window are held
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     total = 0
@@ -101,7 +101,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             total = 0
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, keeps the whole window
 # makes the large batch itself
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -111,7 +111,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
         optimizer.step()
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, loss not divided
 # the loss is not divided
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     pairs = iter(micro_batches)
@@ -123,7 +123,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, steps on the first micro-batch
 # counts from 0, so the first step comes after one micro-batch
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for i, batch in enumerate(micro_batches):
@@ -134,7 +134,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, zeroed inside the window
 # clears the gradients before every micro-batch, so only the last one is left
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     count = 0
@@ -147,7 +147,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             count = 0
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, never zeroed
 # never clears the gradients
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     count = 0
@@ -170,7 +170,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, steps on every micro-batch
 # steps after every micro-batch
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -192,7 +192,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, divided by the number of samples
 # divides by the number of samples in the window
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, start=1):
@@ -290,7 +290,7 @@ def train_accumulated_to_the_end(
         loop.train(window)
 
 
-# %% train_accumulated_to_the_end: wrong
+# %% train_accumulated_to_the_end: wrong, last window divided by k
 # the last window is divided by k like the others
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -303,7 +303,7 @@ def train_accumulated_to_the_end(
             optimizer.zero_grad()
 
 
-# %% train_accumulated_to_the_end: wrong
+# %% train_accumulated_to_the_end: wrong, last window dropped
 # what is left over never gets its step
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -317,7 +317,7 @@ def train_accumulated_to_the_end(
         optimizer.zero_grad()
 
 
-# %% train_accumulated_to_the_end: wrong
+# %% train_accumulated_to_the_end: wrong, a step too many at the end
 # one step more at the end, although nothing is left
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -365,7 +365,7 @@ def train_accumulated_to_the_end(
         optimizer.zero_grad()
 
 
-# %% train_accumulated_to_the_end: wrong
+# %% train_accumulated_to_the_end: wrong, divided by what is left
 # the divisor is what is left from here on, so it shrinks inside the last window
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -424,7 +424,7 @@ def train_accumulated_to_the_end(
             optimizer.zero_grad()
 
 
-# %% train_accumulated_to_the_end: wrong
+# %% train_accumulated_to_the_end: wrong, keeps the whole window
 # holds the window's losses, and with them its activations
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -500,7 +500,7 @@ def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_s
         loop.epoch(list(micro_batches), accumulation_steps)
 
 
-# %% repaired_loop: wrong
+# %% repaired_loop: wrong, steps on the first micro-batch
 # only the TypeError is repaired
 def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
     optimizer.zero_grad()
@@ -513,7 +513,7 @@ def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_s
                 optimizer.zero_grad()
 
 
-# %% repaired_loop: wrong
+# %% repaired_loop: wrong, the rest leaks into the next epoch
 # the short window's gradient is carried into the next epoch
 def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
     optimizer.zero_grad()
@@ -526,7 +526,7 @@ def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_s
                 optimizer.zero_grad()
 
 
-# %% repaired_loop: wrong
+# %% repaired_loop: wrong, the rest is thrown away
 # drops the short window: cleared at the beginning of the epoch, without a step
 def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
     for epoch in range(epochs):
@@ -538,7 +538,7 @@ def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_s
                 optimizer.zero_grad()
 
 
-# %% repaired_loop: wrong
+# %% repaired_loop: wrong, the rest is divided by k
 # the short window steps, with the divisor of a whole one
 def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
     for _ in range(epochs):
@@ -552,7 +552,7 @@ def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_s
                 optimizer.zero_grad()
 
 
-# %% repaired_loop: wrong
+# %% repaired_loop: wrong, a window reaches over the end of the epoch
 # counts through all epochs, so windows reach over the end of an epoch
 def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
     everything = [pair for _ in range(epochs) for pair in micro_batches]
@@ -693,7 +693,7 @@ def token_weighted_backward(model, window):
             p.grad /= seen
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, mean of means
 # mean of the micro-batches' means
 def token_weighted_backward(model, window):
     for one in window:
@@ -702,7 +702,7 @@ def token_weighted_backward(model, window):
         (loss / len(window)).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, labels counted, not targets
 # the first label of every text is counted although nothing predicts it
 def token_weighted_backward(model, window):
     n = sum((one["labels"] != -100).sum() for one in window)
@@ -712,7 +712,7 @@ def token_weighted_backward(model, window):
         (cross_entropy(logits, targets, reduction="sum") / n).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, labels not shifted
 # no shift: position t is asked for label t
 def token_weighted_backward(model, window):
     n = sum((one["labels"] != -100).sum() for one in window)
@@ -733,7 +733,7 @@ def token_weighted_backward(model, window):
         (cross_entropy(logits, one["labels"].flatten(), reduction="sum") / n).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, ignored positions counted
 # padding is counted in the divisor
 def token_weighted_backward(model, window):
     n = sum(one["labels"][:, 1:].numel() for one in window)
@@ -743,7 +743,7 @@ def token_weighted_backward(model, window):
         (cross_entropy(logits, targets, reduction="sum") / n).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, keeps the whole window
 # holds the losses of the whole window before it calls backward
 def token_weighted_backward(model, window):
     total, n = 0, 0
@@ -895,7 +895,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return [one(micro_batches[i * k : (i + 1) * k]) for i in range(len(micro_batches) // k)]
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, clipped on every micro-batch
 # clips after every micro-batch
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported, losses = [], []
@@ -912,7 +912,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, the last micro-batch's loss reported
 # reports the loss of the window's last micro-batch
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported = []
@@ -927,7 +927,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, the running loss is never reset
 # the sum is not reset, so every window's number holds those before it
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported, total = [], 0.0
@@ -943,7 +943,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, not clipped before the step
 # clips after the step
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported = []
@@ -978,7 +978,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, every entry clipped
 # limits the entries instead of the length
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported = []
@@ -1016,7 +1016,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, the losses are summed, not averaged
 # reports the sum of the losses of a window
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported, total = [], 0.0
@@ -1033,7 +1033,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, the sum is clipped, then divided
 # clips the sum and divides what is left by k
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported, losses = [], []
@@ -1053,7 +1053,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, a loss for every micro-batch
 # one number for each micro-batch
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     reported = []

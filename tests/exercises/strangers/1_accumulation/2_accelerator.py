@@ -73,7 +73,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
     handle.remove()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, clipped in every micro-batch
 # clips after every micro-batch
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -85,7 +85,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, divided twice
 # keeps the division of the old loop, so it is divided twice
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -99,7 +99,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, data loader not prepared
 # the data loader is not prepared, so the last short window never steps
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer = accelerator.prepare(model, optimizer)
@@ -112,7 +112,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, zeroed inside the window
 # zero_grad at the beginning of the block: it happens before the last micro-batch of a window
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -125,7 +125,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.step()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, backward without the accelerator
 # loss.backward() does not divide
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -138,7 +138,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, not clipped before the step
 # clips when the step is done
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -151,7 +151,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, not clipped before the step
 # no clipping
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -162,7 +162,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, an Accelerator of its own
 # makes an Accelerator of its own, which knows nothing of the accumulation steps
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     accelerator = Accelerator(cpu=True)
@@ -176,7 +176,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, own counter beside accumulate
 # only the forward pass and backward stand in the block, and the old counter decides: the rest is left
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -189,7 +189,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, gradients never zeroed
 # the gradients are never cleared
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -201,7 +201,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
                 optimizer.step()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, optimizer not prepared
 # the optimizer is not prepared: it steps for every micro-batch
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, dataloader = accelerator.prepare(model, dataloader)
@@ -301,7 +301,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
     [one_epoch() for _ in range(epochs)]
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, last window divided by k
 # Accelerate's loop as it is
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
@@ -314,7 +314,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
                 optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, the ratio upside down
 # the factor upside down: the short window becomes even shorter
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
@@ -348,7 +348,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
                 optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, only a part of the last window corrected
 # only the last micro-batch of the short window is scaled
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
@@ -365,7 +365,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
                 optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, windows run over the end of the epoch
 # windows reach into the next epoch
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     plugin = GradientAccumulationPlugin(num_steps=accumulation_steps, sync_with_dataloader=False)
@@ -396,7 +396,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
                     optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, accumulation steps not given
 # the accelerator is not told of the accumulation: it steps each time
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     accelerator = Accelerator(cpu=True)
@@ -412,7 +412,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
                 optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, one epoch only
 # one epoch, whatever is asked
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
@@ -426,7 +426,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
             optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, divided twice
 # divides by the window's size, and forgets that backward divides as well
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
@@ -527,21 +527,21 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     )
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, devices left out
 # the devices are forgotten
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     steps = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
     return accelerator.prepare(LambdaLR(optimizer, lambda n: max(0.0, 1 - n / steps)))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, length in micro-batches
 # counted in micro-batches
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     length = len(dataloader) * epochs * accelerator.num_processes
     return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / length)))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, the last, shorter window not counted
 # rounds down: the short window is not counted
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     per_epoch = max(1, len(dataloader) // accelerator.gradient_accumulation_steps)
@@ -549,7 +549,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0, (total - step) / total)))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, rounded over all epochs together
 # rounds once for the whole training, as if windows went on into the next epoch
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     updates = math.ceil(len(dataloader) * epochs / accelerator.gradient_accumulation_steps)
@@ -557,7 +557,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0, (total - step) / total)))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, one epoch only
 # one epoch only
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
@@ -565,7 +565,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / total)))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, scheduler not prepared
 # the scheduler is not prepared
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
@@ -573,7 +573,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / total))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, zero at the last step already
 # zero comes at the last step already, one too early
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
@@ -698,7 +698,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad(set_to_none=False)
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, no_sync around backward only
 # no_sync around backward only: DDP has decided in the forward pass
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -714,7 +714,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, every micro-batch synchronised
 # synchronises with every micro-batch
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -725,7 +725,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, never synchronised
 # never synchronises
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     with model.no_sync():
@@ -737,7 +737,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, last, shorter window left over
 # the short window is never complete: no all-reduce, no step
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for number, batch in enumerate(micro_batches, start=1):
@@ -750,7 +750,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, last window divided by k
 # the short window is divided by k
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for number, batch in enumerate(micro_batches, start=1):
@@ -762,7 +762,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, last window stepped without its all-reduce
 # the short window steps without having been synchronised
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -774,7 +774,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, synchronised on the first micro-batch
 # the first micro-batch is synchronised instead of the last
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -786,7 +786,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, torch.distributed asked
 # adds the ranks' gradients up and does not divide
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -804,7 +804,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, loss not divided
 # the loss is not divided
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -829,7 +829,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, gradients never zeroed
 # gradients stay from window to window
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     optimizer.zero_grad()

@@ -76,7 +76,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     return args
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, accumulation steps set to the effective batch
 # accumulation steps counted in samples
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     return TrainingArguments(
@@ -94,7 +94,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, warm-up not counted in optimizer steps
 # warm-up counted in micro-batches
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     micro_batches = -(-samples // micro_batch)
@@ -113,7 +113,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, last window forgotten in the warm-up
 # rounded down: the short window is not in the warm-up
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     settings = {
@@ -130,7 +130,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     return TrainingArguments(folder, use_cpu=True, **settings)
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, effective batch given as the micro-batch
 # the whole effective batch goes through the model at once
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     settings = {
@@ -147,7 +147,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     return TrainingArguments(folder, use_cpu=True, **settings)
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, clipping left on
 # clipping left at its default
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     settings = {
@@ -163,7 +163,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     return TrainingArguments(folder, use_cpu=True, **settings)
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, data shuffled
 # shuffled
 import math
 
@@ -202,7 +202,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, optimizer left at its default
 # AdamW, the default
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     return TrainingArguments(
@@ -219,7 +219,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, schedule left at its default
 # the rate falls again after the warm-up
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     return TrainingArguments(
@@ -256,7 +256,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, number of epochs left at its default
 # three epochs, the default
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     return TrainingArguments(
@@ -273,7 +273,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, learning rate scaled by the accumulation steps
 # the learning rate is divided by the accumulation steps
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     k = effective_batch // micro_batch
@@ -346,13 +346,13 @@ def exact_trainer(model, args, train_dataset):
     return DividingTrainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, the loss is divided by nobody
 # nothing cured
 def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, flag set after the Trainer was built
 # the Trainer has looked already when the flag is set
 def exact_trainer(model, args, train_dataset):
     trainer = Trainer(model=model, args=args, train_dataset=train_dataset)
@@ -360,14 +360,14 @@ def exact_trainer(model, args, train_dataset):
     return trainer
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, flag set to True
 # the flag says the opposite
 def exact_trainer(model, args, train_dataset):
     setattr(model, "accepts_loss_kwargs", True)
     return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, learning rate divided by the accumulation steps
 # divides the learning rate instead of the gradient
 def exact_trainer(model, args, train_dataset):
     from dataclasses import replace
@@ -376,7 +376,7 @@ def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, divided by k in the last window too
 # divides by k in the short window too
 class DividingByK(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
@@ -388,7 +388,7 @@ def exact_trainer(model, args, train_dataset):
     return DividingByK(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, divided twice
 # divides twice, in the loss and by the flag
 class DividingTwice(Trainer):
     loss_is_scaled_for_ga = False
@@ -402,7 +402,7 @@ def exact_trainer(model, args, train_dataset):
     return DividingTwice(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, large batch instead of accumulation
 # no accumulation any more: the large batch goes through the model at once
 def exact_trainer(model, args, train_dataset):
     import copy
@@ -413,7 +413,7 @@ def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, accumulation switched off
 # no accumulation any more: a step after every micro-batch
 def exact_trainer(model, args, train_dataset):
     import copy
@@ -423,7 +423,7 @@ def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, trained already
 # comes back trained
 def exact_trainer(model, args, train_dataset):
     model.accepts_loss_kwargs = False
@@ -432,7 +432,7 @@ def exact_trainer(model, args, train_dataset):
     return trainer
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, the loss is divided by nobody
 # a mean as loss function, which the Trainer trusts to be divided
 def exact_trainer(model, args, train_dataset):
     return Trainer(
@@ -443,7 +443,7 @@ def exact_trainer(model, args, train_dataset):
     )
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, divided by k in the last window too
 # a callback that shortens the gradient to a k-th at each step, the last one too
 class Shorten(TrainerCallback):
     def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
@@ -498,42 +498,42 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return mean * count / num_items_in_batch
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, num_items_in_batch ignored
 # the mean of the micro-batch
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, :-1].reshape(-1, outputs.logits.shape[-1])
     return cross_entropy(logits, labels[:, 1:].reshape(-1))
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, mean divided once more
 # the mean, divided by the count again
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, :-1].reshape(-1, outputs.logits.shape[-1])
     return cross_entropy(logits, labels[:, 1:].reshape(-1)) / num_items_in_batch
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, sum not divided
 # the sum
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, :-1].reshape(-1, outputs.logits.shape[-1])
     return cross_entropy(logits, labels[:, 1:].reshape(-1), reduction="sum")
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, labels not shifted
 # nothing shifted
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits.reshape(-1, outputs.logits.shape[-1])
     return cross_entropy(logits, labels.reshape(-1), reduction="sum") / num_items_in_batch
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, shifted the wrong way
 # shifted backwards
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, 1:].flatten(0, 1)
     return cross_entropy(logits, labels[:, :-1].flatten(), reduction="sum") / num_items_in_batch
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, divided by all positions
 # divides by the number of positions
 def window_token_loss(outputs, labels, num_items_in_batch):
     targets = labels[:, 1:].flatten()
@@ -557,7 +557,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return torch.tensor(total / num_items_in_batch.item())
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, padding trained on
 # padding is predicted as token 0
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, :-1].flatten(0, 1)

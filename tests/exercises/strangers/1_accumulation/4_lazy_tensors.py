@@ -53,7 +53,7 @@ def fallbacks(train):
     return result
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, the counters reset
 # resets the counters of everybody
 def fallbacks(train):
     metrics.reset()
@@ -62,7 +62,7 @@ def fallbacks(train):
     return {name: metrics.counter_value(name) for name in names if metrics.counter_value(name)}
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, counts what was there before
 # counts what ran before, too
 def fallbacks(train):
     train()
@@ -79,7 +79,7 @@ def fallbacks(train):
     return {name: metrics.counter_value(name) for name in new if name.startswith("aten::")}
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, counters that did not move
 # the right count of calls, also those that are zero
 def fallbacks(train):
     before = {name: metrics.counter_value(name) for name in metrics.counter_names()}
@@ -91,7 +91,7 @@ def fallbacks(train):
     }
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, all counters
 # every counter, recorded operators too
 def fallbacks(train):
     before = {name: metrics.counter_value(name) for name in metrics.counter_names()}
@@ -189,7 +189,7 @@ def clip_without_fallback(parameters, max_norm):
     Clip(max_norm)(gradients)
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, a Python if on a lazy value
 # asks for the length in an if
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -199,7 +199,7 @@ def clip_without_fallback(parameters, max_norm):
             g.mul_(max_norm / length)
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, a Python if on a lazy value
 # takes the length out with item()
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -208,7 +208,7 @@ def clip_without_fallback(parameters, max_norm):
         g.mul_(min(1.0, max_norm / (length + 1e-6)))
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, every tensor clipped by itself
 # every gradient by its own length
 def clip_without_fallback(parameters, max_norm):
     for p in parameters:
@@ -217,7 +217,7 @@ def clip_without_fallback(parameters, max_norm):
             p.grad.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, always scaled
 # short gradients are made longer
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -226,7 +226,7 @@ def clip_without_fallback(parameters, max_norm):
         g.mul_(max_norm / (length + 1e-6))
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, the root is missing
 # the root is forgotten
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -236,7 +236,7 @@ def clip_without_fallback(parameters, max_norm):
         g.mul_(factor)
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, the operator without a kernel is still there
 # torch's function, which falls back
 def clip_without_fallback(parameters, max_norm):
     torch.nn.utils.clip_grad_norm_(parameters, max_norm)
@@ -251,7 +251,7 @@ def clip_without_fallback(parameters, max_norm):
         g.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, nothing is clipped
 # new tensors are computed and dropped: .grad is as it was
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -316,7 +316,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
         mark_step()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, no mark after backward
 # one mark a window
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):
@@ -327,7 +327,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
         mark_step()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, no mark after the update
 # no mark after the update: it hides in the next micro-batch's graph, and the last is never run
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -338,7 +338,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             optimizer.zero_grad()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, marked between forward and backward
 # forward and backward are two graphs
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -352,7 +352,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             mark_step()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, marked once at the end of each round
 # the mark stands before the update, at the end of the round: micro-batch and update are one graph
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -375,7 +375,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             optimizer.zero_grad(set_to_none=False)
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, loss not divided
 # the loss is not divided
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -480,7 +480,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return losses.means()
 
 
-# %% train_without_breaks: wrong
+# %% train_without_breaks: wrong, the loss is read in every round
 # item() still stands before the mark
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     window_loss, losses = 0.0, []
@@ -498,7 +498,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return losses
 
 
-# %% train_without_breaks: wrong
+# %% train_without_breaks: wrong, the loss is read once in a window
 # reads once a window, before the mark
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     window_loss, losses = 0.0, []
@@ -517,7 +517,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return losses
 
 
-# %% train_without_breaks: wrong
+# %% train_without_breaks: wrong, the last micro-batch's loss
 # the last micro-batch's loss for the window's
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     losses = []
@@ -533,7 +533,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return losses
 
 
-# %% train_without_breaks: wrong
+# %% train_without_breaks: wrong, the sum, not the mean
 # the sum of a window's losses
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     losses, window_loss = [], 0
@@ -551,7 +551,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return losses
 
 
-# %% train_without_breaks: wrong
+# %% train_without_breaks: wrong, no mark after backward
 # the break is gone, and the first mark with it
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     losses = []
@@ -568,7 +568,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return [sum(values[i : i + k]) / k for i in range(0, len(values), k)]
 
 
-# %% train_without_breaks: wrong
+# %% train_without_breaks: wrong, the sum never begins anew
 # not reset: each window's loss holds those before
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     losses, window_loss = [], 0.0
@@ -585,7 +585,7 @@ def train_without_breaks(model, optimizer, loss_function, micro_batches, accumul
     return losses
 
 
-# %% train_without_breaks: wrong
+# %% train_without_breaks: wrong, a loss for every micro-batch
 # one loss for each micro-batch
 def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     losses = []
@@ -652,7 +652,7 @@ def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulati
         lazy.after(number)
 
 
-# %% repaired_lazy_loop: wrong
+# %% repaired_lazy_loop: wrong, steps on the first micro-batch
 # both errors are gone, the window still begins with a step
 def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
     optimizer.zero_grad(set_to_none=False)
@@ -694,7 +694,7 @@ def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulati
             mark_step()
 
 
-# %% repaired_lazy_loop: wrong
+# %% repaired_lazy_loop: wrong, the loss is not divided any more
 # the division got lost in the repair
 def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
     for idx, (train_x, train_label) in enumerate(train_loader, start=1):
@@ -706,7 +706,7 @@ def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulati
             mark_step()
 
 
-# %% repaired_lazy_loop: wrong
+# %% repaired_lazy_loop: wrong, the mark after backward is lost
 # the first mark got lost in the repair
 def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
     for idx, (train_x, train_label) in enumerate(train_loader, start=1):
@@ -717,7 +717,7 @@ def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulati
             mark_step()
 
 
-# %% repaired_lazy_loop: wrong
+# %% repaired_lazy_loop: wrong, the mark after the update is lost
 # the second mark got lost in the repair
 def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
     for idx, (train_x, train_label) in enumerate(train_loader, start=1):

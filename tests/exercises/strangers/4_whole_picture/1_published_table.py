@@ -47,7 +47,7 @@ def ratios(rows, context):
     return [(time, memory / vanilla) for time, memory in pairs]
 
 
-# %% ratios: wrong
+# %% ratios: wrong, context left in
 # the context is still in the memory
 def ratios(rows, context):
     first = rows[0]["seconds"] / rows[0]["samples"]
@@ -56,14 +56,14 @@ def ratios(rows, context):
     ]
 
 
-# %% ratios: wrong
+# %% ratios: wrong, seconds of unequal work
 # the seconds of the whole run, whatever number of samples
 def ratios(rows, context):
     s, m = rows[0]["seconds"], rows[0]["memory"] - context
     return [(row["seconds"] / s, (row["memory"] - context) / m) for row in rows]
 
 
-# %% ratios: wrong
+# %% ratios: wrong, speed for time
 # speed instead of time
 def ratios(rows, context):
     speeds = [row["samples"] / row["seconds"] for row in rows]
@@ -71,7 +71,7 @@ def ratios(rows, context):
     return [(s / speeds[0], m / memories[0]) for s, m in zip(speeds, memories)]
 
 
-# %% ratios: wrong
+# %% ratios: wrong, context taken off one side
 # the context is taken off the row, not off vanilla
 def ratios(rows, context):
     v = rows[0]
@@ -94,7 +94,7 @@ def ratios(rows, context):
     ]
 
 
-# %% ratios: wrong
+# %% ratios: wrong, compared with the row before
 # beside the row before instead of the first
 def ratios(rows, context):
     out, before = [], rows[0]
@@ -105,7 +105,7 @@ def ratios(rows, context):
     return out
 
 
-# %% ratios: wrong
+# %% ratios: wrong, memory before time
 # (memory, time)
 def ratios(rows, context):
     time = rows[0]["seconds"] / rows[0]["samples"]
@@ -128,7 +128,7 @@ def ratios(rows, context):
     ]
 
 
-# %% ratios: wrong
+# %% ratios: wrong, rounded
 # rounded as in the table
 def ratios(rows, context):
     time = rows[0]["seconds"] / rows[0]["samples"]
@@ -142,7 +142,7 @@ def ratios(rows, context):
     ]
 
 
-# %% ratios: wrong
+# %% ratios: wrong, seconds of unequal work
 # every row is divided by vanilla's samples
 def ratios(rows, context):
     n = rows[0]["samples"]
@@ -207,7 +207,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return Search(lambda m: peak(m) + context <= budget, effective_batch).down(effective_batch)
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, a full budget taken for too small
 # less than the budget, not at most
 def largest_micro_batch(peak, effective_batch, budget, context):
     for m in reversed(range(1, effective_batch + 1)):
@@ -216,7 +216,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return 0, 0
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, context forgotten
 # the context is forgotten
 def largest_micro_batch(peak, effective_batch, budget, context):
     best = 0, 0
@@ -226,7 +226,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return best
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, effective batch changed
 # any size, so the product is too small
 def largest_micro_batch(peak, effective_batch, budget, context):
     m = 0
@@ -235,7 +235,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return (m, effective_batch // m) if m else (0, 0)
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, effective batch changed
 # any size, and the steps are rounded up: the product is too large
 def largest_micro_batch(peak, effective_batch, budget, context):
     fitting = [m for m in range(1, effective_batch + 1) if peak(m) + context <= budget]
@@ -244,7 +244,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return fitting[-1], -(-effective_batch // fitting[-1])
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, only powers of two
 # powers of two only
 def largest_micro_batch(peak, effective_batch, budget, context):
     m, best = 1, (0, 0)
@@ -266,7 +266,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return 0, 0
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, the whole batch not tried
 # the whole batch at once is never tried
 def largest_micro_batch(peak, effective_batch, budget, context):
     for m in range(effective_batch - 1, 0, -1):
@@ -275,7 +275,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return 0, 0
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, smallest micro-batch first
 # the smallest that fits
 def largest_micro_batch(peak, effective_batch, budget, context):
     for m in range(1, effective_batch + 1):
@@ -284,7 +284,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
     return 0, 0
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, one sample not tried
 # micro-batches of one are never tried
 def largest_micro_batch(peak, effective_batch, budget, context):
     for m in range(effective_batch, 1, -1):
@@ -301,7 +301,7 @@ def largest_micro_batch(peak, effective_batch, budget, context):
             return m, effective_batch // m
 
 
-# %% largest_micro_batch: wrong
+# %% largest_micro_batch: wrong, steps before micro-batch
 # (steps, size)
 def largest_micro_batch(peak, effective_batch, budget, context):
     for steps in range(1, effective_batch + 1):
@@ -365,7 +365,7 @@ def choose_row(rows, budget, context):
     return Chooser(budget - context)(rows)
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, context forgotten
 # the context is forgotten
 def choose_row(rows, budget, context):
     fits = [row for row in rows if row["speed"] is not None and row["memory"] <= budget]
@@ -379,28 +379,28 @@ def choose_row(rows, budget, context):
     return max(fits, key=lambda row: row["speed"])["name"] if fits else None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, untimed rows not left out
 # an untimed row is taken as speed 0, and so chosen where nothing else fits
 def choose_row(rows, budget, context):
     fits = [row for row in rows if row["memory"] + context <= budget]
     return max(fits, key=lambda row: row["speed"] or 0)["name"] if fits else None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, untimed rows not left out
 # untimed rows are compared, too: TypeError
 def choose_row(rows, budget, context):
     fits = [(row["speed"], row["name"]) for row in rows if row["memory"] + context <= budget]
     return max(fits)[1] if fits else None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, leanest row
 # the leanest, not the fastest
 def choose_row(rows, budget, context):
     fits = [row for row in rows if row["speed"] is not None and row["memory"] + context <= budget]
     return min(fits, key=lambda row: row["memory"])["name"] if fits else None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, slowest row that fits
 # the slowest: sorted upwards and the first taken
 def choose_row(rows, budget, context):
     for row in sorted((r for r in rows if r["speed"] is not None), key=lambda r: r["speed"]):
@@ -409,7 +409,7 @@ def choose_row(rows, budget, context):
     return None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, a full budget taken for too small
 # less than the budget: an exact fit is refused
 def choose_row(rows, budget, context):
     fits = [row for row in rows if row["speed"] is not None and row["memory"] + context < budget]
@@ -424,7 +424,7 @@ def choose_row(rows, budget, context):
             return row["name"]
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, no answer where nothing fits
 # fails where nothing fits
 def choose_row(rows, budget, context):
     fits = [row for row in rows if row["speed"] is not None and row["memory"] + context <= budget]
