@@ -68,7 +68,7 @@ def training_state_bytes(model, optimizer_name):
     return total
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, frozen weights given gradients
 # frozen weights get a gradient and state as well
 def training_state_bytes(model, optimizer_name):
     weights = sum(p.nbytes for p in model.parameters())

@@ -1068,7 +1068,7 @@ def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_s
     return reported
 
 
-# %% train_clipped: wrong
+# %% train_clipped: wrong, the running loss is never reset
 # reports the mean over all windows so far
 def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
     losses, reported = [], []

@@ -62,7 +62,9 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
 # %% train_with_accelerator: right
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     # clipping as a hook of the optimizer: it runs when, and only when, a step really happens
-    clip = lambda *_: nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # noqa: E731
+    def clip(*_):
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+
     handle = optimizer.register_step_pre_hook(clip)
     prepared = accelerator.prepare(model, optimizer, dataloader)
     for batch in prepared[2]:
@@ -379,7 +381,7 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
                 optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: wrong
+# %% train_to_the_last_batch: wrong, windows run over the end of the epoch
 # a list of the data loader: the accelerator does not see its end, and the rest gets no step
 def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)

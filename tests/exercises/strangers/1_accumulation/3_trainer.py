@@ -71,7 +71,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
         weight_decay=0,
     )
     args.set_lr_scheduler(name="constant_with_warmup", num_epochs=epochs, warmup_steps=steps)
-    args.max_grad_norm = None
+    args.max_grad_norm = 0
     args.train_sampling_strategy = "sequential"
     return args
 
