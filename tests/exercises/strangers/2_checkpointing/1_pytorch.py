@@ -603,9 +603,7 @@ def run_in_segments(layers, x, segments):
     size = len(layers) // segments
     start = 0
     for _ in range(segments - 1):
-        x = torch_checkpoint(
-            nn.Sequential(*layers[start : start + size]), x, use_reentrant=False
-        )
+        x = torch_checkpoint(nn.Sequential(*layers[start : start + size]), x, use_reentrant=False)
         start += size
     for layer in layers[start:]:
         x = layer(x)

@@ -701,6 +701,4 @@ def untrained_parameters(model):
 # %% untrained_parameters: wrong
 # `or` where `and` is meant.
 def untrained_parameters(model):
-    return [
-        name for name, p in model.named_parameters() if not p.requires_grad or p.grad is None
-    ]
+    return [name for name, p in model.named_parameters() if not p.requires_grad or p.grad is None]

@@ -119,7 +119,8 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
     mine = micro_batches[dist.get_rank() :: n][: whole * accumulation_steps]
     windows = zip(*[iter(mine)] * accumulation_steps)
     for step, window in enumerate(windows, 1):
-        torch.stack([loss_of(model, batch) for batch in window]).mean().backward()
+        for batch in window:
+            loss_of(model, batch).mul(1 / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
         if step % averaging_period == 0 or step == whole:
