@@ -58,7 +58,7 @@ def checkpointed_bill(plain, layers, boundary):
     return new
 
 
-# %% checkpointed_bill: wrong
+# %% checkpointed_bill: wrong, the boundaries alone
 # Only the boundaries are counted: the interior of the layer that is run again is forgotten.
 def checkpointed_bill(plain, layers, boundary):
     bill = plain.copy()
@@ -67,7 +67,7 @@ def checkpointed_bill(plain, layers, boundary):
     return bill
 
 
-# %% checkpointed_bill: wrong
+# %% checkpointed_bill: wrong, one boundary twice
 # One layer's activations are added to all boundaries, so one boundary is counted twice.
 def checkpointed_bill(plain, layers, boundary):
     result = {}
@@ -78,7 +78,7 @@ def checkpointed_bill(plain, layers, boundary):
     return result
 
 
-# %% checkpointed_bill: wrong
+# %% checkpointed_bill: wrong, twice the work
 # The whole step is taken to be computed twice.
 def checkpointed_bill(plain, layers, boundary):
     a = plain["activations"] / layers - boundary
@@ -103,7 +103,7 @@ def checkpointed_bill(plain, layers, boundary):
     return bill
 
 
-# %% checkpointed_bill: wrong
+# %% checkpointed_bill: wrong, no work at all
 # The FLOPs are left as they were.
 def checkpointed_bill(plain, layers, boundary):
     bill = dict(plain)
@@ -124,7 +124,7 @@ def checkpointed_bill(plain, layers, boundary):
     }
 
 
-# %% checkpointed_bill: wrong
+# %% checkpointed_bill: wrong, another gradient
 # Every number but the bytes grows by a third, so the gradient's norm does, too.
 def checkpointed_bill(plain, layers, boundary):
     bill = {}
@@ -282,7 +282,7 @@ def checkpoint(block, *inputs):
     return segment.apply(*inputs, *block.parameters())
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, other dropout in the recomputation
 # The random state is never set back, so the second run draws another mask.
 class Redo(torch.autograd.Function):
     @staticmethod
@@ -306,7 +306,7 @@ def checkpoint(block, *inputs):
     return Redo.apply(block, len(inputs), *inputs, *block.parameters())
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, random state put back and left there
 # The random state is set back for the second run, and afterwards left where that run ended.
 class Redo(torch.autograd.Function):
     @staticmethod
@@ -332,7 +332,7 @@ def checkpoint(block, *inputs):
     return Redo.apply(block, len(inputs), *inputs, *block.parameters())
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, the random state taken too late
 # The state is noted after the block has run, when its numbers are already drawn.
 class Redo(torch.autograd.Function):
     @staticmethod
@@ -358,7 +358,7 @@ def checkpoint(block, *inputs):
     return Redo.apply(block, len(inputs), *inputs, *block.parameters())
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, weights not handed to the function
 # The weights are not handed to apply, so autograd never asks for their gradients.
 class InputsOnly(torch.autograd.Function):
     @staticmethod
@@ -382,14 +382,14 @@ def checkpoint(block, *inputs):
     return InputsOnly.apply(block, *inputs)
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, keeps the graph
 # Nothing is checkpointed: the block runs plainly.
 def checkpoint(block, *inputs):
     output = block(*inputs)
     return output
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, keeps the graph
 # The graph of the first run is kept until the backward pass, so nothing is discarded or recomputed.
 class KeepGraph(torch.autograd.Function):
     @staticmethod
@@ -412,7 +412,7 @@ def checkpoint(block, *inputs):
     return KeepGraph.apply(block, len(inputs), *inputs, *block.parameters())
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, the incoming gradient not used
 # The gradient that comes from above is not used: the sum of the output is differentiated.
 class Redo(torch.autograd.Function):
     @staticmethod
@@ -437,7 +437,7 @@ def checkpoint(block, *inputs):
     return Redo.apply(block, len(inputs), *inputs, *block.parameters())
 
 
-# %% checkpoint: wrong
+# %% checkpoint: wrong, an unused weight not allowed for
 # Parameters that take no part in the block are not expected: autograd.grad raises.
 class Redo(torch.autograd.Function):
     @staticmethod
@@ -588,7 +588,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, the last segment checkpointed too
 # The last segment is checkpointed as well.
 def run_in_segments(layers, x, segments):
     for i in range(segments):
@@ -597,7 +597,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, another division
 # All segments are len // segments long, and the last one takes the whole remainder.
 def run_in_segments(layers, x, segments):
     size = len(layers) // segments
@@ -610,7 +610,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, layers left out
 # All segments are len // segments long, so the remainder is left out.
 def run_in_segments(layers, x, segments):
     per = len(layers) // segments
@@ -622,7 +622,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, a function that has changed meanwhile
 # The inner function looks up `part` when it runs again: by then it is another segment.
 def run_in_segments(layers, x, segments):
     cuts = [len(layers) * i // segments for i in range(segments + 1)]
@@ -641,7 +641,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, reentrant
 # The reentrant implementation: no gradient for the first segment where x requires none.
 def run_in_segments(layers, x, segments):
     cuts = [len(layers) * i // segments for i in range(segments + 1)]
@@ -651,7 +651,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, other dropout in the recomputation
 # The random state is not kept, so dropout draws new masks the second time.
 def run_in_segments(layers, x, segments):
     n = len(layers)
@@ -665,7 +665,7 @@ def run_in_segments(layers, x, segments):
     return nn.Sequential(*layers[n * (segments - 1) // segments :])(x)
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, each layer of a segment in a checkpoint
 # Every layer before the last segment has a checkpoint of its own.
 def run_in_segments(layers, x, segments):
     last = len(layers) * (segments - 1) // segments
@@ -674,7 +674,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, the first segment plain
 # The first segment runs plainly instead of the last.
 def run_in_segments(layers, x, segments):
     n = len(layers)
@@ -778,7 +778,7 @@ class Chooser:
 choose_segments = Chooser()
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, the least memory instead of the least work
 # The number with the fewest bytes is chosen, not the one with the fewest FLOPs.
 def choose_segments(layers, boundary, interior, work, budget):
     def size(k):
@@ -788,7 +788,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return best if size(best) <= budget else None
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, the most segments that fit
 # The largest number that fits: most FLOPs.
 def choose_segments(layers, boundary, interior, work, budget):
     for k in reversed(range(1, layers + 1)):
@@ -796,7 +796,7 @@ def choose_segments(layers, boundary, interior, work, budget):
             return k
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, length rounded down
 # The longest segment is rounded down.
 def choose_segments(layers, boundary, interior, work, budget):
     k = 1
@@ -807,7 +807,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return None
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, the budget itself does not count
 # A setting that needs exactly the budget is refused.
 def choose_segments(layers, boundary, interior, work, budget):
     for k in range(1, layers + 1):
@@ -817,7 +817,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return None
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, working bytes forgotten
 # What the running operation works with is forgotten.
 def choose_segments(layers, boundary, interior, work, budget):
     for k in range(1, layers + 1):
@@ -836,7 +836,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return None
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, an answer where there is none
 # Where nothing fits, the last number that was tried is returned.
 def choose_segments(layers, boundary, interior, work, budget):
     for k in range(1, layers + 1):
@@ -846,7 +846,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return k
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, one boundary too many
 # A boundary for each segment, also for the last one.
 def choose_segments(layers, boundary, interior, work, budget):
     return next(
@@ -859,7 +859,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     )
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, never every layer
 # range ends before `layers`, so a segment for each layer is never tried.
 def choose_segments(layers, boundary, interior, work, budget):
     for k in range(1, layers):
@@ -868,7 +868,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return None
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, always the square root
 # The square root rule, whatever the budget.
 def choose_segments(layers, boundary, interior, work, budget):
     k = max(1, min(layers, round((layers * interior / boundary) ** 0.5)))
@@ -928,7 +928,7 @@ def save_linear(ctx, op, *args, **kwargs):
     return saved.get(op, CheckpointPolicy.PREFER_RECOMPUTE)
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, layers without a bias forgotten
 # Linear layers without a bias are mm, and are not saved.
 def save_linear(ctx, op, *args, **kwargs):
     return (
@@ -938,7 +938,7 @@ def save_linear(ctx, op, *args, **kwargs):
     )
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, layers with a bias forgotten
 # Linear layers with a bias are addmm, and are not saved.
 def save_linear(ctx, op, *args, **kwargs):
     if op is torch.ops.aten.mm.default:
@@ -947,7 +947,7 @@ def save_linear(ctx, op, *args, **kwargs):
         return CheckpointPolicy.PREFER_RECOMPUTE
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, attention's products saved too
 # "mm" is also in "bmm": attention's products are saved, too.
 def save_linear(ctx, op, *args, **kwargs):
     if "mm" in str(op):
@@ -955,7 +955,7 @@ def save_linear(ctx, op, *args, **kwargs):
     return CheckpointPolicy.PREFER_RECOMPUTE
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, saves nothing
 # The packets are compared, not their overloads: no operation is ever recognised.
 def save_linear(ctx, op, *args, **kwargs):
     if op in (torch.ops.aten.addmm, torch.ops.aten.mm):
@@ -963,7 +963,7 @@ def save_linear(ctx, op, *args, **kwargs):
     return CheckpointPolicy.PREFER_RECOMPUTE
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, saves nothing
 # aten.linear is taken apart before the policy sees it: nothing is recognised.
 def save_linear(ctx, op, *args, **kwargs):
     if op == torch.ops.aten.linear.default:
@@ -971,7 +971,7 @@ def save_linear(ctx, op, *args, **kwargs):
     return CheckpointPolicy.PREFER_RECOMPUTE
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, the other way round
 # The two policies are the wrong way round.
 def save_linear(ctx, op, *args, **kwargs):
     linear = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
@@ -987,19 +987,19 @@ def save_linear(ctx, op, *args, **kwargs):
     return CheckpointPolicy.PREFER_RECOMPUTE
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, saves everything
 # Everything is saved.
 def save_linear(ctx, op, *args, **kwargs):
     return CheckpointPolicy.MUST_SAVE
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, no policy
 # True and False instead of policies.
 def save_linear(ctx, op, *args, **kwargs):
     return op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default)
 
 
-# %% save_linear: wrong
+# %% save_linear: wrong, saves everything
 # `or` with an overload is always true: everything is saved.
 def save_linear(ctx, op, *args, **kwargs):
     if op == torch.ops.aten.addmm.default or torch.ops.aten.mm.default:

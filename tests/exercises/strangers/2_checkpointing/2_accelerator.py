@@ -72,7 +72,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
     list(map(window, dataloader))
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, the model in eval mode
 # The model stays in evaluation mode: neither dropout nor checkpointing.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     switch_on(model)
@@ -84,7 +84,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             optimizer.zero_grad()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, checkpointing not turned on
 # Nothing is checkpointed.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -97,7 +97,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             opt.zero_grad()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, only every second layer
 # Only one layer in two is checkpointed.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -110,7 +110,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             opt.zero_grad()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, divided twice
 # The loss is divided here, and by the accelerator once more.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -124,7 +124,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             opt.zero_grad()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, backward without the accelerator
 # loss.backward() is not divided by the accumulation steps.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -138,7 +138,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             opt.zero_grad()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, checkpointing in place of accumulation
 # No accumulate: a step after every micro-batch.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -150,7 +150,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
         opt.step()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, gradients zeroed before the backward pass
 # The gradients are cleared at the beginning of the window's last block, so only its last part is left.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -163,7 +163,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             opt.step()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, nothing prepared
 # What prepare returns is thrown away: the plain optimizer steps after every micro-batch.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -176,7 +176,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             optimizer.zero_grad()
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, the random state not preserved
 # The random state is not kept: dropout draws new masks in the recomputation.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -216,7 +216,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             return
 
 
-# %% train_checkpointed: wrong
+# %% train_checkpointed: wrong, the model in eval mode
 # The mode is switched in the wrong order: eval at the end of the set-up undoes it.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     was_training = model.training
@@ -278,7 +278,7 @@ def run_checkpointed(blocks, hidden, padding):
     return run_checkpointed(rest, run(hidden), padding)
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the loop's variable seen too late
 # The inner function looks the block up when it is called again: then it is the last one.
 def run_checkpointed(blocks, hidden, padding):
     def run(x):
@@ -289,7 +289,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, one checkpoint around all blocks
 # One checkpoint around all blocks.
 def run_checkpointed(blocks, hidden, padding):
     def everything(x, mask):
@@ -300,7 +300,7 @@ def run_checkpointed(blocks, hidden, padding):
     return checkpoint(everything, hidden, padding, use_reentrant=False)
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the reentrant variant
 # The reentrant variant: no gradients behind frozen embeddings.
 def run_checkpointed(blocks, hidden, padding):
     for i in range(len(blocks)):
@@ -308,7 +308,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the reentrant variant
 # use_reentrant is left out, so torch takes the reentrant variant.
 def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
@@ -316,7 +316,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the random state not preserved
 # Dropout's random state is not kept.
 def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
@@ -324,7 +324,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the last block left plain
 # The last block runs plainly.
 def run_checkpointed(blocks, hidden, padding):
     for i, block in enumerate(blocks):
@@ -346,7 +346,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the padding ignored
 # The padding is not handed on.
 def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
@@ -362,13 +362,13 @@ def run_checkpointed(blocks, hidden, padding):
         return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, not checkpointed
 # Nothing is checkpointed.
 def run_checkpointed(blocks, hidden, padding):
     return run_plain(blocks, hidden, padding)
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, two blocks to a checkpoint
 # Two blocks share a checkpoint.
 def run_checkpointed(blocks, hidden, padding):
     blocks = list(blocks)
@@ -378,7 +378,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the input detached
 # The output of each block is cut off from what comes before.
 def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
@@ -386,7 +386,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, no_grad, or what amounts to it
 # no_grad saves memory, too: nothing is trained.
 def run_checkpointed(blocks, hidden, padding):
     with torch.no_grad():
@@ -454,7 +454,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(flat, again)
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, dropout taken for a change
 # The random state is not set back, so a block with dropout is refused.
 def runs_twice_alike(block, *inputs):
     one = block(*inputs)
@@ -463,7 +463,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) and all(map(torch.equal, kept, block.buffers()))
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, the same tensors compared with themselves
 # The buffers are not copied: they are compared with themselves.
 def runs_twice_alike(block, *inputs):
     state = torch.get_rng_state()
@@ -474,7 +474,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) and all(torch.equal(a, b) for a, b in zip(kept, block.buffers()))
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, only the outputs compared
 # Only the outputs are compared.
 def runs_twice_alike(block, *inputs):
     state = torch.get_rng_state()
@@ -485,7 +485,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(*outputs)
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, only the buffers compared
 # Only the buffers are compared.
 def runs_twice_alike(block, *inputs):
     state = torch.get_rng_state()
@@ -499,7 +499,7 @@ def runs_twice_alike(block, *inputs):
     return True
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, compared in eval mode
 # In evaluation mode, where batch norm does not count and dropout does nothing.
 def runs_twice_alike(block, *inputs):
     block.eval()
@@ -511,7 +511,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) and all(torch.equal(a, b) for a, b in zip(kept, block.buffers()))
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, the buffers from before the first run
 # The buffers are held against those from before the first run, not from after it.
 def runs_twice_alike(block, *inputs):
     before = [b.clone() for b in block.buffers()]
@@ -534,7 +534,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) and all(torch.equal(kept[name], now[name]) for name in kept)
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, nothing is ever found
 # The second run is made by a copy of the block that has not seen the first one.
 def runs_twice_alike(block, *inputs):
     import copy
@@ -625,13 +625,13 @@ def untrained_parameters(model):
     return names
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, frozen parameters listed
 # Frozen parameters are listed, too.
 def untrained_parameters(model):
     return [name for name, p in model.named_parameters() if p.grad is None]
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, zeros taken for no gradient
 # A gradient of zeros counts as none.
 def untrained_parameters(model):
     return [
@@ -647,7 +647,7 @@ def untrained_parameters(model):
     return [p for p in model.parameters() if p.requires_grad and p.grad is None]
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, only frozen parameters
 # The frozen ones are listed instead of those without a gradient.
 def untrained_parameters(model):
     return [name for name, p in model.named_parameters() if not p.requires_grad]
@@ -672,7 +672,7 @@ def untrained_parameters(model):
     ]
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, the parameters that have a gradient
 # Those that did get a gradient.
 def untrained_parameters(model):
     found = []
@@ -698,7 +698,7 @@ def untrained_parameters(model):
     return (name for name, p in model.named_parameters() if p.requires_grad and p.grad is None)
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, frozen parameters listed
 # `or` where `and` is meant.
 def untrained_parameters(model):
     return [name for name, p in model.named_parameters() if not p.requires_grad or p.grad is None]

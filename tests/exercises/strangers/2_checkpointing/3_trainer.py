@@ -61,7 +61,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return Steps(every_n_layers)(layers, interior, boundary)
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, the layer that is run again forgotten
 # The interior of the layer that is run again is forgotten.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -70,7 +70,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return (layers - c) * interior + c * boundary
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, one interior too many
 # An interior comes on top always, also where the last layer is plain.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -79,7 +79,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return (layers - c + 1) * interior + c * boundary
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, rounded down
 # The number of checkpointed layers is rounded down.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -100,7 +100,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return total + (interior if layers % every_n_layers == 0 else 0)
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, groups of n layers
 # Segments of every_n_layers layers, as checkpoint_sequential makes them.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -109,7 +109,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return segments * boundary + every_n_layers * interior
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, off counted as checkpointed
 # None is treated like 1: every layer is checkpointed.
 def peak_activations(layers, every_n_layers, interior, boundary):
     every = every_n_layers or 1
@@ -117,7 +117,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return (layers - c + ((layers - 1) % every == 0)) * interior + c * boundary
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, checkpointed and plain layers swapped
 # Checkpointed and plain layers are mixed up.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -129,7 +129,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return total
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, the input of the layer that is run again counted once
 # The layer that is run again gives its boundary back, before its interior is there.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -141,7 +141,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return total
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, the last layer's number taken for their count
 # Whether the last layer is checkpointed is asked with layers instead of layers - 1.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -250,7 +250,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
     return TrainingArguments(output_dir, **arguments)
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, an exact fit refused
 # What fills the budget exactly is refused.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -266,7 +266,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, one sample at a time
 # The smallest micro-batch that fits is taken.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(1, effective_batch + 1) if effective_batch % s == 0]
@@ -282,7 +282,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, checkpointed before accumulated
 # The loops are nested the wrong way: the largest micro-batch first, then the fewest layers.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     for size in range(effective_batch, 0, -1):
@@ -300,7 +300,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, micro-batches that do not divide the effective batch
 # Micro-batches that do not divide the effective batch are allowed.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     for every in (None, 8, 4, 2, 1):
@@ -316,7 +316,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, every layer or none
 # The numbers are tried from 1 on: a larger n is taken for more recomputation.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -333,7 +333,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, the setting given, the switch not turned
 # Only the dictionary of details is handed over: checkpointing stays off.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -350,7 +350,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, the switch turned, the setting not given
 # Checkpointing is switched on without saying for which layers: all of them.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -366,7 +366,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, no accumulation
 # The accumulation steps are left out.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -379,7 +379,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, only powers of two
 # Only powers of two are tried as micro-batches.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [2**i for i in range(20) if effective_batch % 2**i == 0]
@@ -396,7 +396,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, checkpointing always on
 # Plain training is never considered.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -463,7 +463,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, the CPU not asked for
 # Nothing says that the training runs on the CPU.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]

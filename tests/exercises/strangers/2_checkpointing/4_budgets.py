@@ -76,7 +76,7 @@ def least_recomputation(results, budget):
     return sum(flops for size, flops in results) - best[-1]
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, greedy by FLOPs per byte
 # The most FLOPs for a byte first.
 def least_recomputation(results, budget):
     again = 0
@@ -88,7 +88,7 @@ def least_recomputation(results, budget):
     return again
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, greedy by FLOPs
 # The most expensive results first.
 def least_recomputation(results, budget):
     again = 0
@@ -100,7 +100,7 @@ def least_recomputation(results, budget):
     return again
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, greedy by size
 # The smallest results first.
 def least_recomputation(results, budget):
     again = 0
@@ -112,7 +112,7 @@ def least_recomputation(results, budget):
     return again
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, kept in the order of the list
 # In the order in which they stand.
 def least_recomputation(results, budget):
     again = 0
@@ -124,7 +124,7 @@ def least_recomputation(results, budget):
     return again
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, one result kept several times
 # Filled upwards, so a result may be kept several times.
 def least_recomputation(results, budget):
     best = [0] * (budget + 1)
@@ -134,7 +134,7 @@ def least_recomputation(results, budget):
     return sum(flops for size, flops in results) - best[budget]
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, what is kept, not what is recomputed
 # The FLOPs that are spared are returned, not those that are left to do.
 def least_recomputation(results, budget):
     if not results:
@@ -146,7 +146,7 @@ def least_recomputation(results, budget):
     return max(without, flops + least_recomputation(results[:-1], budget - size))
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, strictly smaller than the budget
 # What fills the budget exactly is taken not to fit.
 def least_recomputation(results, budget):
     best = sum(flops for _, flops in results)
@@ -158,7 +158,7 @@ def least_recomputation(results, budget):
     return best
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, the list of results changed
 # The results are taken out of the learner's own list.
 def least_recomputation(results, budget):
     if len(results) == 0:
@@ -170,7 +170,7 @@ def least_recomputation(results, budget):
     return best
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, the list of results changed
 # The list is sorted in place.
 def least_recomputation(results, budget):
     results.sort(reverse=True)
@@ -186,7 +186,7 @@ def least_recomputation(results, budget):
     return search(0, budget)
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, a part of a result kept
 # Parts of a result are kept where the whole does not fit.
 def least_recomputation(results, budget):
     again = 0
@@ -199,7 +199,7 @@ def least_recomputation(results, budget):
     return again
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, results of no bytes not kept
 # With an empty budget everything is recomputed, also what has no bytes.
 def least_recomputation(results, budget):
     if not results or budget == 0:
@@ -211,7 +211,7 @@ def least_recomputation(results, budget):
     return best
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, kept in the order of the list
 # A result that fits is always kept.
 def least_recomputation(results, budget):
     if not results:
@@ -222,7 +222,7 @@ def least_recomputation(results, budget):
     return flops + least_recomputation(rest, budget)
 
 
-# %% least_recomputation: wrong
+# %% least_recomputation: wrong, bytes or results counted, not FLOPs
 # Most bytes are kept, not most FLOPs.
 def least_recomputation(results, budget):
     best, answer = -1, 0

@@ -131,7 +131,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                     p.copy_(total / n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, replicas begin with different weights
 # The ranks keep the weights with which they came.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -148,7 +148,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, frozen weights left out at the start
 # Only trained parameters are sent around at the beginning: frozen ones stay different until the first average.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -167,7 +167,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, no last average
 # The last, shorter period is never averaged.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -186,7 +186,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, H counts micro-batches
 # Micro-batches are counted towards the period, not optimizer steps.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -209,7 +209,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             average()
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, sum in place of mean
 # The sum over the ranks is never divided.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -227,7 +227,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 dist.all_reduce(p.data)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, divided by two
 # Divided by 2, however many ranks there are.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -246,7 +246,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(2)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, consecutive pieces
 # Each rank takes a stretch of the list, not every n-th micro-batch.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n, rank = dist.get_world_size(), dist.get_rank()
@@ -266,7 +266,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, not the same number of steps on every rank
 # Every rank counts its own windows, so one rank may make a step more and wait for ever.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n, rank = dist.get_world_size(), dist.get_rank()
@@ -285,7 +285,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, loss not divided
 # The loss is not divided by the accumulation steps.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -304,7 +304,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, gradients never zeroed
 # The gradients are never cleared.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -322,7 +322,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, gradients averaged at every step as well
 # The gradients are averaged before every step, as DDP does.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -341,7 +341,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         optimizer.zero_grad()
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, first average after the first step
 # Steps are counted from 0: the first average comes after the first step.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()
@@ -360,7 +360,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, rank 0's weights sent to all
 # Rank 0's weights are handed out instead of the mean.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
     n = dist.get_world_size()

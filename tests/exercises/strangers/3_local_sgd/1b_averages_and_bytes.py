@@ -83,7 +83,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
     replica.meet()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, both surprises
 # The loop of the documentation: first average after the first step, none at the end.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -96,7 +96,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         averager.average_parameters(model.parameters())
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, still averaged after the first step
 # No warm-up: the first average comes after the first step, and all are shifted.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -112,7 +112,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, no last average
 # No last average.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -125,7 +125,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         averager.average_parameters(model.parameters())
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, warm-up of H steps
 # The warm-up is one step too long: averages after steps H + 1, 2H + 1 and so on.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -141,7 +141,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, the averager asked once more
 # The averager is called once more at the end, but this call is seldom due and does nothing.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -195,7 +195,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, averaged after zero_grad
 # The gradients are cleared before the averager looks for them: it raises.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -211,7 +211,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, still averaged after the first step
 # Counted from 0 by hand.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     def meet():
@@ -228,7 +228,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
     meet()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, sum in place of the last mean
 # The sums of the last average are not divided.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -243,7 +243,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         dist.all_reduce(p.data)
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, rank 0's weights in place of the last average
 # At the end all take the weights of rank 0, and what the others did last is lost.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -275,7 +275,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
     meet()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, gradients never zeroed
 # The gradients are never cleared.
 def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
     def meet():
@@ -354,7 +354,7 @@ def average_replicas(model):
     model.apply(Mean())
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, running averages left out
 # The buffers are left as they are.
 def average_replicas(model):
     for p in model.parameters():
@@ -362,7 +362,7 @@ def average_replicas(model):
         p.data /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, frozen parameters left out
 # Frozen parameters are left out.
 def average_replicas(model):
     tensors = [p.data for p in model.parameters() if p.requires_grad]
@@ -372,7 +372,7 @@ def average_replicas(model):
         t /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, only parameters that have a gradient
 # Parameters without a gradient at hand are left out.
 def average_replicas(model):
     tensors = [p.data for p in model.parameters() if p.grad is not None]
@@ -382,7 +382,7 @@ def average_replicas(model):
         t /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, whole numbers averaged, too
 # Whole numbers are summed and divided, too, rounding down.
 def average_replicas(model):
     for t in [*[p.data for p in model.parameters()], *model.buffers()]:
@@ -393,7 +393,7 @@ def average_replicas(model):
             t //= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, whole numbers averaged, too
 # Dividing a buffer of whole numbers in place raises.
 def average_replicas(model):
     for t in [*[p.data for p in model.parameters()], *model.buffers()]:
@@ -410,7 +410,7 @@ def average_replicas(model):
             t /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, sum in place of mean
 # The sums are not divided.
 def average_replicas(model):
     for t in [*model.parameters(), *model.buffers()]:
@@ -418,7 +418,7 @@ def average_replicas(model):
             dist.all_reduce(t.data)
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, divided by two
 # Divided by two, however many ranks there are.
 def average_replicas(model):
     for t in [*model.parameters(), *model.buffers()]:
@@ -427,7 +427,7 @@ def average_replicas(model):
             t.data /= 2
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, rank 0's buffers handed out
 # The buffers become those of rank 0, as DDP does it.
 def average_replicas(model):
     for p in model.parameters():
@@ -438,7 +438,7 @@ def average_replicas(model):
             dist.broadcast(b, src=0)
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, mean on rank 0 only
 # Only rank 0 gets the mean.
 def average_replicas(model):
     for t in [*model.parameters(), *model.buffers()]:
@@ -448,7 +448,7 @@ def average_replicas(model):
                 t.data /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, the weights left as they were
 # The means are made in copies and thrown away.
 def average_replicas(model):
     for t in [*model.parameters(), *model.buffers()]:
@@ -458,7 +458,7 @@ def average_replicas(model):
             copy /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, only 32-bit numbers
 # Only numbers of 32 bits are taken for floating point.
 def average_replicas(model):
     for t in [*model.parameters(), *model.buffers()]:
@@ -540,7 +540,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return [meetings, sum(numbers * meetings)]
 
 
-# %% communication: wrong
+# %% communication: wrong, frozen weights counted
 # Frozen parameters are sent, too.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     steps = micro_batches // (devices * accumulation_steps)
@@ -548,7 +548,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * sum(p.nbytes for p in model.parameters())
 
 
-# %% communication: wrong
+# %% communication: wrong, four bytes for every number
 # Every number is taken for 4 bytes.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     steps = micro_batches // (devices * accumulation_steps)
@@ -556,7 +556,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-# %% communication: wrong
+# %% communication: wrong, last average forgotten
 # The average after the last, shorter period is forgotten.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -565,7 +565,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * size
 
 
-# %% communication: wrong
+# %% communication: wrong, last average always added
 # One average at the end always comes on top.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -576,7 +576,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * size
 
 
-# %% communication: wrong
+# %% communication: wrong, buffers counted
 # The buffers are counted, too.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     steps = micro_batches // (devices * accumulation_steps)
@@ -586,7 +586,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * size
 
 
-# %% communication: wrong
+# %% communication: wrong, devices not counted
 # micro_batches is taken for those of one device.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -595,7 +595,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * size
 
 
-# %% communication: wrong
+# %% communication: wrong, micro-batches in place of optimizer steps
 # The accumulation steps are ignored.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -604,7 +604,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * size
 
 
-# %% communication: wrong
+# %% communication: wrong, one all-reduce for each weight
 # A call for every parameter instead of one flat tensor.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -621,7 +621,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return -(-steps // (averaging_period or 1)), size
 
 
-# %% communication: wrong
+# %% communication: wrong, the bytes of all ranks together
 # The bytes of all devices together.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -630,7 +630,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * size * devices
 
 
-# %% communication: wrong
+# %% communication: wrong, bytes sent taken for the payload
 # What a ring sends instead of what is handed over.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -639,7 +639,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls, calls * size * 2 * (devices - 1) // devices
 
 
-# %% communication: wrong
+# %% communication: wrong, tied weights counted twice
 # A weight that two layers share is counted twice.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     steps = micro_batches // (devices * accumulation_steps)
@@ -662,7 +662,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
     return calls * size, calls
 
 
-# %% communication: wrong
+# %% communication: wrong, every step, whatever H
 # The period is ignored.
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)

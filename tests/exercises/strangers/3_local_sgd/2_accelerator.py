@@ -140,7 +140,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
     Training(accelerator, model, optimizer, dataloader).run(local_steps)
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, micro-batches counted
 # The guide's loop: micro-batches are counted.
 def switch_on(model):
     (
@@ -161,7 +161,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                 local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, checkpointing left out
 # Nothing is checkpointed.
 def switch_on(model):
     (
@@ -182,7 +182,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, the plain model given to LocalSGD
 # LocalSGD gets the model that is not prepared.
 def switch_on(model):
     (
@@ -204,7 +204,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, no accumulate
 # No accumulate: an optimizer step after every micro-batch.
 def switch_on(model):
     (
@@ -224,7 +224,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
             local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, LocalSGD switched off
 # No Local SGD at all: gradients are averaged at every step.
 def switch_on(model):
     (
@@ -243,7 +243,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
             opt.zero_grad()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, averaged before the step
 # The average is taken before the optimizer step that makes it due.
 def switch_on(model):
     (
@@ -265,7 +265,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                 opt.zero_grad()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, steps multiplied and guarded
 # The period is lengthened by the accumulation steps and guarded as well.
 def switch_on(model):
     (
@@ -291,7 +291,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, divided twice
 # The loss is divided here and by the accelerator.
 def switch_on(model):
     (
@@ -335,7 +335,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, a context for each micro-batch
 # A context of its own for every micro-batch: its exit averages each time.
 def switch_on(model):
     (
@@ -357,7 +357,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, local_sgd.step() never called
 # step is never called: one average, at the end.
 def switch_on(model):
     (
@@ -400,7 +400,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                 local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, checkpointing switched on after prepare
 # The switch is looked for on the wrapper, which has none.
 def switch_on(model):
     (
@@ -508,7 +508,7 @@ def local_sgd_traffic(
     return size, parameters * size, model_bytes * size
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, the shorter window left out
 # The last, shorter window is not counted.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -518,7 +518,7 @@ def local_sgd_traffic(
     return n, n * parameters, n * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, the average on exit forgotten
 # The average on exit is forgotten.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -528,7 +528,7 @@ def local_sgd_traffic(
     return n, n * parameters, n * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, the average on exit only where steps are left over
 # The average on exit is only counted where the last calls were not averaged.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -538,7 +538,7 @@ def local_sgd_traffic(
     return n, n * parameters, n * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, optimizer steps counted without the guard
 # guarded is ignored: always optimizer steps.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -548,7 +548,7 @@ def local_sgd_traffic(
     return n, n * parameters, n * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, micro-batches counted with the guard
 # guarded is ignored: always micro-batches.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -557,7 +557,7 @@ def local_sgd_traffic(
     return n, n * parameters, n * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, guard the wrong way round
 # guarded is the wrong way round.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -567,7 +567,7 @@ def local_sgd_traffic(
     return n, n * parameters, n * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, bytes taken for those of one parameter
 # The bytes are multiplied by the number of parameters, too.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -577,7 +577,7 @@ def local_sgd_traffic(
     return n, n * parameters, n * parameters * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, one message for each average
 # One all-reduce for each average, as with a flat buffer.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -587,7 +587,7 @@ def local_sgd_traffic(
     return n, n, n * model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, bytes of a single average
 # The bytes of one average only.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
@@ -597,7 +597,7 @@ def local_sgd_traffic(
     return n, n * parameters, model_bytes
 
 
-# %% local_sgd_traffic: wrong
+# %% local_sgd_traffic: wrong, not rounded
 # True division: the numbers are not whole.
 def local_sgd_traffic(
     micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded

@@ -183,7 +183,7 @@ class LocalSGDCallback(TrainerCallback):
         self.alone.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, saving after an epoch forgotten
 # Nothing is averaged before what happens at the end of an epoch.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -221,7 +221,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, saving after steps forgotten
 # Nothing is averaged before what happens after a step.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -259,7 +259,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, averaged after saving
 # The averages come in on_save and on_evaluate, when it is too late.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -299,7 +299,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, no average at the end
 # No average at the end of the training.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -340,7 +340,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, no_sync never left
 # no_sync is never left: the model does not synchronise again.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -381,7 +381,7 @@ class LocalSGDCallback(TrainerCallback):
         self.average()
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, nothing refused
 # Nobody looks whether the model is in DistributedDataParallel: another error comes instead.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -421,7 +421,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, no_sync not entered
 # no_sync is made but not entered: gradients are sent as before.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -461,7 +461,7 @@ class LocalSGDCallback(TrainerCallback):
         self.average()
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, sum instead of mean
 # The sums are not divided.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -502,7 +502,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, divided by two whatever the number of ranks
 # Divided by two, however many ranks there are.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -544,7 +544,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, extra averages shift the rhythm
 # Every average begins a new period, so one before a checkpoint shifts all later ones.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -587,7 +587,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, first average after the first step
 # The step that has just been made is not counted.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -628,7 +628,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, not averaged before evaluating
 # An evaluation is not prepared for, only a checkpoint.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -670,7 +670,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, not averaged before saving
 # A checkpoint is not prepared for, only an evaluation.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -712,7 +712,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, micro-batches counted
 # Micro-batches are counted.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -756,7 +756,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, gradients averaged instead of weights
 # The gradients are averaged, not the weights.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -799,7 +799,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, averaged in every step
 # The period is ignored: an average after every step.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -839,7 +839,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, no_sync asked of the plain model
 # trainer.model is the plain model, which has no no_sync.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -918,7 +918,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, nothing refused
 # A sentence is printed, but nothing raised.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -963,7 +963,7 @@ class LocalSGDCallback(TrainerCallback):
             self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong
+# %% LocalSGDCallback: wrong, rank 0's weights for all
 # The checkpoint holds rank 0's weights, which are handed out instead of the mean.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -1051,13 +1051,13 @@ def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return same and local_steps == 1
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, momentum taken for a difference
 # Momentum is linear, too, and changes nothing.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return optimizer == "sgd" and momentum == 0 and max_grad_norm == 0 and local_steps == 1
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, weight decay taken for a difference
 # Weight decay is linear, too, and changes nothing.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     if weight_decay:
@@ -1065,25 +1065,25 @@ def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return optimizer == "sgd" and not max_grad_norm and local_steps == 1
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, H=1 taken for DDP, always
 # H = 1 is taken to be enough.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return local_steps == 1
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, clipping overlooked
 # Clipping is not looked at.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return local_steps == 1 and optimizer == "sgd"
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, H overlooked
 # The period is not looked at.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return optimizer == "sgd" and max_grad_norm == 0
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, H=1 taken for DDP whatever the optimizer
 # AdamW is taken to be the same as well.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return max_grad_norm == 0 and local_steps == 1
@@ -1107,7 +1107,7 @@ def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return optimizer != "sgd" or max_grad_norm != 0 or local_steps != 1
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, nothing taken for equal
 # It is never the same.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return False
@@ -1119,7 +1119,7 @@ def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     return optimizer == "sgd" and max_grad_norm > 0 and local_steps == 1
 
 
-# %% same_as_ddp: wrong
+# %% same_as_ddp: wrong, only plain SGD taken for equal
 # Momentum, weight decay: only the plainest SGD is trusted.
 def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     plain = momentum == weight_decay == max_grad_norm == 0
