@@ -35,7 +35,8 @@ _hints_given: dict[str, int] = {}
 def check(*answer, seed: int | None = None, **named) -> None:
     """Check an answer: `check(my_function)` for a function or class, `check(name=value)` for a value.
 
-    The questions are drawn afresh each time; `seed` repeats those of an earlier message.
+    The questions are drawn afresh each time; `seed` repeats those of an earlier message. CourseError: no exercise of that
+    name, or not exactly one answer. Under nbgrader an answer that is not right is an AssertionError.
     """
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)

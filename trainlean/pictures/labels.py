@@ -14,7 +14,8 @@ def place_labels(
     """
     radii = radii or [size / 2] * len(points)
     marks = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(points, radii, strict=True)]
-    taken, places = list(obstacles), []
+    taken = list(obstacles)
+    places: list[tuple[float, float] | None] = []
     for i, ((x, y), label) in enumerate(zip(points, labels, strict=True)):
         wide, high = 0.62 * size * len(label), 1.1 * size
         gap = radii[i] + 0.25 * size

@@ -1,7 +1,9 @@
 """Pictures of several ranks: what each does over time, and how replicas drift apart and return."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -71,7 +73,7 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
 
 
 def _legend(picture, height):
-    handles = [
+    handles: list[Artist] = [
         Patch(
             facecolor=colour,
             edgecolor=HATCH if what == "waiting" else colour,
@@ -92,7 +94,7 @@ def _draw_rank(axes, y, record, line, run):
     spent = dict.fromkeys(DOING, 0.0)
     for what, start, end in line:
         spent[what] += end - start
-        style = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
+        style: dict[str, Any] = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
         if what == "waiting":
             style |= {"hatch": "/////", "edgecolor": HATCH, "lw": 0.5}
         axes.add_patch(Rectangle((start, y), end - start, 0.6, zorder=2, **style))

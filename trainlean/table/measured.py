@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from trainlean.costs.runs import Run, save_run
-from trainlean.models import MODELS
+from trainlean.model_list import MODELS
 from trainlean.table.rows import Row, at_largest
 from trainlean.table.training import RESULT, reason_against
 
 
 def the_device() -> str:
-    """ "cuda" where torch finds a GPU of that kind, else "cpu"."""
+    """Where a model trains: "cuda" where torch finds a GPU of that kind, else "cpu"."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from trainlean.costs.runs import MiB, Run, published_runs
-from trainlean.models import MODELS, model_config
+from trainlean.model_list import MODELS
+from trainlean.models import model_config
 from trainlean.setup import TrainingSetup
 
 CONTEXT = 1343 * MiB  # the V100's CUDA context, which its published figures contain

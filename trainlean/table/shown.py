@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trainlean.costs.runs import MiB, Run
+from trainlean.costs.runs import MiB, Run, published_runs
 from trainlean.table.measured import Outcome
 from trainlean.table.rows import CONTEXT, ROWS, Row, predict_row, published
 
@@ -27,7 +27,7 @@ def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None
     vanilla = next(
         (outcome.run for outcome in outcomes if outcome.row.key == "vanilla" and outcome.run), None
     )
-    known = published(ROWS[0])
+    known = _published_vanilla()
     lines = []
     for outcome in outcomes:
         run, reported = outcome.run, published(outcome.row)
@@ -50,9 +50,8 @@ def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None
                     "memory/vanilla": f"{memory_of(run) / memory_of(vanilla):.2f}",
                 }
         if reported:
-            line["published time"] = (
-                f"{reported.median_seconds / known.median_seconds:.2f}" if reported.seconds else "–"
-            )
+            slower = _ratio(reported.median_seconds, known.median_seconds)
+            line["published time"] = "–" if slower is None else f"{slower:.2f}"
             line["published memory"] = (
                 f"{(reported.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT):.2f}"
             )
@@ -84,7 +83,7 @@ def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | No
         reported = published(row)
         reserved = run.device_bytes["allocator_reserved"]
         line = {
-            "row": _title(replace(row, setup=run.setup, largest=False)),
+            "row": _title(replace(row, setup=run.setup or row.setup, largest=False)),
             "tensors": round(run.peak_bytes / MiB),
             "allocator": round(reserved / MiB),
         }
@@ -105,18 +104,18 @@ def plot_table(runs: dict[str, Run]):
     rows, vanilla, known = (
         [row for row in ROWS if row.key in runs],
         runs["vanilla"],
-        published(ROWS[0]),
+        _published_vanilla(),
     )
     own, reported = [runs[row.key] for row in rows], [published(row) for row in rows]
     memory = [
         (
             memory_of(run) / memory_of(vanilla),
-            there and (there.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT),
+            (there.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT) if there else None,
         )
         for run, there in zip(own, reported)
     ]
     time = [
-        (_slowdown(run, vanilla), there and _slowdown(there, known))
+        (_slowdown(run, vanilla), _slowdown(there, known) if there else None)
         for run, there in zip(own, reported)
     ]
     return plot_ratios(
@@ -129,6 +128,13 @@ def plot_table(runs: dict[str, Run]):
 
 def _slowdown(run: Run, vanilla: Run) -> float | None:
     """How many times as long as `vanilla` a run takes for each sample; None when either is not timed."""
-    if not run.samples_per_second or not vanilla.samples_per_second:
-        return None
-    return vanilla.samples_per_second / run.samples_per_second
+    return _ratio(vanilla.samples_per_second, run.samples_per_second)
+
+
+def _ratio(number: float | None, usual: float | None) -> float | None:
+    return number / usual if number and usual else None
+
+
+def _published_vanilla() -> Run:
+    [vanilla] = [run for run in published_runs() if run.name == ROWS[0].published]
+    return vanilla

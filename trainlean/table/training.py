@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from shutil import which
+from typing import Any
 
 from trainlean.costs.runs import Run, machine
-from trainlean.models import MODELS, Model, model_config
+from trainlean.model_list import MODELS, Model
+from trainlean.models import model_config
 from trainlean.table.rows import Row, row_from
 
 RESULT = "trainlean result: "
@@ -80,7 +82,7 @@ class Training:
         self.labels = torch.randint(2, (window,), device=device)
         self.scaler = torch.amp.GradScaler(device, enabled=row.setup.precision == "fp16")
         self.forward = torch.compile(self.model) if row.setup.compiled else self.model
-        self.accelerator = None
+        self.accelerator: Any = None  # accelerate's Accelerator in its loop
         if row.loop == "Accelerate":
             from accelerate import Accelerator
 
@@ -255,11 +257,11 @@ def _driver():
 
 def main(order: str) -> None:
     """Measure the row of this order (JSON) and print its run on a line of its own."""
-    order = json.loads(order)
-    plan = MODELS[order["model"]]
-    if order["repeats"]:
-        plan = replace(plan, repeats=order["repeats"])
-    run = measure_row(row_from(order["row"]), model_config(order["model"]), plan, order["device"])
+    asked = json.loads(order)
+    plan = MODELS[asked["model"]]
+    if asked["repeats"]:
+        plan = replace(plan, repeats=asked["repeats"])
+    run = measure_row(row_from(asked["row"]), model_config(asked["model"]), plan, asked["device"])
     print("\n" + RESULT + json.dumps(run.to_dict()), flush=True)
 
 
