@@ -190,7 +190,10 @@ def _seconds(kind: str, calls: int, payload: float, world_size: int, link: Link)
 
 
 def buckets_of(payload: float) -> list[float]:
-    """DDP's buckets for gradients of `payload` bytes, in the order of sending; parameters are not cut, so the real ones differ a little."""
+    """DDP's buckets for gradients of `payload` bytes, in the order of sending; parameters are not cut, so the real ones differ a little.
+
+    Bytes each: FIRST_BUCKET, then BUCKET, torch's defaults (Li and others 2020).
+    """
     sizes = [min(payload, FIRST_BUCKET)]
     while payload - sum(sizes) > 0.5:
         sizes.append(min(payload - sum(sizes), BUCKET))
@@ -252,7 +255,7 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
+        """The whole step, in seconds."""
         return self.compute + self.communication
 
 

@@ -71,7 +71,7 @@ class Run:
 
     @property
     def median_seconds(self) -> float | None:
-        """The median of the timed repeats; None when the run was not timed."""
+        """The median of the timed repeats, in seconds; None when the run was not timed."""
         return statistics.median(self.seconds) if self.seconds else None
 
     @property
@@ -231,7 +231,7 @@ def machine() -> dict:
 def published_runs(path: str | Path = PUBLISHED) -> list[Run]:
     """The published BERT-large measurements (Tesla V100, January 2022), as the source states them.
 
-    Their memory is that of the whole device in MiB, CUDA context and caches included, and not divided into categories.
+    Their memory is that of the whole device (in MiB in the file, in bytes here), CUDA context and caches included, and not divided into categories.
     """
     table = json.loads(Path(path).read_text(encoding="utf-8"))
     return [

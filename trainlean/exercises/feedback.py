@@ -55,7 +55,10 @@ def check(*answer, seed: int | None = None, **named) -> None:
 
 
 def hint(*answer, **named) -> None:
-    """Show the next hint of an exercise; each call tells a little more: `hint(my_function)` or `hint(name=None)`."""
+    """Show the next hint of an exercise; each call tells a little more: `hint(my_function)` or `hint(name=None)`.
+
+    CourseError: no exercise of that name, or not exactly one answer.
+    """
     name, _ = _named_answer("hint", answer, named)
     hints = find_exercise(name).hints
     number = min(_hints_given.get(name, 0), len(hints) - 1)

@@ -175,7 +175,10 @@ def pack(seen: Seen) -> bytes:
 
 
 def unpack(data: bytes) -> Seen:
-    """The `Seen` that `pack` made; nothing in the bytes is executed."""
+    """The `Seen` that `pack` made; nothing in the bytes is executed.
+
+    Bytes of another form raise what numpy and json say of them.
+    """
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         head = json.loads(archive["head"].tobytes())
         values = head["values"] | {

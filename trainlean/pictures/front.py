@@ -25,7 +25,7 @@ from trainlean.pictures.style import (
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The indices of the points (speed, bytes) that no other point beats, slowest first.
+    """The indices of the points (samples/second, bytes) that no other point beats, slowest first.
 
     A point is beaten by one that is at least as fast and needs no more memory, and is better in one of the two.
     """
@@ -121,7 +121,10 @@ class FrontPlot:
         return [*fixed, *self.points.values(), *self.texts]
 
     def set_limits(self, runs: Sequence[Run], budget: float | None = None):
-        """Set the limits, from all runs that may be shown, so that the picture stands still while controls move."""
+        """Set the limits, from all runs that may be shown, so that the picture stands still while controls move.
+
+        `budget` in bytes: it stays inside.
+        """
         timed = any(run.samples_per_second for run in runs)
         self.axes.yaxis.set_visible(bool(runs))
         self.axes.xaxis.set_visible(timed)
@@ -302,7 +305,7 @@ class FrontPlot:
 
 
 def placed(runs: Sequence[Run]) -> list[tuple[Run, float | None]]:
-    """Runs with the speed they are drawn at: a run that was not timed stands at the speed of its timed twin, if any."""
+    """Runs with the speed (samples/second) they are drawn at: a run that was not timed stands at the speed of its timed twin, if any."""
     timed = [run for run in runs if run.samples_per_second]
 
     def speed(run):

@@ -26,7 +26,7 @@ MOST_LINES = 60  # between the ranks; more of them would be a curtain
 
 
 def plot_ranks(records, *, title: str = "What each rank does over time") -> Picture:
-    """A bar per rank over time: computing, waiting for another rank, averaging; a tick under it for every optimizer step.
+    """A bar per rank over time, in seconds: computing, waiting for another rank, averaging; a tick under it for every optimizer step.
 
     `records`: the `RankRecord`s of one run, or {name: records} for several runs under each other on one time scale.
     Lines join the ranks where the last of them came to an all-reduce outside a backward pass.

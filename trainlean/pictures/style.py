@@ -86,7 +86,10 @@ _DEFAULTS = {
 
 
 class Picture(Figure):
-    """A figure that pyplot does not know, so that a notebook shows it once, with a fixed text beside the picture."""
+    """A figure that pyplot does not know, so that a notebook shows it once, with a fixed text beside the picture.
+
+    `width` and `height` are inches, `dpi` pixels to an inch.
+    """
 
     canvas: FigureCanvasAgg
 

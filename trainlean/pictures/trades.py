@@ -28,7 +28,8 @@ def plot_segments(
     """Activations and FLOPs of a checkpointed chain by its number of segments, beside the formula.
 
     `chains`: kind of layer to {segments: (bytes, FLOPs)}, measured. The formula, in bytes: work + (k - 1) x boundary
-    + layers / k x interior, for k segments; `interior` and `work` are given for each kind. A dotted line is its least.
+    + layers / k x interior, for k segments; `interior` and `work` are given for each kind. A dotted line is its least,
+    at the square root that Chen, Xu, Zhang and Guestrin found (2016, arXiv:1604.06174).
     """
     with course_style():
         picture = Picture(9, 5, f"activations and FLOPs by segments: {', '.join(chains)}")
@@ -140,7 +141,7 @@ def plot_race(races: dict[str, Sequence[Run]], labels: Sequence[str]) -> Picture
 
 
 def plot_techniques(runs: Sequence[Run]) -> Picture:
-    """Memory against communication, with arrows from each run to the next; a dot's size is its FLOPs beside the first's.
+    """Memory (MiB) against communication (MiB a step), with arrows from each run to the next; a dot's size is its FLOPs beside the first's.
 
     Each run has counted its collectives and optimizer steps.
     """

@@ -43,7 +43,11 @@ def measure_rows(
     save: bool = True,
     started: Callable[[Row], None] = lambda row: None,
 ) -> list[Outcome]:
-    """Measure each row in a fresh process; a row that cannot run, fails, or takes longer than `limit` seconds (the plan's) has its reason."""
+    """Measure each row in a fresh process; a row that cannot run, fails, or takes longer than `limit` seconds (the plan's) has its reason.
+
+    `model` is a name of MODELS, `repeats` the number of timed epochs (the plan's). `started` is called before each row.
+    KeyError: no such model.
+    """
     device = device or the_device()
     outcomes = []
     for row in rows:

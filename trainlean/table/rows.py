@@ -91,7 +91,7 @@ def published(row: Row) -> Run | None:
 
 
 def setup_of(row: Row, model: str) -> TrainingSetup:
-    """The row's setup with the model's name in the table and its tokens."""
+    """The row's setup with the model's name in the table and its tokens. KeyError: no such model."""
     plan = MODELS[model]
     return replace(row.setup, model=plan.model, sequence_length=plan.tokens)
 
@@ -100,6 +100,7 @@ def predict_row(row: Row, model: str = "bert-large", device: str | None = None) 
     """The row's prediction; on a GPU `device_bytes` holds what the allocator hands out and reserves (see `predict_run`).
 
     Without `device` a row of the original is predicted for the "gpu of 2022", and one that it lacks for a "gpu" of today.
+    ValueError: what `predict_run` and `at_largest` refuse.
     """
     from trainlean.costs.predict import predict_run
 

@@ -9,12 +9,12 @@ from trainlean.table.rows import CONTEXT, ROWS, Row, predict_row, published
 
 
 def memory_of(run: Run) -> int:
-    """The memory to compare in a table: what the card's allocator handed out at most, else the bytes of the tensors."""
+    """The memory to compare in a table, in bytes: what the card's allocator handed out at most, else the bytes of the tensors."""
     return run.device_bytes.get("allocator_peak", run.peak_bytes)
 
 
 def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None = None):
-    """Time, samples/second and memory of each row, with ratios to vanilla beside the published ratios (a DataFrame).
+    """Time, samples/second and memory (MiB) of each row, with ratios to vanilla beside the published ratios (a DataFrame).
 
     Published ratios of memory are taken without the CUDA context. `predicted` maps a row's key to its prediction, whose
     distance from the measured memory is then the last column.
@@ -74,7 +74,10 @@ def _title(row):
 
 
 def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | None = None):
-    """BERT-large's rows predicted beside the published ones (a DataFrame): MiB, with the error against the V100 without its context."""
+    """BERT-large's rows predicted beside the published ones (a DataFrame): MiB, with the error against the V100 without its context.
+
+    ValueError: more or fewer predictions than rows.
+    """
     import pandas
 
     rows = list(rows)
@@ -98,7 +101,10 @@ def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | No
 
 
 def plot_table(runs: dict[str, Run]):
-    """Memory and time of the rows as ratios to vanilla: bars for these runs (by key), squares for the published ones (a Picture)."""
+    """Memory and time of the rows as ratios to vanilla: bars for these runs (by key), squares for the published ones (a Picture).
+
+    KeyError: no run of vanilla among them.
+    """
     from trainlean.pictures.ratios import plot_ratios
 
     rows, vanilla, known = (

@@ -45,7 +45,7 @@ def reason_against(row: Row, device: str) -> str:
 
 
 def optimizer_of(row: Row, parameters):
-    """The row's optimizer, the one that is really run."""
+    """The row's optimizer, the one that is really run. ImportError: it is bitsandbytes', which is not installed."""
     from trainlean.costs.predict import OPTIMIZERS
 
     if row.setup.optimizer == "adam8bit":
@@ -56,7 +56,10 @@ def optimizer_of(row: Row, parameters):
 
 
 class Training:
-    """A row's model, optimizer and data on a device; `steps(n)` takes n optimizer steps, `epoch()` all of them."""
+    """A row's model, optimizer and data on a device; `steps(n)` takes n optimizer steps, `epoch()` all of them.
+
+    The data: `plan.samples` random samples of `plan.tokens` tokens, as many as make whole steps.
+    """
 
     def __init__(self, row: Row, config, plan: Model, device: str):
         import torch
@@ -145,7 +148,10 @@ class Training:
 def measure_row(
     row: Row, config, plan: Model, device: str, progress: Callable[[], None] = lambda: None
 ) -> Run:
-    """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch."""
+    """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch.
+
+    `progress` is called after each of these. Errors of torch pass through, such as that of a card that is full.
+    """
     training = Training(row, config, plan, device)
     peak, flops = _memory(training)
     progress()
