@@ -22,6 +22,7 @@ ROOMS = [
     "recordings",
     "costs",
     "models",
+    "model_list",
     "reviews",
     "setup",
     "processes",

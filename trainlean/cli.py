@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 
 from trainlean.grading.options import GradeOptions, command_parameters
+from trainlean.model_list import MODELS
 from trainlean.workspace import COURSE, CourseError
 
 app = typer.Typer(
@@ -34,15 +35,15 @@ def say(*lines: str, to_stderr: bool = False) -> None:
 
 def tell(error: CourseError) -> None:
     """Print an error's sentence, after the kernel's traceback when it comes from a cell."""
-    if getattr(error, "traceback", ""):
-        say(error.traceback.rstrip(), to_stderr=True)
+    if traceback := getattr(error, "traceback", ""):
+        say(traceback.rstrip(), to_stderr=True)
     say(str(error), to_stderr=True)
 
 
 @app.command()
 def lab(
     notebook: Annotated[
-        Optional[Path], typer.Argument(help="the lesson to open; the first one when left out")
+        Path | None, typer.Argument(help="the lesson to open; the first one when left out")
     ] = None,
     browser: Annotated[
         bool, typer.Option(help="open a browser; otherwise the address is printed only")
@@ -91,7 +92,7 @@ def _can_browse() -> bool:
 @app.command()
 def build(
     notebooks: Annotated[
-        Optional[list[str]], typer.Argument(help="paths or names; the whole course when left out")
+        list[str] | None, typer.Argument(help="paths or names; the whole course when left out")
     ] = None,
     check: Annotated[
         bool,
@@ -102,8 +103,6 @@ def build(
     force: Annotated[bool, typer.Option("--force", help="build what is current, too")] = False,
 ) -> None:
     """Build lessons/ and solutions/ from authoring/, only what is stale."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from trainlean.notebooks import building
     from trainlean.notebooks import notebook as nb
 
@@ -127,22 +126,11 @@ def build(
             for path in (place.solution, place.lesson)
         ]
     failed = 0
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} cells"),
-        TimeElapsedColumn(),
-    )
     for number, item in enumerate(stale, 1):
         start = time.perf_counter()
         try:
-            with Progress(
-                *columns, console=console, transient=True, disable=not console.is_terminal
-            ) as bars:
-                cells = len(nb.read_authored(item.place).cells)
-                bar = bars.add_task(f"{number} of {len(stale)}: {nb.shown(item.path)}", total=cells)
-                kept = building.build(item, lambda index: bars.update(bar, completed=index))
+            title = f"{number} of {len(stale)}: {nb.shown(item.path)}"
+            kept = _build_with_bar(item, title)
         except CourseError as error:  # the other notebooks are built all the same
             tell(error)
             failed += 1
@@ -154,6 +142,27 @@ def build(
         raise typer.Exit(2)
     if not stale:
         say(f"All {len(places)} notebooks are current; nothing to build.")
+
+
+def _build_with_bar(item, title: str) -> Path | None:
+    """Build one notebook behind a bar that counts its cells; where the old text is, if it was worked in."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from trainlean.notebooks import building
+    from trainlean.notebooks import notebook as nb
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} cells"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        bar = bars.add_task(title, total=len(nb.read_authored(item.place).cells))
+        return building.build(item, lambda index: bars.update(bar, completed=index))
 
 
 @app.command()
@@ -183,33 +192,34 @@ def grade(**given) -> None:
     raise typer.Exit(grade_class(GradeOptions.of_command(given)))
 
 
-grade.__signature__ = inspect.Signature(command_parameters())  # the options are listed once, there
+# The options are listed once, there. Typer reads them here; mypy's functions have no such attribute.
+grade.__signature__ = inspect.Signature(command_parameters())  # type: ignore[attr-defined]
 app.command()(grade)
 
 
 @app.command()
 def measure(
     model: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(
-            help="bert-large or small; when left out, bert-large on a GPU and small on a CPU"
+            help=f"{' or '.join(MODELS)}; when left out, bert-large on a GPU and small on a CPU"
         ),
     ] = None,
     rows: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option(
             help="a row's key, such as vanilla, or a point of the curve, such as 4x16; may be given several times"
         ),
     ] = None,
     repeats: Annotated[
-        Optional[int], typer.Option(min=1, help="timed epochs of each row; 3 when left out")
+        int | None, typer.Option(min=1, help="timed epochs of each row; 3 when left out")
     ] = None,
     picture: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(help="where the picture goes; table.png in the work folder when left out"),
     ] = None,
     record: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(
             help="also write the runs into this file, such as data/measurements/NAME.json"
         ),
@@ -233,7 +243,7 @@ def progress() -> None:
 def reset(
     notebook: Annotated[str, typer.Argument(help="the lesson, as a path or by name")],
     exercise: Annotated[
-        Optional[str], typer.Argument(help="one exercise of it; the whole lesson when left out")
+        str | None, typer.Argument(help="one exercise of it; the whole lesson when left out")
     ] = None,
 ) -> None:
     """Give a lesson or one exercise its stub back; the old text is kept aside."""

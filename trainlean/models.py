@@ -1,37 +1,12 @@
-"""The models of the course: each a configuration file in data/models/ and its line in MODELS, which also says what its table trains on."""
+"""The models of the course, made from their configuration files in data/models/."""
 
 import json
-from dataclasses import dataclass
 
 import torch
 from transformers import AutoConfig, BertConfig, BertForSequenceClassification
 
+from trainlean.model_list import MODELS
 from trainlean.workspace import COURSE
-
-MiB = 2**20
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model: its configuration file, its name in records, and what `trainlean measure` trains it on.
-
-    `samples` of `tokens` tokens make one epoch; `budget` (bytes) is what the largest batch must fit into, CUDA context
-    included; a row may take `limit` seconds; its epoch is timed `repeats` times.
-    """
-
-    file: str
-    model: str
-    samples: int
-    tokens: int
-    budget: int
-    limit: float
-    repeats: int = 3
-
-
-MODELS = {  # BERT-large as it was published: on a V100 of 16 GB
-    "bert-large": Model("bert-large", "bert-large-uncased", 512, 512, 16160 * MiB, 1800),
-    "small": Model("bert-small", "small BERT", 32, 128, 200 * MiB, 90),
-}
 
 
 def model_config(name: str, **changes):

@@ -53,9 +53,8 @@ def _choice(default: str, names: tuple[str, ...]):
 
 def checkpointing_words(checkpointing: int | str) -> str:
     """How records and controls write it: "off" (0), "every layer" (1), "every 2 layers" (2), "selective"."""
-    if checkpointing == "selective":
-        return checkpointing
-    return {0: "off", 1: "every layer"}.get(checkpointing, f"every {checkpointing} layers")
+    words: dict[int | str, str] = {0: "off", 1: "every layer", "selective": "selective"}
+    return words.get(checkpointing, f"every {checkpointing} layers")
 
 
 _LAYERS_BY_WORDS = {checkpointing_words(layers): layers for layers in range(MOST_LAYERS + 1)}

@@ -17,7 +17,7 @@ from trainlean.costs.runs import (
     record_runs,
     recorded_runs,
 )
-from trainlean.models import MODELS, Model
+from trainlean.model_list import MODELS, Model
 from trainlean.table import command as measure_command
 from trainlean.table import measured, shown, training
 from trainlean.table.measured import Outcome, measure_rows

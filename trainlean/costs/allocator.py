@@ -35,7 +35,8 @@ class CachingAllocator:
 
     def __init__(self):
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
-        self._free = {True: [], False: []}  # by pool: (size, address, piece), smallest first
+        # by pool (small or not): (size, address, piece), smallest first
+        self._free: dict[bool, list[tuple[int, int, Piece]]] = {True: [], False: []}
 
     def malloc(self, size: int) -> Piece:
         """A piece of at least `size` bytes, from the reserve where one is large enough."""
@@ -59,8 +60,10 @@ class CachingAllocator:
         """Take a piece of `malloc` back, once; it joins its free neighbours."""
         self.allocated -= piece.size
         for first, second in ((piece, piece.after), (piece.before, piece)):
+            if first is None or second is None:
+                continue
             neighbour = second if first is piece else first
-            if neighbour is None or not neighbour.free:
+            if not neighbour.free:
                 continue
             pool = self._free[neighbour.small]
             pool.pop(bisect_left(pool, (neighbour.size, neighbour.address)))

@@ -48,9 +48,8 @@ def compiled_peaks(model, batch: dict) -> list[dict[str, int]]:
     """
     forward, backward = _cut(model, batch)
     kept = dict(zip(forward.outputs[-len(backward.kept) :], backward.kept, strict=True))
-    ends = defaultdict(
-        int
-    )  # by kept value the place in the backward pass where it was last read, through whichever view
+    # by kept value the place in the backward pass where it was last read, through whichever view
+    ends: dict[fx.Node, int] = defaultdict(int)
     for output, entry in kept.items():
         if _storage(output).op != "placeholder":  # a weight is there anyway
             ends[_storage(output)] = max(ends[_storage(output)], backward.last_read.get(entry, 0))
@@ -61,7 +60,7 @@ def compiled_peaks(model, batch: dict) -> list[dict[str, int]]:
 
 def _cut(model, batch):
     """The graphs of the forward and the backward pass, as torch.compile would cut them."""
-    graphs = []
+    graphs: list[fx.GraphModule] = []
 
     def partition(graph, inputs, **options):
         with V.set_fake_mode(detect_fake_mode(inputs)):
@@ -138,7 +137,7 @@ class _Pass:
 
     def peak(self, staying: set, category: str, handed_over=()) -> dict[str, int]:
         """Bytes by category at the fullest moment: `staying` values are of this category, `handed_over` are activations with their end."""
-        change = [Counter() for _ in range(len(self.nodes) + 1)]
+        change: list[Counter[str]] = [Counter() for _ in range(len(self.nodes) + 1)]
         for value, place in self.written.items():
             kind = category if value in staying else TEMPORARY
             change[place][kind] += bytes_of(value)
@@ -147,7 +146,8 @@ class _Pass:
         for size, end in handed_over:
             change[0][ACTIVATIONS] += size
             change[end + 1][ACTIVATIONS] -= size
-        level, fullest = Counter(), Counter()
+        level: Counter[str] = Counter()
+        fullest = level.copy()
         for step in change:
             level.update(step)
             if level.total() > fullest.total():

@@ -88,7 +88,7 @@ def _bandwidth(rate: float) -> str:
 # Counting: what one call makes of its payload
 
 
-def traffic(kind: str, payload: int, world_size: int) -> tuple[int, float]:
+def traffic(kind: str, payload: float, world_size: int) -> tuple[int, float]:
     """Messages and bytes that one rank sends in one call: the busiest rank's, where they are not alike.
 
     all-reduce: a ring, 2(N-1) messages of an N-th each; reduce-scatter: half of that; all-gather: a ring, N-1 messages of the
@@ -182,16 +182,18 @@ def communication_seconds(collectives: dict, link: Link, world_size: int) -> flo
 
 
 def _seconds(kind: str, calls: int, payload: float, world_size: int, link: Link) -> float:
-    messages, sent = traffic(
-        kind, payload, world_size
-    )  # the bytes are linear in the payload: of all calls together
+    # The bytes are linear in the payload: of all calls together.
+    messages, sent = traffic(kind, payload, world_size)
     if link.gloo and world_size > 1:
         messages += {"all-reduce": 2, "barrier": messages}.get(kind, 1)
     return calls * messages * link.latency + sent / link.bandwidth
 
 
 def buckets_of(payload: float) -> list[float]:
-    """DDP's buckets for gradients of `payload` bytes, in the order of sending; parameters are not cut, so the real ones differ a little."""
+    """DDP's buckets for gradients of `payload` bytes, in the order of sending; parameters are not cut, so the real ones differ a little.
+
+    Bytes each: FIRST_BUCKET, then BUCKET, torch's defaults (Li and others 2020).
+    """
     sizes = [min(payload, FIRST_BUCKET)]
     while payload - sum(sizes) > 0.5:
         sizes.append(min(payload - sum(sizes), BUCKET))
@@ -209,7 +211,7 @@ def ddp_step_seconds(
     """
     sizes = buckets_of(payload) if buckets is None else list(buckets)
     backward = BACKWARD * compute / accumulation_steps if overlap else 0.0
-    whole, filled, done = sum(sizes) or 1, 0, 0.0
+    whole, filled, done = sum(sizes) or 1, 0.0, 0.0
     at_once = 2 if link.gloo else 1
     for first in range(0, len(sizes), at_once):
         together, ready = sizes[first : first + at_once], []
@@ -253,7 +255,7 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
+        """The whole step, in seconds."""
         return self.compute + self.communication
 
 

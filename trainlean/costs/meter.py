@@ -113,12 +113,13 @@ class Meter(TorchDispatchMode):
         self._depth = 0  # of module calls
         self._stepping = False
         self._backward = -1  # the autograd engine's number for the backward pass that runs
-        self._attached: ExitStack | None = None
+        self._attached = ExitStack()  # the hooks
+        self._used = False
 
     # What torch tells the meter
 
     def __enter__(self):
-        if self._attached is not None:
+        if self._used:
             raise RuntimeError(
                 "A Meter measures once: write `with Meter() as meter:` again for the next measurement."
             )
@@ -126,7 +127,7 @@ class Meter(TorchDispatchMode):
         self._inspect()
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
-        self._attached = ExitStack()
+        self._used = True
         for handle in (
             register_module_forward_pre_hook(self._before_module),
             register_module_forward_hook(self._after_module, with_kwargs=True, always_call=True),
@@ -384,7 +385,7 @@ class Meter(TorchDispatchMode):
     def _usage(self):
         """Live bytes after every operation: an array of operations by categories."""
         device = next((block.device for block in self.blocks if block.category == WEIGHTS), "cpu")
-        change = np.zeros((self._tick + 2, len(CATEGORIES)), dtype=np.int64)
+        change: np.ndarray = np.zeros((self._tick + 2, len(CATEGORIES)), dtype=np.int64)
         for block in self.blocks:
             if (
                 block.device == device

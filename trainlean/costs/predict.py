@@ -125,7 +125,7 @@ def predict_run(
     setup = replace(setup, sequence_length=setup.sequence_length or USUAL_LENGTH)
     _check_predictable(config, setup, device)
     depth = config.num_hidden_layers
-    every = setup.checkpointing if setup.checkpointing not in (0, "selective") else 1
+    every = 1 if isinstance(setup.checkpointing, str) else max(1, setup.checkpointing)
     if layers and every > 1:  # two depths of the same remainder: whole groups of layers are added
         layers = (2 * every + depth % every, 3 * every + depth % every)
     if not layers or depth <= layers[1]:
@@ -292,7 +292,7 @@ def enable_checkpointing(model, checkpointing: int | str) -> None:
         getattr(model, "activation_checkpointing_enable", None)
         or model.gradient_checkpointing_enable
     )
-    if checkpointing == "selective":
+    if isinstance(checkpointing, str):  # "selective"
         enable(
             {
                 "use_reentrant": False,

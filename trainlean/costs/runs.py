@@ -5,7 +5,7 @@ import os
 import platform
 import statistics
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -56,7 +56,7 @@ class Run:
         object.__setattr__(
             self,
             "created",
-            self.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            self.created or datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
     @cached_property
@@ -71,13 +71,14 @@ class Run:
 
     @property
     def median_seconds(self) -> float | None:
-        """The median of the timed repeats; None when the run was not timed."""
+        """The median of the timed repeats, in seconds; None when the run was not timed."""
         return statistics.median(self.seconds) if self.seconds else None
 
     @property
     def samples_per_second(self) -> float | None:
         """Samples divided by the median time; None when the run was not timed or its samples are not known."""
-        return self.samples / self.median_seconds if self.seconds and self.samples else None
+        seconds = self.median_seconds
+        return self.samples / seconds if seconds is not None and self.samples else None
 
     def to_dict(self) -> dict:
         """The run as a dictionary that JSON can hold."""
@@ -96,7 +97,7 @@ class Run:
             raise ValueError(
                 f"Run {record['name']!r} has entries that no run has: {', '.join(sorted(unknown))}."
             )
-        names = ("settings", "peak", "collectives", "device_bytes", "machine")
+        names: tuple[str, ...] = ("settings", "peak", "collectives", "device_bytes", "machine")
         wrong = [name for name in names if not isinstance(record.get(name, {}), dict)]
         if not wrong:
             record = _with_device_bytes(record)
@@ -199,11 +200,11 @@ def format_bytes(count: float) -> str:
     """A number of bytes for people, in units of 1024: `12.3 MiB`."""
     if abs(count) < 1024:
         return f"{count:.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
+    for unit in ("KiB", "MiB"):
         count /= 1024
         if abs(count) < 1024:
-            break
-    return f"{count:.1f} {unit}"
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} GiB"
 
 
 def machine() -> dict:
@@ -230,7 +231,7 @@ def machine() -> dict:
 def published_runs(path: str | Path = PUBLISHED) -> list[Run]:
     """The published BERT-large measurements (Tesla V100, January 2022), as the source states them.
 
-    Their memory is that of the whole device in MiB, CUDA context and caches included, and not divided into categories.
+    Their memory is that of the whole device (in MiB in the file, in bytes here), CUDA context and caches included, and not divided into categories.
     """
     table = json.loads(Path(path).read_text(encoding="utf-8"))
     return [
@@ -268,7 +269,7 @@ def recorded_runs(folder: str | Path = MEASUREMENTS) -> list[Run]:
 
 def record_runs(runs: list[Run], path: str | Path, command: str) -> None:
     """Write runs where `recorded_runs` finds them: a file in `data/measurements/` with command, date and machine; an OSError passes through."""
-    date = datetime.now(timezone.utc).date().isoformat()
+    date = datetime.now(UTC).date().isoformat()
     record = {
         "source": "trainlean measure",
         "command": command,

@@ -78,7 +78,10 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
 
 
 def belonging(path: Path, notebook, exercises: Iterable[Exercise] | None = None) -> list[Exercise]:
-    """The exercises of a notebook: of the lessons that its cells are marked for; without marks, that its place or its words tell."""
+    """The exercises of a notebook: of the lessons that its cells are marked for; without marks, that its place or its words tell.
+
+    CourseError where there is none.
+    """
     from trainlean.notebooks.notebook import nbgrader_mark
 
     exercises = all_exercises().values() if exercises is None else list(exercises)
@@ -174,7 +177,7 @@ def judge_seen(
 
 
 def seconds_for(exercise: Exercise) -> float:
-    """How long an exercise's questions may take."""
+    """How many seconds an exercise's questions may take."""
     return SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
 
 

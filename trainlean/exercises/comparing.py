@@ -17,11 +17,11 @@ def equal(one: object, other: object) -> bool:
         return type(one) is type(other) and one == other
     if isinstance(one, int) and isinstance(other, int):
         return one == other
-    one, other = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    if one.shape != other.shape:
+    first, second = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    if first.shape != second.shape:
         return False
-    largest = float(np.abs(other).max(initial=0.0))
-    return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5 * largest + 1e-9))
+    largest = float(np.abs(second).max(initial=0.0))
+    return bool(np.allclose(first, second, rtol=1e-4, atol=1e-5 * largest + 1e-9))
 
 
 def first_difference(got: Observation, want: Observation, truth: str) -> str | None:
@@ -69,13 +69,12 @@ def describe(got: object, want: object, truth: str) -> str:
 def _values(got: object, want: object, truth: str) -> str:
     """Two values side by side, with as many digits as they need to differ."""
     for digits in (4, 6, 9, 17):
-        texts = _short(got, digits), _short(want, digits)
-        if texts[0] != texts[1]:
+        left, right = _short(got, digits), _short(want, digits)
+        if left != right:
             break
-    if texts[0] == texts[1]:
-        kinds = (type(got).__name__, type(want).__name__)
-        texts = tuple(f"{text} ({kind})" for text, kind in zip(texts, kinds, strict=True))
-    return f"is {texts[0]}; {truth} is {texts[1]}"
+    else:
+        left, right = f"{left} ({type(got).__name__})", f"{right} ({type(want).__name__})"
+    return f"is {left}; {truth} is {right}"
 
 
 def _short(value: object, digits: int = 4) -> str:

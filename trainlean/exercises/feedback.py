@@ -35,7 +35,8 @@ _hints_given: dict[str, int] = {}
 def check(*answer, seed: int | None = None, **named) -> None:
     """Check an answer: `check(my_function)` for a function or class, `check(name=value)` for a value.
 
-    The questions are drawn afresh each time; `seed` repeats those of an earlier message.
+    The questions are drawn afresh each time; `seed` repeats those of an earlier message. CourseError: no exercise of that
+    name, or not exactly one answer. Under nbgrader an answer that is not right is an AssertionError.
     """
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)
@@ -54,7 +55,10 @@ def check(*answer, seed: int | None = None, **named) -> None:
 
 
 def hint(*answer, **named) -> None:
-    """Show the next hint of an exercise; each call tells a little more: `hint(my_function)` or `hint(name=None)`."""
+    """Show the next hint of an exercise; each call tells a little more: `hint(my_function)` or `hint(name=None)`.
+
+    CourseError: no exercise of that name, or not exactly one answer.
+    """
     name, _ = _named_answer("hint", answer, named)
     hints = find_exercise(name).hints
     number = min(_hints_given.get(name, 0), len(hints) - 1)

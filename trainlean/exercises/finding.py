@@ -13,7 +13,7 @@ PACKAGE = "exercises_tests"
 
 @cache
 def all_exercises() -> dict[str, Exercise]:
-    """Every exercise of the course by its name, in course order."""
+    """Every exercise of the course by its name, in course order. CourseError: two of one name."""
     if str(COURSE) not in sys.path:
         sys.path.insert(0, str(COURSE))  # exercises_tests is no part of the installed package
     found: dict[str, Exercise] = {}
@@ -37,7 +37,7 @@ def placed(exercise: Exercise, notebook: str, package: str) -> Exercise:
 
 
 def find_exercise(name: str) -> Exercise:
-    """The exercise of that name; one sentence with all names when there is none."""
+    """The exercise of that name. CourseError, with all names, when there is none."""
     exercises = all_exercises()
     if name not in exercises:
         raise CourseError(

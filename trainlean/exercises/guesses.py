@@ -1,6 +1,6 @@
 """A number is guessed before it is measured, and the guess is shown beside the measurement."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from IPython.display import display
 
@@ -9,7 +9,10 @@ from trainlean.workspace import CourseError, append_record, read_records
 
 
 def guess(name: str, value: float | None, unit: str) -> None:
-    """Keep a guess for later. `value` is a number in `unit`; None is no guess yet. After the answer was shown, the first guess stays."""
+    """Keep a guess for later. `value` is a number in `unit`; None is no guess yet. After the answer was shown, the first guess stays.
+
+    CourseError: a value that is neither.
+    """
     if value is None:
         display(
             bars_card(
@@ -68,4 +71,4 @@ def _history(name: str) -> tuple[float | None, bool]:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")

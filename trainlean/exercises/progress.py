@@ -1,6 +1,6 @@
 """What a learner has got right so far."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.table import Table
@@ -18,14 +18,13 @@ def record_verdict(verdict: Verdict) -> None:
         key: getattr(verdict, key)
         for key in ("notebook", "exercise", "outcome", "mistake", "points")
     }
-    append_record(
-        "progress", kept | {"created": datetime.now(timezone.utc).isoformat(timespec="seconds")}
-    )
+    append_record("progress", kept | {"created": datetime.now(UTC).isoformat(timespec="seconds")})
 
 
 def show_progress() -> None:
     """Print each exercise's last outcome and best points, and the total over the whole course."""
-    last, best = {}, {}
+    last: dict[str, str] = {}
+    best: dict[str, float] = {}
     for record in read_records("progress"):
         name = record["exercise"]
         last[name] = record["outcome"] + (f": {record['mistake']}" if record["mistake"] else "")

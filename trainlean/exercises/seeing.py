@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -166,17 +167,18 @@ def pack(seen: Seen) -> bytes:
         "printed": seen.printed[-10_000:],
     }
     file = io.BytesIO()
-    named = {f"array{number}": arrays[name] for number, name in enumerate(arrays)}
-    np.savez(
-        file,
-        head=np.frombuffer(json.dumps(head | {"arrays": list(arrays)}).encode(), dtype=np.uint8),
-        **named,
-    )
+    words = json.dumps(head | {"arrays": list(arrays)}).encode()
+    named: dict[str, Any] = {"head": np.frombuffer(words, dtype=np.uint8)}
+    named |= {f"array{number}": arrays[name] for number, name in enumerate(arrays)}
+    np.savez(file, **named)
     return file.getvalue()
 
 
 def unpack(data: bytes) -> Seen:
-    """The `Seen` that `pack` made; nothing in the bytes is executed."""
+    """The `Seen` that `pack` made; nothing in the bytes is executed.
+
+    Bytes of another form raise what numpy and json say of them.
+    """
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         head = json.loads(archive["head"].tobytes())
         values = head["values"] | {

@@ -38,7 +38,10 @@ def answer_in(exercise: Exercise, source: str) -> object:
 
 
 def standalone(exercise: Exercise, edit: dict[str, str]) -> str:
-    """One cell with the solution, this edit made, and all cells of the lesson on which it rests."""
+    """One cell with the solution, this edit made, and all cells of the lesson on which it rests.
+
+    Raises CourseError as `edited_solution` does.
+    """
     source = edited_solution(exercise, edit)
     _, number = _solution(exercise.notebook, exercise.name)
     cells = sorted({one.cell for one in _needed(exercise, source)})
@@ -112,6 +115,9 @@ def _lesson(notebook: str):
 
 
 def answer_from(path: Path, name: str) -> object:
-    """The function or value that a notebook gives to an exercise."""
+    """The function or value that a notebook gives to an exercise.
+
+    Raises CourseError when the notebook cannot be read, KeyError when it does not define the name, and whatever a cell raises.
+    """
     found, _ = statements(read_notebook(path))
     return run_statements(needed_for(name, found))[name]

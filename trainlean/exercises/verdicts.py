@@ -107,7 +107,7 @@ def verdict(
     extra = {"printed": seen.printed, "traceback": seen.traceback}
     raised = seen.observation.get("raised")
     message = (
-        _of_an_error(exercise.name, raised, seen.traceback)
+        _of_an_error(exercise.name, str(raised), seen.traceback)
         if raised
         else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
     )

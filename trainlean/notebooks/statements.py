@@ -173,16 +173,16 @@ def _root(node: ast.AST) -> str:
 
 def _changed(node: ast.stmt) -> Iterator[str]:
     for part in ast.walk(node):
-        stored = isinstance(part, ast.Attribute | ast.Subscript) and isinstance(
+        if isinstance(part, ast.Attribute | ast.Subscript) and isinstance(
             part.ctx, ast.Store | ast.Del
-        )
-        called = (
+        ):
+            yield _root(part)
+        elif (
             isinstance(part, ast.Expr)
             and isinstance(part.value, ast.Call)
             and isinstance(part.value.func, ast.Attribute)
-        )
-        if stored or called:
-            yield _root(part if stored else part.value.func)
+        ):
+            yield _root(part.value.func)
 
 
 def _run_at_once(node: ast.AST) -> Iterator[ast.AST]:

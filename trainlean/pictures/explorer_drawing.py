@@ -36,9 +36,10 @@ class ExplorerDrawing:
             }
             left, right = self.picture.subplots(1, 2, sharey=True, gridspec_kw=grid)
             self.front, self.stack = FrontPlot(left), StackPlot(right)
-            line = lambda inches, words, **style: self.picture.text(
-                0.02, 1 - inches / high, words, va="center", **style
-            )
+
+            def line(inches, words, **style):
+                return self.picture.text(0.02, 1 - inches / high, words, va="center", **style)
+
             self.title = line(0.21, "Memory against speed", weight="bold", size=12)
             self.sentence = line(0.5, "", size=9.5, color=SOFT)
             self.stack_title = right.text(
@@ -101,18 +102,18 @@ class ExplorerDrawing:
             )
             animated = [*self.front.animated, *self.stack.animated, self.sentence, self.stack_title]
             if self.steps is not None:
-                self._draw_steps(stand_in)
+                self._draw_steps(self.steps, stand_in)
                 animated += [*self.steps.animated, self.steps_title]
             return self.picture.png(animated, limits)
 
-    def _draw_steps(self, chosen):
+    def _draw_steps(self, steps, chosen):
         state = self.state
         control = state.control("local_steps")
         runs = state.local_steps_runs(chosen)
         rows = [
             (_local_steps(control.of(run)), state.step_time(run), _sent_words(run)) for run in runs
         ]
-        self.steps.draw(rows, next((i for i, run in enumerate(runs) if run is chosen), None))
+        steps.draw(rows, next((i for i, run in enumerate(runs) if run is chosen), None))
         if rows:
             words = f"Time of a step, {state.devices:,} devices, {_link_words(state.link)}"
         elif chosen is not None and state.devices == 1:
@@ -137,7 +138,7 @@ class ExplorerDrawing:
         words = f"{state.mode}, {batch}: {len(fit)} of {len(compared)} runs fit into {mib(state.budget)}"
         timed = [run for run in fit if run.samples_per_second]
         if timed:
-            best = max(timed, key=lambda run: run.samples_per_second)
+            best = max(timed, key=lambda run: run.samples_per_second or 0.0)
             words += f"; the fastest of them is {self._name(best)} with {best.samples_per_second:,.3g} samples/s"
         return words[0].upper() + words[1:] + "."
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import ipywidgets as widgets
 
@@ -68,7 +69,7 @@ class PointMeasuring:
             stopped.set()
             ticker.join()
             self.button.disabled = False
-        if problem:
+        if run is None:
             self.progress.bar_style = "danger"
             self.status.value = html.escape(f"{point} could not be measured. {problem}")
             return
@@ -78,15 +79,16 @@ class PointMeasuring:
 
     def _measured(self, settings) -> tuple[Run | None, str]:
         """The run, or None and what went wrong."""
+        measure = cast(Callable[..., Run], self.measure)  # without one there is no button
         controls = {control.setting for control in self.state.controls}
         # `devices` is no control: a function that does not take it says so.
         taken = {
             name: value
             for name, value in settings.items()
-            if name not in controls or takes(self.measure, name)
+            if name not in controls or takes(measure, name)
         }
         try:
-            run = self.measure(**taken)
+            run = measure(**taken)
         except (Exception, KeyboardInterrupt) as error:
             said = str(error).strip().splitlines()
             silent = "interrupted" if isinstance(error, KeyboardInterrupt) else "no message"
@@ -97,7 +99,7 @@ class PointMeasuring:
 
     def _expected_seconds(self) -> float:
         nearest = self.state.nearest_run()
-        if not nearest or not nearest.seconds:
+        if nearest is None or nearest.median_seconds is None:
             return 10.0
         return nearest.median_seconds * (len(nearest.seconds) + 2)
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import log2
+from typing import Any
 
 from trainlean.costs.links import LINKS, Link, StepTime, step_time
 from trainlean.costs.runs import MiB, Run
@@ -36,7 +37,8 @@ class ExplorerState:
         counted = [run.settings.get("devices") or 2 for run in self.runs if run.collectives]
         self.devices, self.link = max(counted, default=2), LINKS[2]
         # The runs as the chosen network would make them, kept for as long as that is the same.
-        self._cache_key, self._cache = None, []
+        self._cache_key: tuple | None = None
+        self._cache: list[Run] = []
         self._keep_to_options()
         self.start()
 
@@ -104,7 +106,8 @@ class ExplorerState:
     @property
     def setup(self) -> TrainingSetup:
         """The chosen point as a setup."""
-        return TrainingSetup.read(self.written)
+        # There is always a control of the micro-batch.
+        return TrainingSetup.read(self.written)  # type: ignore[return-value]
 
     def start(self):
         """Begin at the effective batch that most runs share, with the first of its runs; at fixed memory where none is shared."""
@@ -201,9 +204,10 @@ class ExplorerState:
             and _without(one, "devices", "local_steps") == _without(run, "devices", "local_steps")
         ]
         timed = alone[-1] if alone else run
-        if not timed.seconds or not run.optimizer_steps:
+        seconds = timed.median_seconds
+        if seconds is None or not run.optimizer_steps:
             return None
-        compute = timed.median_seconds / timed.optimizer_steps
+        compute = seconds / timed.optimizer_steps
         return step_time(run, link or self.link, world_size=self.devices, compute=compute)
 
     def compared_runs(self) -> list[Run]:
@@ -261,5 +265,5 @@ def _effective_batch(run: Run) -> int | None:
 
 def _without(run: Run, *settings: str) -> TrainingSetup | None:
     """The setup of a run with the usual values of these settings."""
-    usual = {"devices": 1, "local_steps": None}
+    usual: dict[str, Any] = {"devices": 1, "local_steps": None}
     return run.setup and replace(run.setup, **{name: usual[name] for name in settings})

@@ -25,11 +25,12 @@ from trainlean.pictures.style import (
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The indices of the points (speed, bytes) that no other point beats, slowest first.
+    """The indices of the points (samples/second, bytes) that no other point beats, slowest first.
 
     A point is beaten by one that is at least as fast and needs no more memory, and is better in one of the two.
     """
-    front, least = [], float("inf")
+    front: list[int] = []
+    least = float("inf")
     fastest_first = sorted(range(len(points)), key=lambda i: (-points[i][0], points[i][1]))
     for i in fastest_first:
         speed, size = points[i]
@@ -120,7 +121,10 @@ class FrontPlot:
         return [*fixed, *self.points.values(), *self.texts]
 
     def set_limits(self, runs: Sequence[Run], budget: float | None = None):
-        """Set the limits, from all runs that may be shown, so that the picture stands still while controls move."""
+        """Set the limits, from all runs that may be shown, so that the picture stands still while controls move.
+
+        `budget` in bytes: it stays inside.
+        """
         timed = any(run.samples_per_second for run in runs)
         self.axes.yaxis.set_visible(bool(runs))
         self.axes.xaxis.set_visible(timed)
@@ -143,7 +147,7 @@ class FrontPlot:
     ):
         """Show `runs` against the budget (bytes), `others` pale behind them, and a ring around the chosen run."""
         axes = self.axes
-        spots = {"fits": [], "out": [], "others": []}
+        spots: dict[str, list[tuple[Run, float, float]]] = {"fits": [], "out": [], "others": []}
         for run, speed in placed(list(runs) + list(others)):
             x = self.untimed_at if speed is None else speed
             state = (
@@ -166,8 +170,8 @@ class FrontPlot:
         self.front_line.set_data(*_stairs([(x, y) for _, x, y in front]))
 
         low, high = axes.get_ylim()
-        inside = budget is not None and budget / MiB < high
-        line = budget / MiB if inside else high
+        line = high if budget is None else min(high, budget / MiB)
+        inside = line < high
         self.budget_line.set_data(*([[0, 1], [line, line]] if inside else [[], []]))
         self.beyond.set_y(line)
         self.beyond.set_height(high - line)
@@ -187,10 +191,9 @@ class FrontPlot:
         )
         self._label(spots, front, chosen, line if budget is not None else None)
         shown = [*runs, *others]
-        timed = any(run.samples_per_second for run in shown)
         self.note.set_text(
             ""
-            if timed
+            if any(run.samples_per_second for run in shown)
             else "No run here has been timed."
             if shown
             else "No runs yet: measure one first."
@@ -239,7 +242,10 @@ class FrontPlot:
         rest = [spot for spot in spots["fits"] + spots["out"] if spot not in ranked]
         ranked += rest if len(rest) <= self.MOST_LABELS else []
         pixels = 72 / self.axes.figure.dpi  # into points, the unit of font sizes
-        to_points = lambda x, y: tuple(self.axes.transData.transform((x, y)) * pixels)
+
+        def to_points(x, y):
+            return tuple(self.axes.transData.transform((x, y)) * pixels)
+
         box = self.axes.bbox.extents * pixels
         unnamed = [
             to_points(*spot[1:]) for state in spots.values() for spot in state if spot not in ranked
@@ -299,12 +305,15 @@ class FrontPlot:
 
 
 def placed(runs: Sequence[Run]) -> list[tuple[Run, float | None]]:
-    """Runs with the speed they are drawn at: a run that was not timed stands at the speed of its timed twin, if any."""
+    """Runs with the speed (samples/second) they are drawn at: a run that was not timed stands at the speed of its timed twin, if any."""
     timed = [run for run in runs if run.samples_per_second]
 
     def speed(run):
         twins = [other for other in timed if _twin_key(other) == _twin_key(run)]
-        likeness = lambda other: len(other.settings.items() & run.settings.items())
+
+        def likeness(other):
+            return len(other.settings.items() & run.settings.items())
+
         return max(twins, key=likeness).samples_per_second if twins else None
 
     return [(run, run.samples_per_second or speed(run)) for run in runs]
@@ -316,7 +325,8 @@ def _twin_key(run: Run):
 
 def _stairs(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     """The corners of the front: from each point at its height to the left until the next slower one."""
-    xs, ys = [], []
+    xs: list[float] = []
+    ys: list[float] = []
     for (x, y), slower in zip(points, [None, *points]):
         if slower is not None:
             xs, ys = [*xs, slower[0]], [*ys, y]

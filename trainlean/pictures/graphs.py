@@ -25,7 +25,7 @@ def graph_layers(
         heads = [layer[head] for one, head in edges if one == tail]
         if heads and not any(head == tail for _, head in edges):
             layer[tail] = min(heads) - 1
-    places = {}
+    places: dict[int, tuple[int, float]] = {}
     for depth in range(max(layer.values(), default=-1) + 1):
         row = [node for node in labels if layer[node] == depth]
 

@@ -10,11 +10,12 @@ def place_labels(
 
     `points` are (x, y), `box` and `obstacles` are (left, bottom, right, top), all in the same unit as the font `size`;
     `radii` are those of the points' marks, half the font size without them. Labels are placed in the order given, so
-    the important ones come first.
+    the important ones come first. ValueError: more or fewer labels or radii than points.
     """
     radii = radii or [size / 2] * len(points)
     marks = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(points, radii, strict=True)]
-    taken, places = list(obstacles), []
+    taken = list(obstacles)
+    places: list[tuple[float, float] | None] = []
     for i, ((x, y), label) in enumerate(zip(points, labels, strict=True)):
         wide, high = 0.62 * size * len(label), 1.1 * size
         gap = radii[i] + 0.25 * size
@@ -39,7 +40,7 @@ def place_labels(
 
 
 def label_boxes(points, labels, places, size=8.5):
-    """The areas that points and their placed labels cover."""
+    """The areas (left, bottom, right, top) that points (x, y) and their placed labels cover, all in the unit of the font `size`."""
     marks = [(x - size / 2, y - size / 2, x + size / 2, y + size / 2) for x, y in points]
     texts = [
         (p[0], p[1], p[0] + 0.62 * size * len(label), p[1] + 1.1 * size)

@@ -15,7 +15,10 @@ class LinkControls(widgets.VBox):
 
     def __init__(self, changed: Callable[[], None], devices: int = 2, start: Link = LINKS[2]):
         style = {"description_width": "130px"}
-        layout = lambda: widgets.Layout(width="450px")
+
+        def layout():
+            return widgets.Layout(width="450px")
+
         self.changed, self._quiet = changed, False
         self.devices = widgets.SelectionSlider(
             options=COUNTS, value=2, description="devices", style=style, layout=layout()

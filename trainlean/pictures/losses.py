@@ -20,7 +20,7 @@ def plot_losses(panels: dict[str, Curves], *, y: str = "loss on held-out reviews
     names = ", ".join(next(iter(panels.values()), {}))
     with course_style():
         picture = Picture(11, 3.5, f"{y} over {'; '.join(panels)}: {names}")
-        axes = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        [axes] = picture.subplots(1, len(panels), sharey=True, squeeze=False).tolist()
         for number, (panel, (title, curves)) in enumerate(zip(axes, panels.items())):
             _draw_curves(panel, curves, title, seconds=number > 0)
         axes[0].set_ylabel(y)

@@ -1,7 +1,9 @@
 """Pictures of several ranks: what each does over time, and how replicas drift apart and return."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -24,7 +26,7 @@ MOST_LINES = 60  # between the ranks; more of them would be a curtain
 
 
 def plot_ranks(records, *, title: str = "What each rank does over time") -> Picture:
-    """A bar per rank over time: computing, waiting for another rank, averaging; a tick under it for every optimizer step.
+    """A bar per rank over time, in seconds: computing, waiting for another rank, averaging; a tick under it for every optimizer step.
 
     `records`: the `RankRecord`s of one run, or {name: records} for several runs under each other on one time scale.
     Lines join the ranks where the last of them came to an all-reduce outside a backward pass.
@@ -71,7 +73,7 @@ def plot_ranks(records, *, title: str = "What each rank does over time") -> Pict
 
 
 def _legend(picture, height):
-    handles = [
+    handles: list[Artist] = [
         Patch(
             facecolor=colour,
             edgecolor=HATCH if what == "waiting" else colour,
@@ -92,7 +94,7 @@ def _draw_rank(axes, y, record, line, run):
     spent = dict.fromkeys(DOING, 0.0)
     for what, start, end in line:
         spent[what] += end - start
-        style = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
+        style: dict[str, Any] = {"facecolor": DOING[what], "edgecolor": "none", "lw": 0}
         if what == "waiting":
             style |= {"hatch": "/////", "edgecolor": HATCH, "lw": 0.5}
         axes.add_patch(Rectangle((start, y), end - start, 0.6, zorder=2, **style))

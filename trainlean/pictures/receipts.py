@@ -62,7 +62,7 @@ def plot_synchronisation(on_rank_0: dict, on_rank_1: dict) -> Picture:
         picture = Picture(
             9.5, 1.24 * len(on_rank_0), f"all-reduces and gradients: {', '.join(on_rank_0)}"
         )
-        panels = picture.subplots(len(on_rank_0), 2, width_ratios=[1, 1.5], squeeze=False)
+        panels = picture.subplots(len(on_rank_0), 2, width_ratios=[1, 1.5], squeeze=False).tolist()
         for (name, result), (left, right) in zip(on_rank_0.items(), panels):
             counts = result["all-reduces"]
             for number, (after, before) in enumerate(zip(counts, [0, *counts])):
@@ -82,9 +82,10 @@ def plot_synchronisation(on_rank_0: dict, on_rank_1: dict) -> Picture:
             right.set(xticks=[], yticks=[])
             _bare(left)
             _bare(right)
-        _heading(panels[0, 1], "share of each micro-batch in the rank's gradient")
-        panels[-1, 1].set_xticks(range(2 * count), range(1, 2 * count + 1))
-        panels[-1, 1].set_xlabel("micro-batch")
+        _heading(panels[0][1], "share of each micro-batch in the rank's gradient")
+        lowest = panels[-1][1]
+        lowest.set_xticks(range(2 * count), range(1, 2 * count + 1))
+        lowest.set_xlabel("micro-batch")
         picture.tight_layout()
     return picture
 
@@ -111,7 +112,8 @@ def plot_averages(trainings: dict[str, Sequence[tuple[int, int]]]) -> Picture:
             axes.plot([len(notes) + 0.03] * 2, ends, color=ALARM, linewidth=3, linestyle=":")
         axes.set(xlim=(-0.1, count + 0.3), ylim=(len(trainings), 0))
         axes.set_yticks([lane + 0.5 for lane in range(len(trainings))], list(trainings))
-        axes.set_xticks([number + 0.43 for number in range(count)], range(1, count + 1))
+        numbers = [str(number + 1) for number in range(count)]
+        axes.set_xticks([number + 0.43 for number in range(count)], numbers)
         axes.set_xlabel("micro-batch (dark: the optimizer steps)")
         _heading(axes, "Each red line is an average; dotted: the one on exit")
         _bare(axes)

@@ -4,6 +4,8 @@ A replay has `picture`, `steps` (how many), `show(step)` (sets the picture to a 
 `show` changes), `telling_step` (the one that says most on a page without buttons) and `words(step)` (a fixed text).
 """
 
+from typing import Any
+
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
@@ -65,10 +67,10 @@ class LoopReplay:
         axes.axis("off")
         rows = max(len(lines), axes.get_position().height * height / 0.25)
         axes.set(xlim=(0, code_width), ylim=(rows, 0))
-        self.highlight = axes.add_patch(
+        self.highlight: Any = axes.add_patch(
             Rectangle((0.12, 0), code_width - 0.2, 1, facecolor=CURRENT_LINE, alpha=0.25)
         )
-        self.edge = axes.add_patch(Rectangle((0.12, 0), 0.05, 1, facecolor=CURRENT_LINE_EDGE))
+        self.edge: Any = axes.add_patch(Rectangle((0.12, 0), 0.05, 1, facecolor=CURRENT_LINE_EDGE))
         longest = max(len(line) for line in lines)
         size = max(6.5, min(9.0, (code_width - 0.95) * 72 / (0.605 * max(1, longest))))
         mono = {"family": "DejaVu Sans Mono", "size": size, "va": "center"}
@@ -224,25 +226,23 @@ class LoopReplay:
             )
         self.batch_title.set_text("micro-batch" + ("" if now is None else f" {now:g}"))
 
-        ends = {
-            True: 0.0,
-            False: 0.0,
-        }  # positive parts grow to the right of zero, negative ones to the left
+        # Positive parts grow to the right of zero, negative ones to the left.
+        ends = {True: 0.0, False: 0.0}
         low, high = self.gradient_axes.get_xlim()
         for i, (bar, text) in enumerate(zip(self.bars, self.bar_texts)):
-            batch, amount = window[i] if i < len(window) else (None, 0.0)
+            of, amount = window[i] if i < len(window) else (None, 0.0)
             start = ends[amount > 0]
             ends[amount > 0] += amount
             bar.set(
                 visible=amount != 0,
                 x=min(start, start + amount),
                 width=abs(amount),
-                facecolor=self.shade.get(batch, SOFT),
+                facecolor=SOFT if of is None else self.shade.get(of, SOFT),
             )
-            wide = abs(amount) > 0.05 * (high - low) and batch is not None
+            wide = abs(amount) > 0.05 * (high - low) and of is not None
             text.set(
                 x=start + amount / 2,
-                text=f"{batch:g}" if wide else "",
+                text=f"{of:g}" if wide else "",
                 color="white" if self.dark.get(batch) else INK,
             )
         gradient, weight = values.get("gradient"), values.get("weight")
@@ -343,7 +343,7 @@ class LivesReplay:
         axes.set(xlim=(0, self.steps), xticks=[])
         self.bars = []
         for born, died, layer, again in self.lives.spans:
-            style = (
+            style: dict[str, Any] = (
                 {
                     "facecolor": "white",
                     "edgecolor": COLOURS["activations"],
@@ -411,12 +411,13 @@ class LivesReplay:
         """Set the picture to one event, counted from 0."""
         self.title.set_text(f"{self.name}event {step + 1} of {self.steps}, {self.lives.say(step)}")
         self.cursor.set_xdata([step + 1, step + 1])
-        alive = {}
         for born, died, bar in self.bars:
             bar.set(width=max(0, min(died, step + 1) - born), visible=born <= step)
-        for born, died, layer, again in self.lives.spans:
-            if born <= step < died:
-                alive[layer] = again
+        alive = {
+            layer: recomputed
+            for born, died, layer, recomputed in self.lives.spans
+            if born <= step < died
+        }
         now = self.lives.events[step]
         for layer, (box, text) in enumerate(zip(self.boxes, self.box_texts, strict=True)):
             again = alive.get(layer)

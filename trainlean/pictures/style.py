@@ -86,13 +86,18 @@ _DEFAULTS = {
 
 
 class Picture(Figure):
-    """A figure that pyplot does not know, so that a notebook shows it once, with a fixed text beside the picture."""
+    """A figure that pyplot does not know, so that a notebook shows it once, with a fixed text beside the picture.
+
+    `width` and `height` are inches, `dpi` pixels to an inch.
+    """
+
+    canvas: FigureCanvasAgg
 
     def __init__(self, width: float, height: float, words: str, dpi: int = 144):
         super().__init__(figsize=(width, height), dpi=dpi)
         FigureCanvasAgg(self)
         self.words = words
-        self._background = None
+        self._background: tuple | None = None
 
     def __repr__(self) -> str:
         return self.words

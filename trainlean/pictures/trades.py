@@ -1,6 +1,7 @@
 """Memory against FLOPs, speed and communication: what a technique gives and what it takes."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from trainlean.costs.runs import MiB, Run
 from trainlean.pictures.style import (
@@ -27,7 +28,8 @@ def plot_segments(
     """Activations and FLOPs of a checkpointed chain by its number of segments, beside the formula.
 
     `chains`: kind of layer to {segments: (bytes, FLOPs)}, measured. The formula, in bytes: work + (k - 1) x boundary
-    + layers / k x interior, for k segments; `interior` and `work` are given for each kind. A dotted line is its least.
+    + layers / k x interior, for k segments; `interior` and `work` are given for each kind. A dotted line is its least,
+    at the square root that Chen, Xu, Zhang and Guestrin found (2016, arXiv:1604.06174).
     """
     with course_style():
         picture = Picture(9, 5, f"activations and FLOPs by segments: {', '.join(chains)}")
@@ -118,7 +120,7 @@ def plot_race(races: dict[str, Sequence[Run]], labels: Sequence[str]) -> Picture
         picture = Picture(9.4, 2.8, f"samples per second: {', '.join(races)}")
         panels = picture.subplots(1, len(races), squeeze=False)[0]
         for panel, (title, runs) in zip(panels, races.items()):
-            speeds = [run.samples_per_second for run in runs]
+            speeds = [run.samples_per_second or 0.0 for run in runs]
             lows = [run.samples / max(run.seconds) for run in runs]
             highs = [run.samples / min(run.seconds) for run in runs]
             errors = [
@@ -139,7 +141,7 @@ def plot_race(races: dict[str, Sequence[Run]], labels: Sequence[str]) -> Picture
 
 
 def plot_techniques(runs: Sequence[Run]) -> Picture:
-    """Memory against communication, with arrows from each run to the next; a dot's size is its FLOPs beside the first's.
+    """Memory (MiB) against communication (MiB a step), with arrows from each run to the next; a dot's size is its FLOPs beside the first's.
 
     Each run has counted its collectives and optimizer steps.
     """
@@ -160,7 +162,7 @@ def plot_techniques(runs: Sequence[Run]) -> Picture:
             colour, (side, offset) = colours[i % 4], places[i % 4]
             more = run.flops / runs[0].flops
             axes.scatter(*point, s=160 * more, color=colour, zorder=3)
-            words = {"ha": side, "fontsize": 9.5, "color": colour}
+            words: dict[str, Any] = {"ha": side, "fontsize": 9.5, "color": colour}
             text = f"{run.name}\n{more:.2f} x the FLOPs"
             axes.annotate(text, point, xytext=offset, textcoords="offset points", **words)
         axes.set(

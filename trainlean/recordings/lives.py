@@ -40,7 +40,7 @@ class Lives:
         return [
             (number, died.get(event[1:3], len(self.events)), event.layer, event.run > 0)
             for number, event in enumerate(self.events)
-            if event.what == "computed"
+            if event.what == "computed" and event.layer is not None
         ]
 
     @property
@@ -55,7 +55,7 @@ class Lives:
     def say(self, number: int) -> str:
         """An event in words."""
         event = self.events[number]
-        if event.what == "turn":
+        if event.layer is None:
             return "the forward pass is done, the backward pass begins"
         if event.what == "computed":
             return f"output {event.layer + 1} is {'recomputed' if event.run else 'computed'}"
@@ -114,8 +114,12 @@ class _LayerOutputs(TorchDispatchMode):
     def __init__(self, computed: Callable):
         super().__init__()
         self.computed = computed
-        self.place = {}  # layer -> which of its tensors is the output, learned in its first run
-        self.inside, self.made, self.noted = None, [], False
+        self.place: dict[
+            int, int
+        ] = {}  # layer -> which of its tensors is the output, learned in its first run
+        self.inside: int | None = None
+        self.made: list[int] = []
+        self.noted = False
 
     def enter(self, layer: int):
         self.inside, self.made, self.noted = layer, [], False

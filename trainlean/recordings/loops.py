@@ -132,7 +132,8 @@ def _plain(value):
 
 def contributions(frames) -> list[list[tuple[float | None, float]]]:
     """For every frame, what each micro-batch added to the gradient since it was cleared: (micro-batch, amount)."""
-    window, before, result = [], 0.0, []
+    window: list[tuple[float | None, float]] = []
+    before, result = 0.0, []
     for frame in frames:
         gradient, batch = frame.values.get("gradient"), frame.values.get("micro-batch")
         if not gradient:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from trainlean.costs.runs import MiB, record_runs
-from trainlean.models import MODELS
+from trainlean.model_list import MODELS
 from trainlean.table.measured import measure_rows, the_device
 from trainlean.table.rows import CONTEXT, find_rows, predict_row
 from trainlean.table.shown import measured_table, plot_table

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from trainlean.costs.runs import Run, save_run
-from trainlean.models import MODELS
+from trainlean.model_list import MODELS
 from trainlean.table.rows import Row, at_largest
 from trainlean.table.training import RESULT, reason_against
 
 
 def the_device() -> str:
-    """ "cuda" where torch finds a GPU of that kind, else "cpu"."""
+    """Where a model trains: "cuda" where torch finds a GPU of that kind, else "cpu"."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -43,7 +43,11 @@ def measure_rows(
     save: bool = True,
     started: Callable[[Row], None] = lambda row: None,
 ) -> list[Outcome]:
-    """Measure each row in a fresh process; a row that cannot run, fails, or takes longer than `limit` seconds (the plan's) has its reason."""
+    """Measure each row in a fresh process; a row that cannot run, fails, or takes longer than `limit` seconds (the plan's) has its reason.
+
+    `model` is a name of MODELS, `repeats` the number of timed epochs (the plan's). `started` is called before each row.
+    KeyError: no such model.
+    """
     device = device or the_device()
     outcomes = []
     for row in rows:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from trainlean.costs.runs import MiB, Run, published_runs
-from trainlean.models import MODELS, model_config
+from trainlean.model_list import MODELS
+from trainlean.models import model_config
 from trainlean.setup import TrainingSetup
 
 CONTEXT = 1343 * MiB  # the V100's CUDA context, which its published figures contain
@@ -90,7 +91,7 @@ def published(row: Row) -> Run | None:
 
 
 def setup_of(row: Row, model: str) -> TrainingSetup:
-    """The row's setup with the model's name in the table and its tokens."""
+    """The row's setup with the model's name in the table and its tokens. KeyError: no such model."""
     plan = MODELS[model]
     return replace(row.setup, model=plan.model, sequence_length=plan.tokens)
 
@@ -99,6 +100,7 @@ def predict_row(row: Row, model: str = "bert-large", device: str | None = None) 
     """The row's prediction; on a GPU `device_bytes` holds what the allocator hands out and reserves (see `predict_run`).
 
     Without `device` a row of the original is predicted for the "gpu of 2022", and one that it lacks for a "gpu" of today.
+    ValueError: what `predict_run` and `at_largest` refuse.
     """
     from trainlean.costs.predict import predict_run
 

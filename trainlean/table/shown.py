@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trainlean.costs.runs import MiB, Run
+from trainlean.costs.runs import MiB, Run, published_runs
 from trainlean.table.measured import Outcome
 from trainlean.table.rows import CONTEXT, ROWS, Row, predict_row, published
 
 
 def memory_of(run: Run) -> int:
-    """The memory to compare in a table: what the card's allocator handed out at most, else the bytes of the tensors."""
+    """The memory to compare in a table, in bytes: what the card's allocator handed out at most, else the bytes of the tensors."""
     return run.device_bytes.get("allocator_peak", run.peak_bytes)
 
 
 def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None = None):
-    """Time, samples/second and memory of each row, with ratios to vanilla beside the published ratios (a DataFrame).
+    """Time, samples/second and memory (MiB) of each row, with ratios to vanilla beside the published ratios (a DataFrame).
 
     Published ratios of memory are taken without the CUDA context. `predicted` maps a row's key to its prediction, whose
     distance from the measured memory is then the last column.
@@ -27,7 +27,7 @@ def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None
     vanilla = next(
         (outcome.run for outcome in outcomes if outcome.row.key == "vanilla" and outcome.run), None
     )
-    known = published(ROWS[0])
+    known = _published_vanilla()
     lines = []
     for outcome in outcomes:
         run, reported = outcome.run, published(outcome.row)
@@ -50,9 +50,8 @@ def measured_table(outcomes: Iterable[Outcome], predicted: dict[str, Run] | None
                     "memory/vanilla": f"{memory_of(run) / memory_of(vanilla):.2f}",
                 }
         if reported:
-            line["published time"] = (
-                f"{reported.median_seconds / known.median_seconds:.2f}" if reported.seconds else "–"
-            )
+            slower = _ratio(reported.median_seconds, known.median_seconds)
+            line["published time"] = "–" if slower is None else f"{slower:.2f}"
             line["published memory"] = (
                 f"{(reported.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT):.2f}"
             )
@@ -75,7 +74,10 @@ def _title(row):
 
 
 def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | None = None):
-    """BERT-large's rows predicted beside the published ones (a DataFrame): MiB, with the error against the V100 without its context."""
+    """BERT-large's rows predicted beside the published ones (a DataFrame): MiB, with the error against the V100 without its context.
+
+    ValueError: more or fewer predictions than rows.
+    """
     import pandas
 
     rows = list(rows)
@@ -84,7 +86,7 @@ def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | No
         reported = published(row)
         reserved = run.device_bytes["allocator_reserved"]
         line = {
-            "row": _title(replace(row, setup=run.setup, largest=False)),
+            "row": _title(replace(row, setup=run.setup or row.setup, largest=False)),
             "tensors": round(run.peak_bytes / MiB),
             "allocator": round(reserved / MiB),
         }
@@ -99,24 +101,27 @@ def prediction_table(rows: Iterable[Row] = ROWS, predictions: Iterable[Run] | No
 
 
 def plot_table(runs: dict[str, Run]):
-    """Memory and time of the rows as ratios to vanilla: bars for these runs (by key), squares for the published ones (a Picture)."""
+    """Memory and time of the rows as ratios to vanilla: bars for these runs (by key), squares for the published ones (a Picture).
+
+    KeyError: no run of vanilla among them.
+    """
     from trainlean.pictures.ratios import plot_ratios
 
     rows, vanilla, known = (
         [row for row in ROWS if row.key in runs],
         runs["vanilla"],
-        published(ROWS[0]),
+        _published_vanilla(),
     )
     own, reported = [runs[row.key] for row in rows], [published(row) for row in rows]
     memory = [
         (
             memory_of(run) / memory_of(vanilla),
-            there and (there.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT),
+            (there.peak_bytes - CONTEXT) / (known.peak_bytes - CONTEXT) if there else None,
         )
         for run, there in zip(own, reported)
     ]
     time = [
-        (_slowdown(run, vanilla), there and _slowdown(there, known))
+        (_slowdown(run, vanilla), _slowdown(there, known) if there else None)
         for run, there in zip(own, reported)
     ]
     return plot_ratios(
@@ -129,6 +134,13 @@ def plot_table(runs: dict[str, Run]):
 
 def _slowdown(run: Run, vanilla: Run) -> float | None:
     """How many times as long as `vanilla` a run takes for each sample; None when either is not timed."""
-    if not run.samples_per_second or not vanilla.samples_per_second:
-        return None
-    return vanilla.samples_per_second / run.samples_per_second
+    return _ratio(vanilla.samples_per_second, run.samples_per_second)
+
+
+def _ratio(number: float | None, usual: float | None) -> float | None:
+    return number / usual if number and usual else None
+
+
+def _published_vanilla() -> Run:
+    [vanilla] = [run for run in published_runs() if run.name == ROWS[0].published]
+    return vanilla

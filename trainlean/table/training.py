@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from shutil import which
+from typing import Any
 
 from trainlean.costs.runs import Run, machine
-from trainlean.models import MODELS, Model, model_config
+from trainlean.model_list import MODELS, Model
+from trainlean.models import model_config
 from trainlean.table.rows import Row, row_from
 
 RESULT = "trainlean result: "
@@ -43,7 +45,7 @@ def reason_against(row: Row, device: str) -> str:
 
 
 def optimizer_of(row: Row, parameters):
-    """The row's optimizer, the one that is really run."""
+    """The row's optimizer, the one that is really run. ImportError: it is bitsandbytes', which is not installed."""
     from trainlean.costs.predict import OPTIMIZERS
 
     if row.setup.optimizer == "adam8bit":
@@ -54,7 +56,10 @@ def optimizer_of(row: Row, parameters):
 
 
 class Training:
-    """A row's model, optimizer and data on a device; `steps(n)` takes n optimizer steps, `epoch()` all of them."""
+    """A row's model, optimizer and data on a device; `steps(n)` takes n optimizer steps, `epoch()` all of them.
+
+    The data: `plan.samples` random samples of `plan.tokens` tokens, as many as make whole steps.
+    """
 
     def __init__(self, row: Row, config, plan: Model, device: str):
         import torch
@@ -80,7 +85,7 @@ class Training:
         self.labels = torch.randint(2, (window,), device=device)
         self.scaler = torch.amp.GradScaler(device, enabled=row.setup.precision == "fp16")
         self.forward = torch.compile(self.model) if row.setup.compiled else self.model
-        self.accelerator = None
+        self.accelerator: Any = None  # accelerate's Accelerator in its loop
         if row.loop == "Accelerate":
             from accelerate import Accelerator
 
@@ -143,7 +148,10 @@ class Training:
 def measure_row(
     row: Row, config, plan: Model, device: str, progress: Callable[[], None] = lambda: None
 ) -> Run:
-    """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch."""
+    """Measure one row in this process: first its memory, which warms up too, then the seconds of each epoch.
+
+    `progress` is called after each of these. Errors of torch pass through, such as that of a card that is full.
+    """
     training = Training(row, config, plan, device)
     peak, flops = _memory(training)
     progress()
@@ -255,11 +263,11 @@ def _driver():
 
 def main(order: str) -> None:
     """Measure the row of this order (JSON) and print its run on a line of its own."""
-    order = json.loads(order)
-    plan = MODELS[order["model"]]
-    if order["repeats"]:
-        plan = replace(plan, repeats=order["repeats"])
-    run = measure_row(row_from(order["row"]), model_config(order["model"]), plan, order["device"])
+    asked = json.loads(order)
+    plan = MODELS[asked["model"]]
+    if asked["repeats"]:
+        plan = replace(plan, repeats=asked["repeats"])
+    run = measure_row(row_from(asked["row"]), model_config(asked["model"]), plan, asked["device"])
     print("\n" + RESULT + json.dumps(run.to_dict()), flush=True)
 
 

@@ -130,7 +130,7 @@ def linear_decay(answer, seed):
             plain = torch.optim.SGD(model.parameters(), lr=first_rate(seed))
             rates = []
             plain.register_step_pre_hook(
-                lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
+                lambda optimizer, *_, rates=rates: rates.append(optimizer.param_groups[0]["lr"])
             )
             model, optimizer, dataloader = accelerator.prepare(
                 model, plain, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=2)

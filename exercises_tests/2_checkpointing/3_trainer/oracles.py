@@ -35,7 +35,10 @@ def arguments_for_budget(seed):
             for every in (None, 8, 4, 2, 1)
             if question.effective_batch % size == 0 and peak(size, every) <= budget
         ]
-        layers = lambda every: [] if every is None else list(range(1, LAYERS + 1, every))
+
+        def layers(every):
+            return [] if every is None else list(range(1, LAYERS + 1, every))
+
         micro_batch, every = min(
             settings, key=lambda setting: (len(layers(setting[1])), -setting[0])
         )

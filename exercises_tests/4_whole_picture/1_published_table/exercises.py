@@ -23,6 +23,7 @@ def sorted_rows(rows, budget, context):
     for row in sorted(rows, key=lambda row: row["speed"] or 0, reverse=True):
         if row["speed"] and row["memory"] <= budget - context:
             return row["name"]
+    return None
 
 
 # ---------------------------------------------------------------- the exercises
