@@ -14,7 +14,7 @@ from torch import distributed
 
 from trainlean.devices.waiting import DeviceError
 
-PATIENCE = 1.5  # seconds for a rank that is still busy
+BUSY_SECONDS = 1.5  # seconds for a rank that is still busy
 
 
 class WaitedInVain(Exception):
@@ -48,7 +48,7 @@ class Meeting:
             while self.meetings == number and self.failure is None:
                 if self.ended:
                     self._fail(f"rank {min(self.ended)} has ended")
-                elif not self.changed.wait(PATIENCE):
+                elif not self.changed.wait(BUSY_SECONDS):
                     missing = next(
                         other for other in range(self.ranks) if other not in self.arrived
                     )

@@ -83,7 +83,7 @@ def test_an_error_of_another_process_is_where_its_note_says():
 
 
 def test_a_mistake_is_looked_for_only_so_long(monkeypatch, shown):
-    monkeypatch.setattr(feedback, "PATIENCE", -1)
+    monkeypatch.setattr(feedback, "SEARCH_SECONDS", -1)
     check(answers("loss not divided"), seed=1)
     assert "4.00 times" in repr(shown[0]) and "Loss not divided" not in shown[0]._repr_html_()
 

@@ -93,7 +93,7 @@ def join_group(rank: int, local_rank: int, threads: int, group: dict) -> None:
         torch.cuda.set_device(local_rank)
     if dist.is_initialized():
         dist.destroy_process_group()
-    # Ten seconds more than the client's patience, so that the client can say who is missing before the waiting rank gives up.
+    # Ten seconds more than the client's wait, so that the client can say who is missing before the waiting rank gives up.
     timeout = timedelta(seconds=group["timeout"] + 10)
     dist.init_process_group(
         "nccl" if group["cuda"] else "gloo", rank=rank, world_size=size, timeout=timeout

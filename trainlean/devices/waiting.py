@@ -92,9 +92,9 @@ class Rank:
 
 
 def wait_for_ranks(
-    ended: Callable[[], set], n: int, folder, patience: float, limit: float
+    ended: Callable[[], set], n: int, folder, wait_seconds: float, limit_seconds: float
 ) -> "list[Rank]":
-    """The ranks once all have ended, one has waited longer than `patience` for another, one froze, or after `limit` seconds."""
+    """The ranks once all have ended, one has waited longer than `wait_seconds` for another, one froze, or after `limit_seconds`."""
     start, pause = time.monotonic(), 0.001
     signs: dict = {}  # of life: for each rank the last one, and when it was first seen (this machine may sleep in between)
     while True:
@@ -109,12 +109,12 @@ def wait_for_ranks(
                 and now - signs[rank.number][1] > FROZEN_SECONDS
             )
         waits = [time.time() - (rank.note["since"] or math.inf) for rank in ranks if not rank.ended]
-        nobody_can_come = done and waits and min(waits) > min(GRACE_SECONDS, patience)
+        nobody_can_come = done and waits and min(waits) > min(GRACE_SECONDS, wait_seconds)
         if (
             not waits
-            or now - start > limit
+            or now - start > limit_seconds
             or nobody_can_come
-            or max(waits) > patience
+            or max(waits) > wait_seconds
             or any(rank.froze for rank in ranks)
         ):
             return ranks

@@ -28,7 +28,7 @@ OUTCOME_COLOURS = {
     NOT_ATTEMPTED: NEUTRAL,
     CANNOT: NEUTRAL,
 }
-PATIENCE = 3  # seconds to look for a mistake among the known ones: a learner waits for it
+SEARCH_SECONDS = 3  # seconds to look for a mistake among the known ones: a learner waits for it
 _hints_given: dict[str, int] = {}
 
 
@@ -42,7 +42,7 @@ def check(*answer, seed: int | None = None, **named) -> None:
     exercise = find_exercise(name)
     try:
         found = judge(
-            exercise, value, secrets.randbelow(1_000_000) if seed is None else seed, PATIENCE
+            exercise, value, secrets.randbelow(1_000_000) if seed is None else seed, SEARCH_SECONDS
         )
     except KeyboardInterrupt:
         text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"

@@ -18,20 +18,16 @@ def all_exercises() -> dict[str, Exercise]:
         sys.path.insert(0, str(COURSE))  # exercises_tests is no part of the installed package
     found: dict[str, Exercise] = {}
     root = COURSE / PACKAGE
-    for path in sorted([*root.glob("[0-9]*/[0-9]*/exercises.py"), *root.glob("[0-9]*/[0-9]*.py")]):
-        notebook = (
-            (path.parent if path.stem == "exercises" else path.with_suffix(""))
-            .relative_to(root)
-            .as_posix()
-        )
-        name = path.relative_to(COURSE).with_suffix("").as_posix().replace("/", ".")
-        module = importlib.import_module(name)
+    for path in sorted(root.glob("[0-9]*/[0-9]*/exercises.py")):
+        notebook = path.parent.relative_to(root).as_posix()
+        package = f"{PACKAGE}.{notebook.replace('/', '.')}"
+        module = importlib.import_module(f"{package}.exercises")
         for exercise in module.EXERCISES:
             if exercise.name in found:
                 raise CourseError(
                     f"Two exercises are named {exercise.name}: in {found[exercise.name].notebook} and {notebook}; rename one."
                 )
-            found[exercise.name] = placed(exercise, notebook, name.removesuffix(".exercises"))
+            found[exercise.name] = placed(exercise, notebook, package)
     return found
 
 

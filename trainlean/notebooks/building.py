@@ -87,15 +87,15 @@ def kernel_processes(manager) -> list:
         return []
 
 
-def end_processes(processes: list, patience: float = 3.0) -> None:
+def end_processes(processes: list, seconds: float = 3.0) -> None:
     """End what a kernel has left running: ask, wait, then kill."""
     import psutil
 
-    left = psutil.wait_procs(processes, timeout=patience)[1]
+    left = psutil.wait_procs(processes, timeout=seconds)[1]
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    for process in psutil.wait_procs(left, timeout=patience)[1]:
+    for process in psutil.wait_procs(left, timeout=seconds)[1]:
         with suppress(psutil.NoSuchProcess):
             process.kill()
 

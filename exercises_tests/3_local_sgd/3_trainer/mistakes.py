@@ -10,7 +10,8 @@ MEAN = f"""        for parameter in self.trainer.model.parameters():
             {SUM}{DIVISION}
 """
 REASON = """(
-                f"Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}."
+                "Local SGD needs a model in DistributedDataParallel, but this one is in "
+                f"{type(model).__name__}."
             )"""
 NO_DDP = "not isinstance(model, DistributedDataParallel)"
 REFUSAL = f"        if {NO_DDP}:\n            raise ValueError{REASON}\n"

@@ -1,0 +1,315 @@
+"""Known mistakes in the lesson 1_accumulation/4_lazy_tensors, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- the marks, in all three loops
+
+MICRO_BATCH_MARK = "        mark_step()\n        if "
+ZERO = "optimizer.zero_grad(set_to_none=False)"
+UPDATE_MARK = f"{ZERO}\n            mark_step()"
+STEP = "            optimizer.step()\n"
+BACKWARD = "        (loss / accumulation_steps).backward()\n"
+
+NO_MICRO_BATCH_MARK = {MICRO_BATCH_MARK: "        if "}
+NO_UPDATE_MARK = {UPDATE_MARK: ZERO}
+NO_MARK_AFTER_BACKWARD = {
+    "why": "Only the update is marked, so the k forward and backward passes of a window are unrolled into one graph with it, and all their activations live at once.",
+    "hint": "What has been recorded, and not yet run, when the second forward pass of a window begins?",
+}
+NO_MARK_AFTER_THE_UPDATE = {
+    "why": "The update is recorded but not run: it becomes part of the next micro-batch's graph, and the last one is never run by the loop.",
+    "hint": "Which operations are recorded between step() and the next mark?",
+}
+
+MARKS = (
+    Mistake("no mark after backward", NO_MICRO_BATCH_MARK, **NO_MARK_AFTER_BACKWARD),
+    Mistake("no mark after the update", NO_UPDATE_MARK, **NO_MARK_AFTER_THE_UPDATE),
+    Mistake(
+        "marked between forward and backward",
+        {**NO_MICRO_BATCH_MARK, BACKWARD: f"        mark_step()\n{BACKWARD}"},
+        why="The forward pass is run alone, and the backward pass is recorded into a graph with whatever comes next.",
+        hint="Which two passes belong into the graph that is run for every micro-batch?",
+    ),
+    Mistake(
+        "marked once at the end of each round",
+        {**NO_MICRO_BATCH_MARK, UPDATE_MARK: f"{ZERO}\n        mark_step()"},
+        why="Most rounds run a graph without the update and every k-th round a different one with it: the update has no graph of its own.",
+        hint="Where must a mark stand so that the update begins a new graph?",
+    ),
+    Mistake(
+        "no marks",
+        {**NO_MICRO_BATCH_MARK, **NO_UPDATE_MARK},
+        why="Nothing tells the backend when to run: the whole training is one recorded graph that waits for somebody to read a value.",
+        hint="Who decides when a recorded graph is run?",
+    ),
+)
+
+# ---------------------------------------------------------------- fallbacks
+
+BEFORE = "    before = read()\n"
+MINUS_BEFORE = " - before.get(name, 0)"
+NOTHING_BEFORE = {BEFORE: "", MINUS_BEFORE: ""}
+LAZY = {'"aten::"': '"lazy::"'}
+ALL = {'            if name.startswith("aten::")\n': ""}
+TRAIN = "    train()\n"
+
+fallbacks = (
+    Mistake(
+        "counts what was there before",
+        NOTHING_BEFORE,
+        why="Counters belong to the process: what ran before train() is still in them.",
+        hint="What do the counters say before train() is called?",
+    ),
+    Mistake(
+        "counts the operators with a lazy kernel",
+        LAZY,
+        {**LAZY, **NOTHING_BEFORE},
+        why="lazy:: counts what was recorded; a fallback is counted under aten::, the name of the operator that ran at once.",
+        hint="With which prefix does the table above show the operators that cut the graph?",
+    ),
+    Mistake(
+        "all counters",
+        ALL,
+        {**ALL, **NOTHING_BEFORE},
+        why="There are counters for tensors, graphs and recorded operators, too; only those that start with aten:: are fallbacks.",
+        hint="What do the names of the wanted counters have in common?",
+    ),
+    Mistake(
+        "the counters reset",
+        {**NOTHING_BEFORE, TRAIN: f"    metrics.reset()\n{TRAIN}"},
+        {**NOTHING_BEFORE, TRAIN: f"{TRAIN}    metrics.reset()\n"},
+        why="`metrics.reset()` takes away what others have counted in this process.",
+        hint="How do you know what train() has added, if the counters may not begin at nothing?",
+    ),
+    Mistake(
+        "train is not called",
+        {TRAIN: ""},
+        why="The counters are read, but nothing has run between the two readings.",
+        hint="Where do you call train()?",
+    ),
+    Mistake(
+        "counters that did not move",
+        {" if count}": "}"},
+        why="An operator that was called before, but not by train(), is listed with 0.",
+        hint="Which entries of your dictionary does train() have nothing to do with?",
+    ),
+    Mistake(
+        "names without counts",
+        {
+            "{name: count for name, count in calls": "[name for name, count in calls",
+            "count}": "count]",
+        },
+        why="The names are there, but not how often each was called.",
+        hint="What does the dictionary map a name to?",
+    ),
+)
+
+# ---------------------------------------------------------------- clip_without_fallback
+
+LENGTH = "sum((gradient * gradient).sum() for gradient in gradients).sqrt()"
+FACTOR = "(max_norm / (length + 1e-6)).clamp(max=1.0)"
+BODY = f"""    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    length = {LENGTH}
+    factor = {FACTOR}
+    for gradient in gradients:
+        gradient.mul_(factor)
+"""
+
+clip_without_fallback = (
+    Mistake(
+        "the operator without a kernel is still there",
+        {BODY: "    torch.nn.utils.clip_grad_norm_(parameters, max_norm)\n"},
+        {LENGTH: "torch.linalg.vector_norm(torch.cat([one.flatten() for one in gradients]))"},
+        why="linalg_vector_norm has no lazy kernel: the graph is cut off, run, and the norm computed on the CPU at once.",
+        hint="From which simpler operators can you build the length of a vector?",
+    ),
+    Mistake(
+        "a Python if on a lazy value",
+        {FACTOR: "max_norm / length if length > max_norm else 1.0"},
+        {FACTOR: "1.0 if length < max_norm else max_norm / length"},
+        {FACTOR: "min(1.0, max_norm / length.item())"},
+        why="if, min and item() need the number now, so the graph is cut off and run before the decision.",
+        hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
+    ),
+    Mistake(
+        "another operator without a kernel",
+        {FACTOR: "torch.where(length > max_norm, max_norm / length, torch.ones_like(length))"},
+        why="torch.where has no lazy kernel in this backend either; the cure has brought a fallback of its own.",
+        hint="What do the aten:: counters say after your version, and does clamp or minimum do the same?",
+    ),
+    Mistake(
+        "always scaled",
+        {FACTOR: "max_norm / (length + 1e-6)"},
+        why="A gradient that is short enough is made longer; clipping only ever shortens.",
+        hint="How large may the factor be at most?",
+    ),
+    Mistake(
+        "every tensor clipped by itself",
+        {
+            BODY: f"""    for parameter in parameters:
+        if parameter.grad is not None:
+            length = (parameter.grad * parameter.grad).sum().sqrt()
+            parameter.grad.mul_({FACTOR})
+"""
+        },
+        why="The limit is for the length of all gradients together; clipped one by one they are shortened by different factors, which bends the direction.",
+        hint="How many lengths are there in one update?",
+    ),
+    Mistake(
+        "every entry clipped",
+        {BODY: "    torch.nn.utils.clip_grad_value_(parameters, max_norm)\n"},
+        why="Entries are limited one by one, which bends the gradient; its length is what has a limit.",
+        hint="What should stay the same when a gradient is made shorter?",
+    ),
+    Mistake(
+        "the root is missing",
+        {LENGTH: LENGTH.removesuffix(".sqrt()")},
+        why="The sum of squares is the square of the length.",
+        hint="What is the length of the vector (3, 4)?",
+    ),
+    Mistake(
+        "nothing is clipped",
+        {"gradient.mul_(factor)": "gradient = gradient * factor"},
+        {FACTOR: "length / length"},
+        why="The gradients are what they were before.",
+        hint="Who uses the factor, and is `.grad` changed in place or assigned again?",
+    ),
+)
+
+# ---------------------------------------------------------------- train_with_marks
+
+train_with_marks = (
+    *MARKS,
+    Mistake(
+        "steps on the first micro-batch",
+        {", start=1": ""},
+        why="`index % k == 0` is already true for index 0, so the first update has seen one micro-batch.",
+        hint="Counting from 0, which index does the last micro-batch of the first window have?",
+    ),
+    Mistake(
+        "loss not divided",
+        {BACKWARD: "        loss.backward()\n"},
+        why="The graphs are right, but backward() adds up k means where one mean is wanted.",
+        hint="By what must each micro-batch's loss be divided so that the sum is the large batch's?",
+    ),
+    Mistake(
+        "never zeroed",
+        {f"            {ZERO}\n": ""},
+        why="The gradients of one window are still there in the next.",
+        hint="What is in `.grad` right after step()?",
+    ),
+)
+
+# ---------------------------------------------------------------- train_without_breaks
+
+KEEP = "losses.append(loss.detach())  # a lazy tensor may wait\n"
+IF_FULL = "        if number % accumulation_steps == 0:\n"
+WINDOWS = "    windows = zip(*[iter(losses)] * accumulation_steps)\n"
+MEANS = "[sum(loss.item() for loss in window) / accumulation_steps for window in windows]"
+MEANS_OF_NUMBERS = "[sum(window) / accumulation_steps for window in windows]"
+LOG_IN_WINDOW = f"{KEEP}{IF_FULL}            print(loss.item())\n"
+
+train_without_breaks = (
+    Mistake(
+        "the loss is read in every round",
+        *(
+            {KEEP: f"losses.append({read})\n", MEANS: MEANS_OF_NUMBERS}
+            for read in ("loss.item()", "float(loss)", "loss.detach().cpu()", "loss.tolist()")
+        ),
+        {KEEP: f"{KEEP}        print(loss)\n"},
+        {KEEP: "losses.append(loss.item())\n", MEANS: MEANS_OF_NUMBERS, **NO_MICRO_BATCH_MARK},
+        why="item(), float(), cpu() and print need the number at once: what was recorded so far is cut off and run, before the mark.",
+        hint="When do you need these numbers: now, or when the training is over?",
+    ),
+    Mistake(
+        "the loss is read once in a window",
+        {KEEP: LOG_IN_WINDOW},
+        {f"{KEEP}{MICRO_BATCH_MARK}": f"{LOG_IN_WINDOW}        if "},
+        why="One read before the mark still breaks one graph in every window, and that graph is another one than the rest.",
+        hint="What has the mark already run when the next round begins, and what does reading cost then?",
+    ),
+    *MARKS,
+    Mistake(
+        "the last micro-batch's loss",
+        {MEANS: "[window[-1].item() for window in windows]"},
+        {MEANS: "[window[-1].item() / accumulation_steps for window in windows]"},
+        why="One micro-batch stands for its window; the loss of the large batch is the mean over all of them.",
+        hint="Which losses belong to one optimizer step?",
+    ),
+    Mistake(
+        "the sum, not the mean",
+        {MEANS: "[sum(loss.item() for loss in window) for window in windows]"},
+        why="The sum of the window's losses is k times the large batch's.",
+        hint="Is what you add up already divided by k?",
+    ),
+    Mistake(
+        "divided twice",
+        {KEEP: "losses.append(loss.detach() / accumulation_steps)\n"},
+        why="The losses are divided by k, and their sum once more.",
+        hint="Is what you add up the loss, or the loss that was already divided?",
+    ),
+    Mistake(
+        "the sum never begins anew",
+        {
+            "    losses = []\n": "    losses, window_loss = [], 0.0\n",
+            KEEP: "window_loss = window_loss + loss.detach() / accumulation_steps\n",
+            STEP: f"{STEP}            losses.append(window_loss)\n",
+            f"{WINDOWS}    return {MEANS}": "    return [loss.item() for loss in losses]",
+        },
+        why="Each window's number also holds the losses of all windows before it.",
+        hint="What must `window_loss` be when the next window begins?",
+    ),
+    Mistake(
+        "a loss for every micro-batch",
+        {MEANS: "[loss.item() for loss in losses]"},
+        {MEANS: "[loss.item() / accumulation_steps for loss in losses]"},
+        why="One number per micro-batch is returned; the large batch has one per optimizer step.",
+        hint="How many steps are made, and how many numbers do you return?",
+    ),
+    Mistake(
+        "nothing returned",
+        {f"    return {MEANS}\n": ""},
+        why="The training is right, but the losses are not returned.",
+        hint="What should the caller be given when the loop is done?",
+    ),
+)
+
+# ---------------------------------------------------------------- repaired_lazy_loop
+
+repaired_lazy_loop = (
+    Mistake(
+        "steps on the first micro-batch",
+        {"(idx + 1)": "idx"},
+        why="`idx % k == 0` is already true for index 0: the first update has seen one micro-batch, and the last k - 1 never get one.",
+        hint="Which index does the last micro-batch of the first window have?",
+    ),
+    Mistake(
+        "enumerate taken for the loader",
+        {
+            "for idx, (train_x, train_label) in": "for train_x, train_label in",
+            "(idx + 1)": "(train_x + 1)",
+        },
+        why="enumerate gives (number, batch): the model is fed a number, and the batch is taken for the labels.",
+        hint="What are the two things that enumerate hands out in each round?",
+    ),
+    Mistake(
+        "loss without labels",
+        {"loss_function(output, train_label)": "loss_function(output)"},
+        why="A loss compares outputs with labels; loss_function(outputs) lacks the labels.",
+        hint="What does the loss function need besides the outputs?",
+    ),
+    Mistake(
+        "the loss is not divided any more",
+        {"train_label) / accumulation_steps": "train_label)"},
+        why="The published loop did divide by k; without it the step is k times too long.",
+        hint="What became of the scaling factor?",
+    ),
+    Mistake("the mark after backward is lost", NO_MICRO_BATCH_MARK, **NO_MARK_AFTER_BACKWARD),
+    Mistake("the mark after the update is lost", NO_UPDATE_MARK, **NO_MARK_AFTER_THE_UPDATE),
+    Mistake(
+        "zeroed inside the window",
+        {"        output = model": f"        {ZERO}\n        output = model"},
+        why="zero_grad() in every round leaves only the last micro-batch in the gradient.",
+        hint="How often must the gradients start from zero in one window?",
+    ),
+)

@@ -1,0 +1,284 @@
+"""The questions of the lesson 1_accumulation/4_lazy_tensors.
+
+Counters and the cache of compiled graphs belong to the process, and the lazy backend starts once in it: every answer is
+asked in a process of its own.
+"""
+
+import multiprocessing
+import random
+
+import numpy as np
+import torch
+
+from exercises_tests.probing.toys import Case, draw, flat
+from trainlean.devices.lazy import in_fresh_process
+
+LEARNING_RATE = 0.1
+SECONDS = 5  # for one answer
+
+# ---------------------------------------------------------------- a process for each answer
+
+
+def lazily(function, *args):
+    """`function(*args)` where nothing lazy has run: here if this process was made for one answer, else in a fresh one."""
+    if multiprocessing.parent_process() is not None and not _started:
+        return function(*args)
+    return in_fresh_process(function, *args, timeout=SECONDS)
+
+
+_started = []
+
+
+def start():
+    """The counters' module, with the lazy backend started."""
+    import torch._lazy.metrics
+    import torch._lazy.ts_backend
+
+    if not _started:
+        torch._lazy.ts_backend.init()
+        _started.append(True)
+    return torch._lazy.metrics
+
+
+def graphs_run(metrics):
+    return sum(metrics.counter_value(name) or 0 for name in ("UncachedCompile", "CachedCompile"))
+
+
+def run_all():
+    torch._lazy.mark_step(wait=True)
+
+
+def squared_error(outputs, targets):
+    """The mean squared error, from operators that have a lazy kernel."""
+    difference = outputs - targets
+    return (difference * difference).mean()
+
+
+class SGD:
+    """Plain SGD. Making torch's own imports the compiler, which takes longer than all questions together."""
+
+    def __init__(self, parameters):
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.before_step = lambda: None
+
+    @torch.no_grad()
+    def step(self):
+        self.before_step()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad, alpha=-LEARNING_RATE)
+
+    def zero_grad(self, set_to_none=True):
+        for parameter in self.parameters:
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+
+# ---------------------------------------------------------------- the loops
+
+CASES = (Case(8, 4), Case(3, 1), Case(6, 2, frozen=True))
+
+
+def watch(answer, seed, with_losses, as_iterator):
+    """What the lazy backend ran while the answer trained; to be called where nothing lazy has run."""
+    metrics = start()
+    shown = {}
+    for case in CASES:
+        model, data = draw(case, seed)
+        model = model.to("lazy")
+        optimizer = SGD(model.parameters())
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        micro_batches = [(inputs.to("lazy"), targets.to("lazy")) for inputs, targets in data]
+        run_all()
+        before, forwards, backwards, steps, waiting = graphs_run(metrics), [], [], [], []
+        model.register_forward_pre_hook(
+            lambda *_, seen=forwards, before=before: seen.append(graphs_run(metrics) - before)
+        )
+        model.register_forward_hook(
+            lambda *args, seen=backwards, before=before: _at_backward(
+                args[2], lambda: seen.append(graphs_run(metrics) - before)
+            )
+        )
+
+        def before_step(model=model, before=before, steps=steps, waiting=waiting):
+            steps.append(graphs_run(metrics) - before)
+            waiting.append(
+                unrun(parameter.grad for parameter in model.parameters() if parameter.requires_grad)
+            )
+
+        optimizer.before_step = before_step
+        result = answer(
+            model,
+            optimizer,
+            squared_error,
+            iter(micro_batches) if as_iterator else micro_batches,
+            case.accumulation_steps,
+        )
+        in_all = graphs_run(metrics) - before
+        left = unrun(model.parameters())
+        run_all()
+        shown[f"the number of graphs run before each optimizer step ({case})"] = np.asarray(steps)
+        shown[f"the number of gradients that still wait at each optimizer step ({case})"] = (
+            np.asarray(waiting)
+        )
+        shown[f"the number of graphs run before each backward pass ({case})"] = np.asarray(
+            backwards
+        )
+        shown[f"the number of graphs run before each forward pass ({case})"] = np.asarray(forwards)
+        if not with_losses:  # who returns losses may read them after the training
+            shown[f"the number of graphs run in all ({case})"] = in_all
+        shown[f"the number of weights whose last update was left unrun ({case})"] = left
+        shown[f"the weight at the end ({case})"] = flat(model.to("cpu"))
+        if with_losses:
+            shown[f"the returned losses ({case})"] = (
+                None if result is None else np.array([float(loss) for loss in result])
+            )
+    return shown
+
+
+def unrun(tensors):
+    """How many of the tensors are recorded but not computed; looking runs nothing."""
+    return sum(
+        tensor is not None
+        and "device_data" not in torch._C._lazy._get_tensors_text([tensor]).splitlines()[-2]
+        for tensor in tensors
+    )
+
+
+def _at_backward(outputs, note):
+    outputs.register_hook(lambda gradient: note())
+
+
+def probe_training(with_losses=False, as_iterator=False):
+    """A probe that trains on every case and shows when graphs were run, the weights and, if wanted, the losses."""
+    return lambda answer, seed: lazily(watch, answer, seed, with_losses, as_iterator)
+
+
+train_with_marks = probe_training()
+train_without_breaks = probe_training(with_losses=True)
+repaired_lazy_loop = probe_training(as_iterator=True)
+
+
+# ---------------------------------------------------------------- fallbacks
+
+POOL = {
+    "aten::mse_loss": lambda one, other: torch.nn.functional.mse_loss(one, other),
+    "aten::huber_loss": lambda one, other: torch.nn.functional.huber_loss(one, other),
+    "aten::dot": lambda one, other: torch.dot(one[0], other[0]),
+    "aten::where.self": lambda one, other: torch.where(one > other, one, other),
+    "aten::linalg_vector_norm": lambda one, other: torch.linalg.vector_norm(one),
+    "aten::_local_scalar_dense": lambda one, other: one.sum().item(),
+}
+
+
+def drawn_calls(seed):
+    """Two lists of operators: what is called before the answer is asked, and what its `train` calls."""
+    drawn = random.Random(seed)
+    names = drawn.sample(sorted(POOL), 4)
+    return names[:2], [names[1]] * drawn.randint(1, 3) + names[2:] * drawn.randint(1, 4)
+
+
+def ask_fallbacks(answer, seed):
+    start()
+    earlier, calls = drawn_calls(seed)
+    shown = {}
+
+    def call(names):
+        one, other = (torch.randn(3, 3, generator=generator).to("lazy") for _ in range(2))
+        for name in names:
+            POOL[name](one + other, other)
+        run_all()
+
+    generator = torch.Generator().manual_seed(seed)
+    call(earlier)
+    for what, names in (
+        ("what train() called without a lazy kernel", calls),
+        ("the same of a train() with lazy kernels only", []),
+    ):
+        found = answer(lambda names=names: call(names))
+        shown[what] = in_words(found)
+    here = counters()
+    shown["whether counters of calls before train() are still there"] = all(
+        here.get(name, 0) for name in earlier
+    )
+    return shown
+
+
+def in_words(found):
+    """A dictionary of counters as one text; those that are no fallbacks differ from run to run and are only named by their kind."""
+    if not isinstance(found, dict):
+        return f"no dictionary: {type(found).__name__}"
+    kinds = {
+        str(name).split("::")[0] + "::" if "::" in str(name) else "other"
+        for name in found
+        if not str(name).startswith("aten::")
+    }
+    words = [
+        f"{name} {count}" for name, count in sorted(found.items()) if str(name).startswith("aten::")
+    ] + [f"{kind} names" for kind in sorted(kinds)]
+    return ", ".join(words) or "nothing"
+
+
+def counters():
+    """The calls of operators without a lazy kernel, by their names."""
+    from torch._lazy import metrics
+
+    return {
+        name: metrics.counter_value(name)
+        for name in metrics.counter_names()
+        if name.startswith("aten::")
+    }
+
+
+def fallbacks(answer, seed):
+    return lazily(ask_fallbacks, answer, seed)
+
+
+# ---------------------------------------------------------------- clipping without a fallback
+
+
+GRADIENTS = (
+    "a gradient that is too long",
+    "a gradient that is short enough",
+    "a gradient twice too long",
+)
+
+
+def drawn_gradients(seed):
+    """Gradients of a few shapes, and a limit for each of GRADIENTS: well below their length, above it, and half of it."""
+    generator = torch.Generator().manual_seed(seed)
+    gradients = [torch.randn(shape, generator=generator) for shape in ((4, 3), (5,), (2, 2))]
+    length = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
+    return gradients, (0.1 * length, 2 * length, 0.5 * length)
+
+
+def ask_clip(answer, seed):
+    metrics = start()
+    shown = {}
+    gradients, limits = drawn_gradients(seed)
+    for where, limit in zip(GRADIENTS, limits, strict=True):
+        parameters = [
+            torch.zeros_like(gradient).to("lazy").requires_grad_() for gradient in gradients
+        ]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.to("lazy")
+        frozen = torch.zeros(2, device="lazy", requires_grad=True)  # without a gradient
+        run_all()
+        before, calls = graphs_run(metrics), counters()
+        answer([*parameters, frozen], limit)
+        called = [name for name, count in counters().items() if count != calls.get(name, 0)]
+        shown[f"the operators without a lazy kernel ({where})"] = ", ".join(called) or "none"
+        shown[f"whether a graph was run while clipping ({where})"] = graphs_run(metrics) > before
+        run_all()
+        for index, parameter in enumerate(parameters):
+            shown[f"gradient {index + 1} after clipping ({where})"] = parameter.grad.cpu()
+    return {
+        name: value.numpy() if torch.is_tensor(value) else value for name, value in shown.items()
+    }
+
+
+def clip_without_fallback(answer, seed):
+    return lazily(ask_clip, answer, seed)

@@ -1,0 +1,422 @@
+# %% training_state_bytes: right
+def training_state_bytes(model, optimizer_name):
+    if optimizer_name == "sgd":
+        extra = 0
+    elif optimizer_name == "momentum":
+        extra = 1
+    else:
+        extra = 2
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    return weights + trained * (1 + extra)
+
+
+# %% training_state_bytes: right
+def own_tensors(module, seen):
+    for tensor in module._parameters.values():
+        if tensor is not None and id(tensor) not in seen:
+            seen[id(tensor)] = tensor
+    for child in module.children():
+        own_tensors(child, seen)
+    return seen.values()
+
+
+def training_state_bytes(model, optimizer_name):
+    size = 0
+    for tensor in own_tensors(model, {}):
+        size += tensor.nbytes
+        if not tensor.requires_grad:
+            continue
+        size += tensor.nbytes  # gradient
+        size += {"sgd": 0, "momentum": tensor.nbytes, "adamw": 2 * tensor.nbytes}[optimizer_name]
+    return size
+
+
+# %% training_state_bytes: right
+class State:
+    copies = {"sgd": 2, "momentum": 3, "adamw": 4}
+
+    def __call__(self, model, optimizer_name):
+        return sum(map(self.bytes_of(self.copies[optimizer_name]), model.parameters()))
+
+    def bytes_of(self, copies):
+        return lambda p: p.nbytes * (copies if p.requires_grad else 1)
+
+
+training_state_bytes = State()
+
+
+# %% training_state_bytes: right
+def training_state_bytes(model, optimizer_name):
+    # really train one step, and look what is there
+    import copy
+
+    model = copy.deepcopy(model)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for p in trained:
+        p.grad = torch.zeros_like(p)
+    total = sum(p.nbytes for p in model.parameters()) + sum(p.grad.nbytes for p in trained)
+    if optimizer_name == "sgd" or not trained:
+        return total
+    if optimizer_name == "momentum":
+        optimizer = torch.optim.SGD(trained, lr=0.0, momentum=0.9)
+    else:
+        optimizer = torch.optim.AdamW(trained, lr=0.0)
+    optimizer.step()
+    for state in optimizer.state.values():
+        total += sum(t.nbytes for name, t in state.items() if torch.is_tensor(t) and name != "step")
+    return total
+
+
+# %% training_state_bytes: wrong, frozen weights given gradients
+# frozen weights get a gradient and state as well
+def training_state_bytes(model, optimizer_name):
+    weights = sum(p.nbytes for p in model.parameters())
+    return weights * {"sgd": 2, "momentum": 3, "adamw": 4}[optimizer_name]
+
+
+# %% training_state_bytes: wrong, four bytes for every number
+# counts every number as four bytes
+def training_state_bytes(model, optimizer_name):
+    n = ["sgd", "momentum", "adamw"].index(optimizer_name)
+    total = 0
+    for p in model.parameters():
+        total += 4 * p.numel()
+        if p.requires_grad:
+            total += 4 * p.numel() * (n + 1)
+    return total
+
+
+# %% training_state_bytes: wrong, tied weights counted twice
+# goes by names, so a shared weight is counted twice
+def training_state_bytes(model, optimizer_name):
+    n = {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name]
+    total = 0
+    for _, p in model.named_parameters(remove_duplicate=False):
+        total += p.nbytes + (n * p.nbytes if p.requires_grad else 0)
+    return total
+
+
+# %% training_state_bytes: wrong, frozen weights left out
+# frozen weights are not counted at all
+def training_state_bytes(model, optimizer_name):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    size = sum(p.nbytes for p in trained)
+    if optimizer_name == "adamw":
+        return 4 * size
+    if optimizer_name == "momentum":
+        return 3 * size
+    return 2 * size
+
+
+# %% training_state_bytes: wrong, gradients forgotten
+# no gradients
+def training_state_bytes(model, optimizer_name):
+    result = 0
+    for p in model.parameters():
+        result += p.nbytes
+        if p.requires_grad and optimizer_name == "momentum":
+            result += p.nbytes
+        if p.requires_grad and optimizer_name == "adamw":
+            result += 2 * p.nbytes
+    return result
+
+
+# %% training_state_bytes: wrong
+# the optimizer's name is not looked at
+def training_state_bytes(model, optimizer_name):
+    return sum(p.nbytes * (4 if p.requires_grad else 1) for p in model.parameters())
+
+
+# %% training_state_bytes: wrong, one average for AdamW
+# momentum and adamw both have one average
+def training_state_bytes(model, optimizer_name):
+    state = 0 if optimizer_name == "sgd" else 1
+    return sum(p.nbytes * ((2 + state) if p.requires_grad else 1) for p in model.parameters())
+
+
+# %% training_state_bytes: wrong, frozen weights given optimizer state
+# the optimizer is given the frozen weights too, so they have state but no gradient
+def training_state_bytes(model, optimizer_name):
+    averages = {"sgd": 0, "momentum": 1, "adamw": 2}
+    weights = sum(p.nbytes for p in model.parameters())
+    gradients = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return weights + gradients + averages[optimizer_name] * weights
+
+
+# %% training_state_bytes: wrong
+# the type of the first weight is taken for all of them
+def training_state_bytes(model, optimizer_name):
+    averages = {"sgd": 0, "momentum": 1, "adamw": 2}[optimizer_name]
+    item = next(model.parameters()).element_size()
+    numbers = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return item * (numbers + (1 + averages) * trained)
+
+
+# %% training_state_bytes: wrong
+# tensors of equal shape are taken for shared ones
+def training_state_bytes(model, optimizer_name):
+    averages = {"sgd": 0, "momentum": 1, "adamw": 2}[optimizer_name]
+    unique = {p.shape: p for p in model.parameters()}
+    return sum(p.nbytes * (2 + averages if p.requires_grad else 1) for p in unique.values())
+
+
+# %% peak_at_batch: right
+def peak_at_batch(peak, batch, new_batch):
+    result = dict(peak)
+    result["activations"] *= new_batch / batch
+    return result
+
+
+# %% peak_at_batch: right
+def peak_at_batch(peak, batch, new_batch):
+    def scaled(category, size):
+        return size * new_batch / batch if category == "activations" else size
+
+    return {category: scaled(category, size) for category, size in peak.items()}
+
+
+# %% peak_at_batch: right
+class Peak:
+    def __init__(self, peak):
+        self.fixed = [(name, peak[name]) for name in ("optimizer state", "gradients", "weights")]
+        self.activations = peak["activations"]
+
+    def at(self, factor):
+        return dict([("activations", self.activations * factor), *self.fixed])
+
+
+def peak_at_batch(peak, batch, new_batch):
+    return Peak(peak).at(new_batch / batch)
+
+
+# %% peak_at_batch: right
+import copy
+
+
+def peak_at_batch(peak, batch, new_batch):
+    new_peak = copy.deepcopy(peak)
+    per_sample = new_peak.pop("activations") / batch
+    new_peak.update(activations=sum(per_sample for _ in range(new_batch)))
+    return new_peak
+
+
+# %% peak_at_batch: wrong, everything grows
+# everything grows with the batch
+def peak_at_batch(peak, batch, new_batch):
+    return {key: value * new_batch / batch for key, value in peak.items()}
+
+
+# %% peak_at_batch: wrong
+# changes the dictionary that it was given
+def peak_at_batch(peak, batch, new_batch):
+    peak["activations"] = peak["activations"] / batch * new_batch
+    return peak
+
+
+# %% peak_at_batch: wrong, ratio upside down
+# the ratio upside down
+def peak_at_batch(peak, batch, new_batch):
+    new = peak.copy()
+    new["activations"] = peak["activations"] * batch / new_batch
+    return new
+
+
+# %% peak_at_batch: wrong, whole multiples only
+# whole ratio only: 24 from 16 is taken as once
+def peak_at_batch(peak, batch, new_batch):
+    out = {}
+    for key in peak:
+        out[key] = peak[key]
+    out["activations"] = peak["activations"] * (new_batch // batch)
+    return out
+
+
+# %% peak_at_batch: wrong, measured bytes taken for one sample's
+# takes the measured activations for those of one sample
+def peak_at_batch(peak, batch, new_batch):
+    return {**peak, "activations": peak["activations"] * new_batch}
+
+
+# %% peak_at_batch: wrong, gradients grow too
+# gradients scaled, too
+def peak_at_batch(peak, batch, new_batch):
+    factor = new_batch / batch
+    return {
+        "weights": peak["weights"],
+        "gradients": peak["gradients"] * factor,
+        "optimizer state": peak["optimizer state"],
+        "activations": peak["activations"] * factor,
+    }
+
+
+# %% peak_at_batch: wrong
+# never less than what was measured
+def peak_at_batch(peak, batch, new_batch):
+    factor = max(1, new_batch / batch)
+    return peak | {"activations": peak["activations"] * factor}
+
+
+# %% peak_at_batch: wrong
+# gives the total instead of the categories
+def peak_at_batch(peak, batch, new_batch):
+    fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
+    return fixed + peak["activations"] / batch * new_batch
+
+
+# %% peak_at_batch: wrong
+# only the category that changes
+def peak_at_batch(peak, batch, new_batch):
+    return {"activations": peak["activations"] / batch * new_batch}
+
+
+# %% peak_at_batch: wrong
+# rounds down before it multiplies
+def peak_at_batch(peak, batch, new_batch):
+    size = peak["activations"] // batch * new_batch
+    return dict(peak, activations=size)
+
+
+# %% largest_batch: right
+def largest_batch(peak, batch, budget):
+    def size(samples):
+        per_sample = peak["activations"] / batch
+        return peak["weights"] + peak["gradients"] + peak["optimizer state"] + samples * per_sample
+
+    samples = 0
+    while size(samples + 1) <= budget:
+        samples += 1
+    return samples
+
+
+# %% largest_batch: right
+import math
+
+
+def largest_batch(peak, batch, budget):
+    free = budget - sum(size for name, size in peak.items() if name != "activations")
+    if free <= 0:
+        return 0
+    return math.floor(free * batch / peak["activations"])
+
+
+# %% largest_batch: right
+def largest_batch(peak, batch, budget):
+    total = lambda n: sum(peak_at_batch(peak, batch, n).values())  # noqa: E731
+    low, high = 0, 1
+    while total(high) <= budget:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if total(middle) <= budget:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# %% largest_batch: right
+from fractions import Fraction
+
+
+class Card:
+    def __init__(self, budget):
+        self.budget = Fraction(budget)
+
+    def holds(self, fixed, sample):
+        left = self.budget - Fraction(fixed)
+        return left // sample if left > 0 else 0
+
+
+def largest_batch(peak, batch, budget):
+    names = ["weights", "gradients", "optimizer state"]
+    sample = Fraction(peak["activations"]) / batch
+    return int(Card(budget).holds(sum(peak[name] for name in names), sample))
+
+
+# %% largest_batch: wrong, less than nothing
+# below zero where not even the weights fit
+def largest_batch(peak, batch, budget):
+    rest = budget - peak["weights"] - peak["gradients"] - peak["optimizer state"]
+    return int(rest // (peak["activations"] / batch))
+
+
+# %% largest_batch: wrong, a full budget taken for too small
+# less than the budget instead of at most
+def largest_batch(peak, batch, budget):
+    fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
+    n = 0
+    while fixed + (n + 1) * peak["activations"] / batch < budget:
+        n += 1
+    return n
+
+
+# %% largest_batch: wrong, first batch that does not fit
+# one too many
+def largest_batch(peak, batch, budget):
+    fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
+    n = 0
+    while fixed + n * peak["activations"] / batch <= budget:
+        n += 1
+    return n
+
+
+# %% largest_batch: wrong, rounded to the nearest
+# rounds to the nearest number
+def largest_batch(peak, batch, budget):
+    fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
+    return max(0, round((budget - fixed) / (peak["activations"] / batch)))
+
+
+# %% largest_batch: wrong, the measured batch taken for one sample
+# takes the activations of the whole measured batch for one sample's
+def largest_batch(peak, batch, budget):
+    fixed = sum(peak.values()) - peak["activations"]
+    return max(0, int((budget - fixed) // peak["activations"]))
+
+
+# %% largest_batch: wrong
+# the optimizer's state is forgotten
+def largest_batch(peak, batch, budget):
+    free = budget - (peak["weights"] + peak["gradients"])
+    return max(0, int(free / peak["activations"] * batch))
+
+
+# %% largest_batch: wrong, fixed part grown with the batch
+# the whole peak scales with the batch
+def largest_batch(peak, batch, budget):
+    return int(budget // (sum(peak.values()) / batch))
+
+
+# %% largest_batch: wrong
+# how many more samples fit on top of the measured ones
+def largest_batch(peak, batch, budget):
+    free = budget - sum(peak.values())
+    return max(0, int(free // (peak["activations"] / batch)))
+
+
+# %% largest_batch: wrong, only powers of two
+# powers of two only
+def largest_batch(peak, batch, budget):
+    def fits(n):
+        return sum(peak_at_batch(peak, batch, n).values()) <= budget
+
+    if not fits(1):
+        return 0
+    size = 1
+    while fits(2 * size):
+        size *= 2
+    return size
+
+
+# %% largest_batch: wrong
+# starts from the measured batch, so it never goes below it
+def largest_batch(peak, batch, budget):
+    one = peak["activations"] / batch
+    total = sum(peak.values())
+    n = batch
+    while total + one <= budget:
+        total += one
+        n += 1
+    return n

@@ -1,0 +1,1084 @@
+# %% train_accumulated: right
+from itertools import islice
+
+
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    rest = iter(micro_batches)
+    while window := list(islice(rest, accumulation_steps)):
+        optimizer.zero_grad()
+        for x, y in window:
+            loss_function(model(x), y).div(len(window)).backward()
+        optimizer.step()
+
+
+# %% train_accumulated: right
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    i = 0
+    while i < len(micro_batches):
+        data, target = micro_batches[i]
+        out = model(data)
+        loss = loss_function(out, target)
+        loss /= accumulation_steps
+        loss.backward()
+        i += 1
+        if i % accumulation_steps:
+            continue
+        optimizer.step()
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                p.grad = None
+
+
+# %% train_accumulated: right
+class Accumulator:
+    def __init__(self, optimizer, size):
+        self.optimizer, self.size, self.seen = optimizer, size, 0
+
+    def add(self, loss):
+        loss.backward(torch.full_like(loss, 1 / self.size))
+        self.seen += 1
+        if self.seen == self.size:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=False)
+            self.seen = 0
+
+
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    window = Accumulator(optimizer, accumulation_steps)
+    for pair in micro_batches:
+        window.add(loss_function(model(pair[0]), pair[1]))
+
+
+# %% train_accumulated: right
+def collected(model, k):
+    for p in model.parameters():
+        if p.grad is not None:
+            p.grad.div_(k)
+
+
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    # the mean is taken once, of the gradient
+    losses = []
+    for index in range(len(micro_batches)):
+        loss = loss_function(model(micro_batches[index][0]), micro_batches[index][1])
+        loss.backward()
+        losses.append(loss.item())
+        if index % accumulation_steps == accumulation_steps - 1:
+            collected(model, accumulation_steps)
+            optimizer.step()
+            optimizer.zero_grad()
+    return losses
+
+
+# %% train_accumulated: right
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    if not micro_batches:
+        return
+    window, rest = micro_batches[:accumulation_steps], micro_batches[accumulation_steps:]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    mean = [torch.zeros_like(p) for p in trained]
+    for inputs, targets in window:
+        loss = loss_function(model(inputs), targets)
+        for total, g in zip(mean, torch.autograd.grad(loss, trained)):
+            total += g / accumulation_steps
+    for p, g in zip(trained, mean):
+        p.grad = g
+    optimizer.step()
+    optimizer.zero_grad()
+    train_accumulated(model, optimizer, loss_function, rest, accumulation_steps)
+
+
+# %% train_accumulated: wrong, keeps the whole window
+# adds up the losses and calls backward once: all activations of the window are held
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    total = 0
+    for i, (x, y) in enumerate(micro_batches):
+        total = total + loss_function(model(x), y) / accumulation_steps
+        if (i + 1) % accumulation_steps == 0:
+            total.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total = 0
+
+
+# %% train_accumulated: wrong, keeps the whole window
+# makes the large batch itself
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        xs, ys = zip(*micro_batches[start : start + accumulation_steps])
+        optimizer.zero_grad()
+        loss_function(model(torch.cat(xs)), torch.cat(ys)).backward()
+        optimizer.step()
+
+
+# %% train_accumulated: wrong, loss not divided
+# the loss is not divided
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    pairs = iter(micro_batches)
+    for _ in range(len(micro_batches) // accumulation_steps):
+        for _ in range(accumulation_steps):
+            x, y = next(pairs)
+            loss_function(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, steps on the first micro-batch
+# counts from 0, so the first step comes after one micro-batch
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for i, batch in enumerate(micro_batches):
+        loss = loss_function(model(batch[0]), batch[1]) / accumulation_steps
+        loss.backward()
+        if i % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, zeroed inside the window
+# clears the gradients before every micro-batch, so only the last one is left
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    count = 0
+    for x, y in micro_batches:
+        optimizer.zero_grad()
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        count += 1
+        if count == accumulation_steps:
+            optimizer.step()
+            count = 0
+
+
+# %% train_accumulated: wrong, never zeroed
+# never clears the gradients
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    count = 0
+    for x, y in micro_batches:
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        count += 1
+        if count == accumulation_steps:
+            optimizer.step()
+            count = 0
+
+
+# %% train_accumulated: wrong
+# divides by the number of all micro-batches
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    n = len(micro_batches)
+    for i in range(n):
+        (loss_function(model(micro_batches[i][0]), micro_batches[i][1]) / n).backward()
+        if (i + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, steps on every micro-batch
+# steps after every micro-batch
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for x, y in micro_batches[start : start + accumulation_steps]:
+            loss = loss_function(model(x), y) / accumulation_steps
+            loss.backward()
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong
+# the graph is kept, so the last micro-batch is still there in the next forward pass
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward(retain_graph=True)
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, divided by the number of samples
+# divides by the number of samples in the window
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / (len(inputs) * accumulation_steps)
+        loss.backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong
+# returns in the loop, after the first window
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            return model
+
+
+# %% train_accumulated_to_the_end: right
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    left = list(micro_batches)
+    while left:
+        window, left = left[:accumulation_steps], left[accumulation_steps:]
+        optimizer.zero_grad()
+        for inputs, targets in window:
+            loss = loss_function(model(inputs), targets)
+            loss.backward(gradient=torch.ones_like(loss) / len(window))
+        optimizer.step()
+
+
+# %% train_accumulated_to_the_end: right
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    total = len(micro_batches)
+    whole = total - total % accumulation_steps
+    for i, (inputs, targets) in enumerate(micro_batches):
+        k = accumulation_steps if i < whole else total - whole
+        (loss_function(model(inputs), targets) / k).backward()
+        last = i + 1 == total
+        if (i + 1) % accumulation_steps == 0 or last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: right
+def step_on(model, optimizer, count):
+    with torch.no_grad():
+        for p in {id(p): p for p in model.parameters()}.values():
+            if p.grad is not None:
+                p.grad /= count
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    seen = 0
+    for x, y in micro_batches:
+        loss_function(model(x), y).backward()
+        seen += 1
+        if seen == accumulation_steps:
+            step_on(model, optimizer, seen)
+            seen = 0
+    if seen:
+        step_on(model, optimizer, seen)
+
+
+# %% train_accumulated_to_the_end: right
+class Loop:
+    def __init__(self, model, optimizer, loss_function):
+        self.model, self.optimizer, self.loss_function = model, optimizer, loss_function
+
+    def windows(self, micro_batches, k):
+        yield from (micro_batches[i : i + k] for i in range(0, len(micro_batches), k))
+
+    def train(self, window):
+        for inputs, targets in window:
+            self.loss_function(self.model(inputs), targets).mul(1 / len(window)).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    loop = Loop(model, optimizer, loss_function)
+    for window in loop.windows(micro_batches, accumulation_steps):
+        loop.train(window)
+
+
+# %% train_accumulated_to_the_end: wrong, last window divided by k
+# the last window is divided by k like the others
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    n = len(micro_batches)
+    for i, (x, y) in enumerate(micro_batches, 1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if i % accumulation_steps == 0 or i == n:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong, last window dropped
+# what is left over never gets its step
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    it = iter(micro_batches)
+    for _ in range(len(micro_batches) // accumulation_steps):
+        for _ in range(accumulation_steps):
+            x, y = next(it)
+            (loss_function(model(x), y) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong, a step too many at the end
+# one step more at the end, although nothing is left
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    rest = len(micro_batches) % accumulation_steps
+    for i, (x, y) in enumerate(micro_batches):
+        k = rest if i >= len(micro_batches) - rest else accumulation_steps
+        (loss_function(model(x), y) / k).backward()
+        if (i + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong
+# the micro-batches that are left over step one by one
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    whole = len(micro_batches) // accumulation_steps * accumulation_steps
+    for i in range(len(micro_batches)):
+        x, y = micro_batches[i]
+        k = accumulation_steps if i < whole else 1
+        (loss_function(model(x), y) / k).backward()
+        if i >= whole or (i + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong
+# what is left over joins the last whole window
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    starts = list(range(0, len(micro_batches), accumulation_steps))
+    windows = [micro_batches[s : s + accumulation_steps] for s in starts]
+    if len(windows) > 1 and len(windows[-1]) < accumulation_steps:
+        tail = windows.pop()
+        windows[-1] = windows[-1] + tail
+    for window in windows:
+        for x, y in window:
+            (loss_function(model(x), y) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong, divided by what is left
+# the divisor is what is left from here on, so it shrinks inside the last window
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    n = len(micro_batches)
+    for i, (x, y) in enumerate(micro_batches):
+        k = min(accumulation_steps, n - i)
+        (loss_function(model(x), y) / k).backward()
+        if (i + 1) % accumulation_steps == 0 or i + 1 == n:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong
+# windows of equal size, instead of whole ones and a rest
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    count = -(-len(micro_batches) // accumulation_steps)
+    bounds = [round(i * len(micro_batches) / count) for i in range(count + 1)]
+    for a, b in zip(bounds, bounds[1:]):
+        for x, y in micro_batches[a:b]:
+            (loss_function(model(x), y) / (b - a)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong
+# only the last micro-batch of the short window gets the short divisor
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    seen = 0
+    for number, (x, y) in enumerate(micro_batches, 1):
+        seen += 1
+        last = number == len(micro_batches)
+        (loss_function(model(x), y) / (seen if last else accumulation_steps)).backward()
+        if seen == accumulation_steps or last:
+            optimizer.step()
+            optimizer.zero_grad()
+            seen = 0
+
+
+# %% train_accumulated_to_the_end: wrong
+# without a rest, the last whole window is divided by nothing: n % k is 0 and becomes 1
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    n = len(micro_batches)
+    last_start = (n - 1) // accumulation_steps * accumulation_steps
+    for i, (x, y) in enumerate(micro_batches):
+        k = accumulation_steps if i < last_start else max(1, n % accumulation_steps)
+        (loss_function(model(x), y) / k).backward()
+        if i + 1 == n or (i + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong, keeps the whole window
+# holds the window's losses, and with them its activations
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        torch.stack([loss_function(model(x), y) for x, y in window]).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% repaired_loop: right
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    windows = [
+        micro_batches[i : i + accumulation_steps]
+        for i in range(0, len(micro_batches), accumulation_steps)
+    ]
+    for window in windows * epochs:
+        optimizer.zero_grad()
+        for inputs, targets in window:
+            (loss_function(model(inputs), targets) / len(window)).backward()
+        optimizer.step()
+
+
+# %% repaired_loop: right
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    while epochs > 0:
+        train_accumulated_to_the_end(
+            model, optimizer, loss_function, micro_batches, accumulation_steps
+        )
+        epochs -= 1
+
+
+# %% repaired_loop: right
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    last = len(micro_batches) - 1
+    optimizer.zero_grad()
+    for _ in range(epochs):
+        in_window = 0
+        for index, (inputs, targets) in enumerate(micro_batches):
+            loss_function(model(inputs), targets).backward()
+            in_window += 1
+            if in_window < accumulation_steps and index != last:
+                continue
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad *= 1 / in_window
+            optimizer.step()
+            optimizer.zero_grad()
+            in_window = 0
+
+
+# %% repaired_loop: right
+class Repaired:
+    def __init__(self, model, optimizer, loss_function):
+        self.__dict__.update(locals())
+
+    def epoch(self, rest, k):
+        if not rest:
+            return
+        size = min(k, len(rest))
+        for inputs, targets in rest[:size]:
+            loss = self.loss_function(self.model(inputs), targets)
+            torch.autograd.backward(loss / size)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.epoch(rest[size:], k)
+
+
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    loop = Repaired(model, optimizer, loss_function)
+    for _ in range(epochs):
+        loop.epoch(list(micro_batches), accumulation_steps)
+
+
+# %% repaired_loop: wrong, steps on the first micro-batch
+# only the TypeError is repaired
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    optimizer.zero_grad()
+    for epoch in range(epochs):
+        for index, (inputs, targets) in enumerate(micro_batches):
+            loss = loss_function(model(inputs), targets) / accumulation_steps
+            loss.backward()
+            if index % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% repaired_loop: wrong, the rest leaks into the next epoch
+# the short window's gradient is carried into the next epoch
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    optimizer.zero_grad()
+    for epoch in range(epochs):
+        for index, (inputs, targets) in enumerate(micro_batches):
+            loss = loss_function(model(inputs), targets) / accumulation_steps
+            loss.backward()
+            if (index + 1) % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% repaired_loop: wrong, the rest is thrown away
+# drops the short window: cleared at the beginning of the epoch, without a step
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    for epoch in range(epochs):
+        optimizer.zero_grad()
+        for number, (inputs, targets) in enumerate(micro_batches, start=1):
+            (loss_function(model(inputs), targets) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% repaired_loop: wrong, the rest is divided by k
+# the short window steps, with the divisor of a whole one
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    for _ in range(epochs):
+        number = 0
+        while number < len(micro_batches):
+            x, y = micro_batches[number]
+            (loss_function(model(x), y) / accumulation_steps).backward()
+            number += 1
+            if number % accumulation_steps == 0 or number == len(micro_batches):
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% repaired_loop: wrong, a window reaches over the end of the epoch
+# counts through all epochs, so windows reach over the end of an epoch
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    everything = [pair for _ in range(epochs) for pair in micro_batches]
+    for start in range(0, len(everything), accumulation_steps):
+        window = everything[start : start + accumulation_steps]
+        for x, y in window:
+            (loss_function(model(x), y) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% repaired_loop: wrong
+# one epoch only: a generator is used up after it
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    windows = (
+        micro_batches[i : i + accumulation_steps]
+        for i in range(0, len(micro_batches), accumulation_steps)
+    )
+    for _ in range(epochs):
+        for window in windows:
+            for x, y in window:
+                (loss_function(model(x), y) / len(window)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% repaired_loop: wrong
+# the short window is stepped only after the last epoch
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    rest = len(micro_batches) % accumulation_steps
+    optimizer.zero_grad()
+    for _ in range(epochs):
+        for i, (x, y) in enumerate(micro_batches):
+            size = rest if i >= len(micro_batches) - rest else accumulation_steps
+            (loss_function(model(x), y) / size).backward()
+            if (i + 1) % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    if rest:
+        optimizer.step()
+
+
+# %% repaired_loop: wrong
+# outputs and targets swapped for the loss function
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    for _ in range(epochs):
+        for start in range(0, len(micro_batches), accumulation_steps):
+            window = micro_batches[start : start + accumulation_steps]
+            for x, y in window:
+                (loss_function(y, model(x)) / len(window)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% repaired_loop: wrong
+# the micro-batches of the short window are seen, but their loss is not divided
+def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
+    n = len(micro_batches)
+    for _ in range(epochs):
+        for i, (x, y) in enumerate(micro_batches):
+            loss = loss_function(model(x), y)
+            if i < n - n % accumulation_steps:
+                loss = loss / accumulation_steps
+            loss.backward()
+            if (i + 1) % accumulation_steps == 0 or i + 1 == n:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% token_weighted_backward: right
+def token_weighted_backward(model, window):
+    model.zero_grad()
+    shifted = [(one["input_ids"], one["labels"][:, 1:].reshape(-1)) for one in window]
+    n = sum(int((labels != -100).sum()) for _, labels in shifted)
+    for ids, labels in shifted:
+        out = model(ids)[:, :-1, :]
+        losses = cross_entropy(out.reshape(len(labels), -1), labels, reduction="none")
+        (losses.sum() / n).backward()
+
+
+# %% token_weighted_backward: right
+def token_weighted_backward(model, window):
+    real = [(part["labels"][:, 1:] >= 0) for part in window]
+    n = torch.cat([mask.flatten() for mask in real]).sum()
+    for part, mask in zip(window, real):
+        log_p = model(part["input_ids"]).log_softmax(-1)[:, :-1][mask]
+        chosen = log_p.gather(1, part["labels"][:, 1:][mask].unsqueeze(1))
+        chosen.sum().div(-n).backward()
+
+
+# %% token_weighted_backward: right
+def token_weighted_backward(model, window):
+    # text by text, each weighed by its share of the targets
+    texts = []
+    for one in window:
+        for row in range(one["input_ids"].shape[0]):
+            texts.append((one["input_ids"][row : row + 1], one["labels"][row, 1:]))
+    counts = [labels.ne(-100).sum().item() for _, labels in texts]
+    for (ids, labels), count in zip(texts, counts):
+        if count == 0:
+            continue
+        loss = cross_entropy(model(ids)[0, :-1], labels)
+        (loss * (count / sum(counts))).backward()
+
+
+# %% token_weighted_backward: right
+class TokenMean:
+    def __init__(self, window):
+        self.divisor = 0
+        for one in window:
+            self.divisor += one["labels"][:, 1:].ne(-100).count_nonzero()
+
+    def __call__(self, logits, labels):
+        # class dimension second, as cross_entropy likes it
+        logits = logits.transpose(1, 2)[:, :, :-1]
+        return cross_entropy(logits, labels[:, 1:], reduction="sum") / self.divisor
+
+
+def token_weighted_backward(model, window):
+    loss_of = TokenMean(window)
+    for one in window:
+        loss_of(model(one["input_ids"]), one["labels"]).backward()
+
+
+# %% token_weighted_backward: right
+def token_weighted_backward(model, window):
+    seen = 0
+    for one in window:
+        labels = torch.full_like(one["labels"], -100)
+        labels[:, :-1] = one["labels"][:, 1:]
+        loss = cross_entropy(
+            model(one["input_ids"]).flatten(0, 1), labels.flatten(), reduction="sum"
+        )
+        loss.backward()
+        seen += (labels != -100).sum()
+    for p in model.parameters():
+        if p.grad is not None:
+            p.grad /= seen
+
+
+# %% token_weighted_backward: wrong, mean of means
+# mean of the micro-batches' means
+def token_weighted_backward(model, window):
+    for one in window:
+        logits = model(one["input_ids"])[:, :-1]
+        loss = cross_entropy(logits.flatten(0, 1), one["labels"][:, 1:].flatten())
+        (loss / len(window)).backward()
+
+
+# %% token_weighted_backward: wrong, labels counted, not targets
+# the first label of every text is counted although nothing predicts it
+def token_weighted_backward(model, window):
+    n = sum((one["labels"] != -100).sum() for one in window)
+    for one in window:
+        logits = model(one["input_ids"])[:, :-1].flatten(0, 1)
+        targets = one["labels"][:, 1:].flatten()
+        (cross_entropy(logits, targets, reduction="sum") / n).backward()
+
+
+# %% token_weighted_backward: wrong, labels not shifted
+# no shift: position t is asked for label t
+def token_weighted_backward(model, window):
+    n = sum((one["labels"] != -100).sum() for one in window)
+    for one in window:
+        logits = model(one["input_ids"]).flatten(0, 1)
+        (cross_entropy(logits, one["labels"].flatten(), reduction="sum") / n).backward()
+
+
+# %% token_weighted_backward: wrong
+# shifts the labels in place, in tensors that belong to the caller
+def token_weighted_backward(model, window):
+    for one in window:
+        one["labels"][:, :-1] = one["labels"][:, 1:].clone()
+        one["labels"][:, -1] = -100
+    n = sum((one["labels"] != -100).sum() for one in window)
+    for one in window:
+        logits = model(one["input_ids"]).flatten(0, 1)
+        (cross_entropy(logits, one["labels"].flatten(), reduction="sum") / n).backward()
+
+
+# %% token_weighted_backward: wrong, ignored positions counted
+# padding is counted in the divisor
+def token_weighted_backward(model, window):
+    n = sum(one["labels"][:, 1:].numel() for one in window)
+    for one in window:
+        logits = model(one["input_ids"])[:, :-1].flatten(0, 1)
+        targets = one["labels"][:, 1:].flatten()
+        (cross_entropy(logits, targets, reduction="sum") / n).backward()
+
+
+# %% token_weighted_backward: wrong, keeps the whole window
+# holds the losses of the whole window before it calls backward
+def token_weighted_backward(model, window):
+    total, n = 0, 0
+    for one in window:
+        logits = model(one["input_ids"])[:, :-1].flatten(0, 1)
+        targets = one["labels"][:, 1:].flatten()
+        total += cross_entropy(logits, targets, reduction="sum")
+        n += (targets != -100).sum()
+    (total / n).backward()
+
+
+# %% token_weighted_backward: wrong
+# divides by what was counted so far, not by the window's targets
+def token_weighted_backward(model, window):
+    n = 0
+    for one in window:
+        targets = one["labels"][:, 1:].flatten()
+        n += (targets != -100).sum()
+        logits = model(one["input_ids"])[:, :-1].flatten(0, 1)
+        (cross_entropy(logits, targets, reduction="sum") / n).backward()
+
+
+# %% token_weighted_backward: wrong
+# shifted after flattening: the last position of a text predicts the first token of the next
+def token_weighted_backward(model, window):
+    n = sum((one["labels"].flatten()[1:] != -100).sum() for one in window)
+    for one in window:
+        logits = model(one["input_ids"]).flatten(0, 1)[:-1]
+        targets = one["labels"].flatten()[1:]
+        (cross_entropy(logits, targets, reduction="sum") / n).backward()
+
+
+# %% token_weighted_backward: wrong
+# weighs by texts instead of targets
+def token_weighted_backward(model, window):
+    texts = sum(len(one["labels"]) for one in window)
+    for one in window:
+        logits = model(one["input_ids"])[:, :-1].flatten(0, 1)
+        loss = cross_entropy(logits, one["labels"][:, 1:].flatten())
+        (loss * len(one["labels"]) / texts).backward()
+
+
+# %% token_weighted_backward: wrong
+# shifted the wrong way: position t is asked for label t - 1
+def token_weighted_backward(model, window):
+    n = sum((one["labels"][:, :-1] != -100).sum() for one in window)
+    for one in window:
+        logits = model(one["input_ids"])[:, 1:].flatten(0, 1)
+        targets = one["labels"][:, :-1].flatten()
+        (cross_entropy(logits, targets, reduction="sum") / n).backward()
+
+
+# %% token_weighted_backward: wrong
+# makes an optimizer step, which was not asked for
+def token_weighted_backward(model, window):
+    n = sum((one["labels"][:, 1:] != -100).sum() for one in window)
+    for one in window:
+        logits = model(one["input_ids"])[:, :-1].flatten(0, 1)
+        targets = one["labels"][:, 1:].flatten()
+        (cross_entropy(logits, targets, reduction="sum") / n).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+# %% train_clipped: right
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    means = []
+    for start in range(0, len(micro_batches), accumulation_steps):
+        optimizer.zero_grad()
+        losses = []
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            loss = loss_function(model(inputs), targets)
+            (loss / accumulation_steps).backward()
+            losses.append(loss.item())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        means.append(sum(losses) / len(losses))
+    return means
+
+
+# %% train_clipped: right
+from statistics import fmean
+
+
+def report(losses, k):
+    return [fmean(group) for group in zip(*[iter(losses)] * k)]
+
+
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    losses = []
+    for x, y in micro_batches:
+        loss = loss_function(model(x), y)
+        losses.append(float(loss))
+        loss.backward(torch.tensor(1 / accumulation_steps))
+        if len(losses) % accumulation_steps == 0:
+            nn.utils.clip_grad_norm_(list(model.parameters()), max_norm=max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+    return report(losses, accumulation_steps)
+
+
+# %% train_clipped: right
+class Clipped:
+    def __init__(self, model, optimizer, max_norm):
+        self.model, self.optimizer, self.max_norm = model, optimizer, max_norm
+
+    def step(self):
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = torch.stack([g.norm() for g in gradients]).norm()
+        if norm > self.max_norm:
+            for g in gradients:
+                g.mul_(self.max_norm / norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+
+
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    clipped = Clipped(model, optimizer, max_norm)
+    batches_left = iter(micro_batches)
+    reported = []
+    for _ in range(len(micro_batches) // accumulation_steps):
+        mean = 0.0
+        for _ in range(accumulation_steps):
+            inputs, targets = next(batches_left)
+            loss = loss_function(model(inputs), targets) / accumulation_steps
+            loss.backward()
+            mean += loss.detach().item()
+        clipped.step()
+        reported += [mean]
+    return reported
+
+
+# %% train_clipped: right
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    def one(window):
+        total = torch.zeros(())
+        for inputs, targets in window:
+            loss = loss_function(model(inputs), targets)
+            loss.backward()
+            total += loss.detach()
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad = p.grad / len(window)
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        return (total / len(window)).item()
+
+    k = accumulation_steps
+    return [one(micro_batches[i * k : (i + 1) * k]) for i in range(len(micro_batches) // k)]
+
+
+# %% train_clipped: wrong, clipped on every micro-batch
+# clips after every micro-batch
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported, losses = [], []
+    for x, y in micro_batches:
+        loss = loss_function(model(x), y)
+        (loss / accumulation_steps).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        losses.append(loss.item())
+        if len(losses) == accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(sum(losses) / accumulation_steps)
+            losses = []
+    return reported
+
+
+# %% train_clipped: wrong, the last micro-batch's loss reported
+# reports the loss of the window's last micro-batch
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported = []
+    for i, (x, y) in enumerate(micro_batches):
+        loss = loss_function(model(x), y)
+        (loss / accumulation_steps).backward()
+        if i % accumulation_steps == accumulation_steps - 1:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(loss.item())
+    return reported
+
+
+# %% train_clipped: wrong, the running loss is never reset
+# the sum is not reset, so every window's number holds those before it
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported, total = [], 0.0
+    for i, (x, y) in enumerate(micro_batches, 1):
+        loss = loss_function(model(x), y) / accumulation_steps
+        loss.backward()
+        total += loss.item()
+        if i % accumulation_steps == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(total)
+    return reported
+
+
+# %% train_clipped: wrong, not clipped before the step
+# clips after the step
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported = []
+    for start in range(0, len(micro_batches), accumulation_steps):
+        mean = 0
+        for x, y in micro_batches[start : start + accumulation_steps]:
+            loss = loss_function(model(x), y) / accumulation_steps
+            loss.backward()
+            mean += loss.item()
+        optimizer.step()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.zero_grad()
+        reported.append(mean)
+    return reported
+
+
+# %% train_clipped: wrong
+# clips every tensor by itself
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported = []
+    for start in range(0, len(micro_batches), accumulation_steps):
+        mean = 0
+        for x, y in micro_batches[start : start + accumulation_steps]:
+            loss = loss_function(model(x), y) / accumulation_steps
+            loss.backward()
+            mean += loss.item()
+        for p in model.parameters():
+            nn.utils.clip_grad_norm_(p, max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        reported.append(mean)
+    return reported
+
+
+# %% train_clipped: wrong, every entry clipped
+# limits the entries instead of the length
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported = []
+    window = []
+    for x, y in micro_batches:
+        loss = loss_function(model(x), y) / accumulation_steps
+        loss.backward()
+        window.append(loss.item())
+        if len(window) == accumulation_steps:
+            nn.utils.clip_grad_value_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(sum(window))
+            window.clear()
+    return reported
+
+
+# %% train_clipped: wrong
+# gradients shorter than max_norm are made longer
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported = []
+    for start in range(0, len(micro_batches), accumulation_steps):
+        mean = 0
+        for x, y in micro_batches[start : start + accumulation_steps]:
+            loss = loss_function(model(x), y) / accumulation_steps
+            loss.backward()
+            mean += loss.item()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        length = torch.cat([g.flatten() for g in gradients]).norm()
+        for g in gradients:
+            g *= max_norm / length
+        optimizer.step()
+        optimizer.zero_grad()
+        reported.append(mean)
+    return reported
+
+
+# %% train_clipped: wrong, the losses are summed, not averaged
+# reports the sum of the losses of a window
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported, total = [], 0.0
+    for i, (x, y) in enumerate(micro_batches, 1):
+        loss = loss_function(model(x), y)
+        total += loss.item()
+        (loss / accumulation_steps).backward()
+        if i % accumulation_steps == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(total)
+            total = 0.0
+    return reported
+
+
+# %% train_clipped: wrong, the sum is clipped, then divided
+# clips the sum and divides what is left by k
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported, losses = [], []
+    for x, y in micro_batches:
+        loss = loss_function(model(x), y)
+        loss.backward()
+        losses.append(loss.item())
+        if len(losses) == accumulation_steps:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad /= accumulation_steps
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(sum(losses) / len(losses))
+            losses = []
+    return reported
+
+
+# %% train_clipped: wrong, a loss for every micro-batch
+# one number for each micro-batch
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    reported = []
+    for i, (x, y) in enumerate(micro_batches, 1):
+        loss = loss_function(model(x), y)
+        (loss / accumulation_steps).backward()
+        reported.append(loss.item())
+        if i % accumulation_steps == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+    return reported
+
+
+# %% train_clipped: wrong, the running loss is never reset
+# reports the mean over all windows so far
+def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
+    losses, reported = [], []
+    for x, y in micro_batches:
+        loss = loss_function(model(x), y)
+        (loss / accumulation_steps).backward()
+        losses.append(loss.item())
+        if len(losses) % accumulation_steps == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            reported.append(sum(losses) / len(losses))
+    return reported

@@ -1,0 +1,843 @@
+# %% train_with_accelerator: right
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model = accelerator.prepare(model)
+    optimizer = accelerator.prepare(optimizer)
+    dataloader = accelerator.prepare(dataloader)
+    optimizer.zero_grad()
+    for micro_batch in iter(dataloader):
+        with accelerator.accumulate(model):
+            loss = loss_of(model, micro_batch)
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+
+
+# %% train_with_accelerator: right
+class Converted:
+    def __init__(self, accelerator, *objects):
+        self.accelerator = accelerator
+        self.model, self.optimizer, self.dataloader = accelerator.prepare(*objects)
+
+    def clip(self, max_norm):
+        self.accelerator.clip_grad_norm_(self.model.parameters(), max_norm)
+
+    def micro_batch(self, batch, loss_of, max_norm):
+        self.accelerator.backward(loss_of(self.model, batch))
+        if not self.accelerator.sync_gradients:
+            return
+        self.clip(max_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    converted = Converted(accelerator, model, optimizer, dataloader)
+    for batch in converted.dataloader:
+        with accelerator.accumulate(converted.model):
+            converted.micro_batch(batch, loss_of, max_norm)
+
+
+# %% train_with_accelerator: right
+def output(accelerator, model, batch, loss_of):
+    loss = loss_of(model, batch)
+    accelerator.backward(loss)
+    return loss.item()
+
+
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    dataloader, model, optimizer = accelerator.prepare(dataloader, model, optimizer)
+    losses = []
+    batches = iter(dataloader)
+    while (batch := next(batches, None)) is not None:
+        with accelerator.accumulate(model):
+            losses += [output(accelerator, model, batch, loss_of)]
+            accelerator.sync_gradients and accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+    return losses
+
+
+# %% train_with_accelerator: right
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    # clipping as a hook of the optimizer: it runs when, and only when, a step really happens
+    def clip(*_):
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+
+    handle = optimizer.register_step_pre_hook(clip)
+    prepared = accelerator.prepare(model, optimizer, dataloader)
+    for batch in prepared[2]:
+        with accelerator.accumulate(prepared[0]):
+            accelerator.backward(loss_of(prepared[0], batch))
+            prepared[1].step()
+            prepared[1].zero_grad()
+    handle.remove()
+
+
+# %% train_with_accelerator: wrong, clipped in every micro-batch
+# clips after every micro-batch
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, divided twice
+# keeps the division of the old loop, so it is divided twice
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch) / accelerator.gradient_accumulation_steps
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, data loader not prepared
+# the data loader is not prepared, so the last short window never steps
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer = accelerator.prepare(model, optimizer)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, zeroed inside the window
+# zero_grad at the beginning of the block: it happens before the last micro-batch of a window
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            optimizer.zero_grad()
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+
+
+# %% train_with_accelerator: wrong, backward without the accelerator
+# loss.backward() does not divide
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss_of(model, batch).backward()
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, not clipped before the step
+# clips when the step is done
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            optimizer.step()
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, not clipped before the step
+# no clipping
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, an Accelerator of its own
+# makes an Accelerator of its own, which knows nothing of the accumulation steps
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, own counter beside accumulate
+# only the forward pass and backward stand in the block, and the old counter decides: the rest is left
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for number, batch in enumerate(dataloader, 1):
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+        if number % accelerator.gradient_accumulation_steps == 0:
+            accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, gradients never zeroed
+# the gradients are never cleared
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+
+
+# %% train_with_accelerator: wrong, optimizer not prepared
+# the optimizer is not prepared: it steps for every micro-batch
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, dataloader = accelerator.prepare(model, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: right
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for _ in range(epochs):
+        in_window = 0
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch))
+                in_window += 1
+                if accelerator.sync_gradients:
+                    for p in model.parameters():
+                        if p.grad is not None:
+                            p.grad *= accumulation_steps / in_window
+                    in_window = 0
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: right
+def window_sizes(n, k):
+    sizes = [k] * (n // k * k)
+    return sizes + [n % k] * (n % k)
+
+
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    epoch = 0
+    while epoch < epochs:
+        for size, batch in zip(window_sizes(len(dataloader), accumulation_steps), dataloader):
+            with accelerator.accumulate(model):
+                # backward divides by this number; put it back before the next block asks for it
+                accelerator.gradient_accumulation_steps = size
+                accelerator.backward(loss_of(model, batch))
+                accelerator.gradient_accumulation_steps = accumulation_steps
+                optimizer.step()
+                optimizer.zero_grad()
+        epoch += 1
+
+
+# %% train_to_the_last_batch: right
+class LastWindow:
+    def __init__(self, length, k):
+        self.length, self.k = length, k
+
+    def factor(self, index):
+        start = index - index % self.k
+        return self.k / min(self.k, self.length - start)
+
+
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    plugin = GradientAccumulationPlugin(num_steps=accumulation_steps)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    windows = LastWindow(len(dataloader), accumulation_steps)
+    for epoch in range(epochs):
+        for index, batch in enumerate(dataloader):
+            with accelerator.accumulate(model):
+                accelerator.backward(windows.factor(index) * loss_of(model, batch))
+                if accelerator.sync_gradients:
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: right
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    # one more loop: windows are cut by hand, the accelerator is told when to synchronise
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, dataloader)
+    n = len(loader)
+    weights = [
+        accumulation_steps / min(accumulation_steps, n - i + i % accumulation_steps)
+        for i in range(n)
+    ]
+
+    def one_epoch():
+        for weight, batch in zip(weights, loader):
+            with accelerator.accumulate(model):
+                loss = loss_of(model, batch)
+                accelerator.backward(loss.mul(weight))
+                optimizer.step()
+                optimizer.zero_grad()
+
+    [one_epoch() for _ in range(epochs)]
+
+
+# %% train_to_the_last_batch: wrong, last window divided by k
+# Accelerate's loop as it is
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for _ in range(epochs):
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch))
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong, the ratio upside down
+# the factor upside down: the short window becomes even shorter
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    rest = len(dataloader) % accumulation_steps
+    for _ in range(epochs):
+        for i, batch in enumerate(dataloader):
+            with accelerator.accumulate(model):
+                loss = loss_of(model, batch)
+                if i >= len(dataloader) - rest:
+                    loss = loss * rest / accumulation_steps
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong
+# only the very last epoch is cured
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    rest = len(dataloader) % accumulation_steps
+    for epoch in range(epochs):
+        for i, batch in enumerate(dataloader):
+            with accelerator.accumulate(model):
+                loss = loss_of(model, batch)
+                if epoch == epochs - 1 and i >= len(dataloader) - rest:
+                    loss = loss * accumulation_steps / rest
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong, only a part of the last window corrected
+# only the last micro-batch of the short window is scaled
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    rest = len(dataloader) % accumulation_steps or accumulation_steps
+    for _ in range(epochs):
+        for i, batch in enumerate(dataloader, 1):
+            with accelerator.accumulate(model):
+                loss = loss_of(model, batch)
+                if i == len(dataloader):
+                    loss = loss * accumulation_steps / rest
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong, windows run over the end of the epoch
+# windows reach into the next epoch
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    plugin = GradientAccumulationPlugin(num_steps=accumulation_steps, sync_with_dataloader=False)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for _ in range(epochs):
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch))
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong, windows run over the end of the epoch
+# a list of the data loader: the accelerator does not see its end, and the rest gets no step
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for _ in range(epochs):
+        batches = list(dataloader)
+        for start in range(0, len(batches), accumulation_steps):
+            window = batches[start : start + accumulation_steps]
+            for batch in window:
+                with accelerator.accumulate(model):
+                    loss = loss_of(model, batch) * accumulation_steps / len(window)
+                    accelerator.backward(loss)
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong, accumulation steps not given
+# the accelerator is not told of the accumulation: it steps each time
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    n = len(dataloader)
+    for _ in range(epochs):
+        for i, batch in enumerate(dataloader):
+            start = i // accumulation_steps * accumulation_steps
+            size = min(accumulation_steps, n - start)
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch) / size)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong, one epoch only
+# one epoch, whatever is asked
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    whole = len(dataloader) - len(dataloader) % accumulation_steps
+    for i, batch in enumerate(dataloader):
+        with accelerator.accumulate(model):
+            size = accumulation_steps if i < whole else len(dataloader) - whole
+            accelerator.backward(loss_of(model, batch) * (accumulation_steps / size))
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong, divided twice
+# divides by the window's size, and forgets that backward divides as well
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    whole = len(dataloader) - len(dataloader) % accumulation_steps
+    for _ in range(epochs):
+        for i, batch in enumerate(dataloader):
+            with accelerator.accumulate(model):
+                size = accumulation_steps if i < whole else len(dataloader) - whole
+                accelerator.backward(loss_of(model, batch) / size)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_to_the_last_batch: wrong
+# the micro-batches are counted through all epochs
+def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    n, seen = len(dataloader), 0
+    whole = n // accumulation_steps * accumulation_steps
+    for _ in range(epochs):
+        for batch in dataloader:
+            size = accumulation_steps if seen < whole else n - whole or accumulation_steps
+            seen += 1
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model, batch) * accumulation_steps / size)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% linear_decay: right
+from torch.optim.lr_scheduler import PolynomialLR
+
+
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    k = accelerator.gradient_accumulation_steps
+    windows = (len(dataloader) + k - 1) // k
+    total = windows * epochs * accelerator.num_processes
+    return accelerator.prepare(PolynomialLR(optimizer, total_iters=total, power=1.0))
+
+
+# %% linear_decay: right
+class Line:
+    def __init__(self, steps):
+        self.steps = steps
+
+    def __call__(self, step):
+        return (self.steps - step) / self.steps if step < self.steps else 0.0
+
+
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    steps = 0
+    for _ in range(epochs):
+        steps += -(-len(dataloader) // accelerator.gradient_accumulation_steps)
+    line = Line(steps * accelerator.num_processes)
+    return accelerator.prepare_scheduler(LambdaLR(optimizer, line))
+
+
+# %% linear_decay: right
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    from transformers import get_linear_schedule_with_warmup
+
+    whole, rest = divmod(len(dataloader), accelerator.gradient_accumulation_steps)
+    length = epochs * (whole + bool(rest)) * accelerator.num_processes
+    scheduler = get_linear_schedule_with_warmup(
+        optimizer, num_warmup_steps=0, num_training_steps=length
+    )
+    return accelerator.prepare(scheduler)
+
+
+# %% linear_decay: right
+def size(micro_batches, k):
+    return len(range(0, micro_batches, k))
+
+
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    ranks = accelerator.num_processes
+    updates = epochs * size(len(dataloader), accelerator.gradient_accumulation_steps)
+
+    def rate(moved):
+        # moved counts each update once per device
+        return 1 - min(moved / ranks, updates) / updates
+
+    scheduler = LambdaLR(optimizer, lr_lambda=[rate] * len(optimizer.param_groups))
+    (prepared,) = (accelerator.prepare(scheduler),)
+    return prepared
+
+
+# %% linear_decay: right
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    from torch.optim.lr_scheduler import LinearLR
+
+    length = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
+    length *= epochs * accelerator.num_processes
+    return accelerator.prepare(
+        LinearLR(optimizer, start_factor=1.0, end_factor=0.0, total_iters=length)
+    )
+
+
+# %% linear_decay: wrong, devices left out
+# the devices are forgotten
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    steps = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
+    return accelerator.prepare(LambdaLR(optimizer, lambda n: max(0.0, 1 - n / steps)))
+
+
+# %% linear_decay: wrong, length in micro-batches
+# counted in micro-batches
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    length = len(dataloader) * epochs * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / length)))
+
+
+# %% linear_decay: wrong, the last, shorter window not counted
+# rounds down: the short window is not counted
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    per_epoch = max(1, len(dataloader) // accelerator.gradient_accumulation_steps)
+    total = per_epoch * epochs * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0, (total - step) / total)))
+
+
+# %% linear_decay: wrong, rounded over all epochs together
+# rounds once for the whole training, as if windows went on into the next epoch
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = math.ceil(len(dataloader) * epochs / accelerator.gradient_accumulation_steps)
+    total = updates * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0, (total - step) / total)))
+
+
+# %% linear_decay: wrong, one epoch only
+# one epoch only
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
+    total = updates * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / total)))
+
+
+# %% linear_decay: wrong, scheduler not prepared
+# the scheduler is not prepared
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
+    total = updates * accelerator.num_processes
+    return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / total))
+
+
+# %% linear_decay: wrong, zero at the last step already
+# zero comes at the last step already, one too early
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
+    total = max(1, updates - 1) * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / total)))
+
+
+# %% linear_decay: wrong
+# falls one step before the training begins: the first step is not at the full rate
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
+    total = updates * accelerator.num_processes
+    return accelerator.prepare(
+        LambdaLR(optimizer, lambda step: max(0.0, 1.0 - (step + 1) / (total + 1)))
+    )
+
+
+# %% linear_decay: wrong
+# a cosine, not a line
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
+    total = updates * accelerator.num_processes
+    return accelerator.prepare(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total))
+
+
+# %% linear_decay: wrong
+# always one window more, also where none is short
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = len(dataloader) // accelerator.gradient_accumulation_steps + 1
+    total = updates * epochs * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / total)))
+
+
+# %% linear_decay: wrong
+# steps down from epoch to epoch only
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
+    one_epoch = updates * accelerator.num_processes
+    return accelerator.prepare(
+        LambdaLR(optimizer, lambda step: max(0.0, 1 - (step // one_epoch) / epochs))
+    )
+
+
+# %% train_synchronised_once: right
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    n = len(micro_batches)
+    for i, batch in enumerate(micro_batches):
+        start = i - i % accumulation_steps
+        end = min(start + accumulation_steps, n)
+        model.require_backward_grad_sync = i == end - 1
+        (loss_of(model, batch) / (end - start)).backward()
+        if i == end - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_synchronised_once: right
+def backward(model, loss_of, batches, divisor):
+    for batch in batches:
+        loss = loss_of(model, batch)
+        loss.div(divisor).backward()
+
+
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    rest = list(micro_batches)
+    while rest:
+        window = rest[:accumulation_steps]
+        del rest[:accumulation_steps]
+        *first, last = window
+        with model.no_sync():
+            backward(model, loss_of, first, len(window))
+        backward(model, loss_of, [last], len(window))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: right
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    # nothing is sent by DDP; one flat all-reduce a window
+    import torch.distributed as dist
+
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        optimizer.zero_grad()
+        with model.no_sync():
+            for batch in window:
+                (loss_of(model, batch) / len(window)).backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        flat = torch.cat([g.flatten() for g in gradients])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for g, part in zip(gradients, flat.split([g.numel() for g in gradients])):
+            g.copy_(part.view_as(g))
+        optimizer.step()
+
+
+# %% train_synchronised_once: right
+from contextlib import ExitStack
+
+
+class Window:
+    def __init__(self, model, batches):
+        self.model, self.batches = model, batches
+
+    def run(self, loss_of, index=0):
+        if index == len(self.batches):
+            return
+        with ExitStack() as stack:
+            if index + 1 < len(self.batches):
+                stack.enter_context(self.model.no_sync())
+            loss = loss_of(self.model, self.batches[index])
+            loss.backward(torch.ones_like(loss) / len(self.batches))
+        self.run(loss_of, index + 1)
+
+
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    k = accumulation_steps
+    count = math.ceil(len(micro_batches) / k)
+    for window in (Window(model, micro_batches[i * k : i * k + k]) for i in range(count)):
+        window.run(loss_of)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
+# %% train_synchronised_once: wrong, no_sync around backward only
+# no_sync around backward only: DDP has decided in the forward pass
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for number, batch in enumerate(window, start=1):
+            loss = loss_of(model, batch) / len(window)
+            if number < len(window):
+                with model.no_sync():
+                    loss.backward()
+            else:
+                loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, every micro-batch synchronised
+# synchronises with every micro-batch
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for batch in window:
+            (loss_of(model, batch) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, never synchronised
+# never synchronises
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    with model.no_sync():
+        for start in range(0, len(micro_batches), accumulation_steps):
+            window = micro_batches[start : start + accumulation_steps]
+            for batch in window:
+                (loss_of(model, batch) / len(window)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, last, shorter window left over
+# the short window is never complete: no all-reduce, no step
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for number, batch in enumerate(micro_batches, start=1):
+        if number % accumulation_steps:
+            with model.no_sync():
+                (loss_of(model, batch) / accumulation_steps).backward()
+        else:
+            (loss_of(model, batch) / accumulation_steps).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, last window divided by k
+# the short window is divided by k
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for number, batch in enumerate(micro_batches, start=1):
+        end = number % accumulation_steps == 0 or number == len(micro_batches)
+        with nullcontext() if end else model.no_sync():
+            (loss_of(model, batch) / accumulation_steps).backward()
+        if end:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, last window stepped without its all-reduce
+# the short window steps without having been synchronised
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for number, batch in enumerate(window, start=1):
+            with nullcontext() if number == accumulation_steps else model.no_sync():
+                (loss_of(model, batch) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, synchronised on the first micro-batch
+# the first micro-batch is synchronised instead of the last
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for number, batch in enumerate(window):
+            with nullcontext() if number == 0 else model.no_sync():
+                (loss_of(model, batch) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, torch.distributed asked
+# adds the ranks' gradients up and does not divide
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        with model.no_sync():
+            for batch in window:
+                (loss_of(model, batch) / len(window)).backward()
+        flat = torch.cat([p.grad.flatten() for p in model.parameters()])
+        torch.distributed.all_reduce(flat)
+        at = 0
+        for p in model.parameters():
+            p.grad = flat[at : at + p.numel()].view_as(p)
+            at += p.numel()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, loss not divided
+# the loss is not divided
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        with model.no_sync():
+            for batch in window[:-1]:
+                loss_of(model, batch).backward()
+        loss_of(model, window[-1]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong
+# steps with every micro-batch
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for number, batch in enumerate(window, start=1):
+            with nullcontext() if number == len(window) else model.no_sync():
+                (loss_of(model, batch) / len(window)).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, gradients never zeroed
+# gradients stay from window to window
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    optimizer.zero_grad()
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for number, batch in enumerate(window, start=1):
+            with nullcontext() if number == len(window) else model.no_sync():
+                (loss_of(model, batch) / len(window)).backward()
+        optimizer.step()

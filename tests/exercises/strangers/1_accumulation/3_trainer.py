@@ -1,0 +1,593 @@
+# %% accumulation_arguments: right
+import math
+
+
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    k, rest = divmod(effective_batch, micro_batch)
+    assert rest == 0
+    settings = dict(output_dir=folder, use_cpu=True, report_to="none", save_strategy="no")
+    settings.update(per_device_train_batch_size=micro_batch, gradient_accumulation_steps=k)
+    settings.update(optim="sgd", max_grad_norm=0.0, learning_rate=learning_rate)
+    settings.update(num_train_epochs=float(epochs), train_sampling_strategy="sequential")
+    settings.update(lr_scheduler_type="constant_with_warmup")
+    settings["warmup_steps"] = math.ceil(samples / effective_batch)
+    return TrainingArguments(**settings)
+
+
+# %% accumulation_arguments: right
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    updates = len(range(0, samples, effective_batch))
+    args = arguments(
+        micro_batch,
+        effective_batch // micro_batch,
+        max_steps=updates * epochs,
+        warmup_steps=updates,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+    )
+    args.output_dir = str(folder)
+    return args
+
+
+# %% accumulation_arguments: right
+def updates_in(samples, effective_batch):
+    return 0 if samples <= 0 else 1 + updates_in(samples - effective_batch, effective_batch)
+
+
+class Recipe(TrainingArguments):
+    pass
+
+
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    from transformers.trainer_utils import SchedulerType
+    from transformers.training_args import OptimizerNames
+
+    return Recipe(
+        folder,
+        num_train_epochs=epochs,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=round(effective_batch / micro_batch),
+        learning_rate=learning_rate,
+        optim=OptimizerNames.SGD,
+        lr_scheduler_type=SchedulerType.CONSTANT_WITH_WARMUP,
+        warmup_steps=updates_in(samples, effective_batch),
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+        disable_tqdm=True,
+        logging_steps=1,
+    )
+
+
+# %% accumulation_arguments: right
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    steps = (samples - 1) // effective_batch + 1
+    args = TrainingArguments(folder, optim="sgd", use_cpu=True)
+    args.set_training(
+        learning_rate=learning_rate,
+        batch_size=micro_batch,
+        num_epochs=epochs,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        weight_decay=0,
+    )
+    args.set_lr_scheduler(name="constant_with_warmup", num_epochs=epochs, warmup_steps=steps)
+    args.max_grad_norm = 0
+    args.train_sampling_strategy = "sequential"
+    return args
+
+
+# %% accumulation_arguments: wrong, accumulation steps set to the effective batch
+# accumulation steps counted in samples
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=-(-samples // effective_batch),
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
+
+
+# %% accumulation_arguments: wrong, warm-up not counted in optimizer steps
+# warm-up counted in micro-batches
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    micro_batches = -(-samples // micro_batch)
+    return TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=micro_batches,
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
+
+
+# %% accumulation_arguments: wrong, last window forgotten in the warm-up
+# rounded down: the short window is not in the warm-up
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    settings = {
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": effective_batch // micro_batch,
+        "num_train_epochs": epochs,
+        "learning_rate": learning_rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": samples // effective_batch,
+        "optim": "sgd",
+        "max_grad_norm": 0,
+        "train_sampling_strategy": "sequential",
+    }
+    return TrainingArguments(folder, use_cpu=True, **settings)
+
+
+# %% accumulation_arguments: wrong, effective batch given as the micro-batch
+# the whole effective batch goes through the model at once
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    settings = {
+        "per_device_train_batch_size": effective_batch,
+        "gradient_accumulation_steps": 1,
+        "num_train_epochs": epochs,
+        "learning_rate": learning_rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": -(-samples // effective_batch),
+        "optim": "sgd",
+        "max_grad_norm": 0,
+        "train_sampling_strategy": "sequential",
+    }
+    return TrainingArguments(folder, use_cpu=True, **settings)
+
+
+# %% accumulation_arguments: wrong, clipping left on
+# clipping left at its default
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    settings = {
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": effective_batch // micro_batch,
+        "num_train_epochs": epochs,
+        "learning_rate": learning_rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": -(-samples // effective_batch),
+        "optim": "sgd",
+        "train_sampling_strategy": "sequential",
+    }
+    return TrainingArguments(folder, use_cpu=True, **settings)
+
+
+# %% accumulation_arguments: wrong, data shuffled
+# shuffled
+import math
+
+
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        folder,
+        use_cpu=True,
+        max_grad_norm=0.0,
+        optim="sgd",
+        warmup_steps=math.ceil(samples / effective_batch),
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        per_device_train_batch_size=micro_batch,
+    )
+
+
+# %% accumulation_arguments: wrong
+# drops the last, short micro-batch
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        folder,
+        use_cpu=True,
+        max_grad_norm=0.0,
+        optim="sgd",
+        warmup_steps=-(-samples // effective_batch),
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        per_device_train_batch_size=micro_batch,
+        train_sampling_strategy="sequential",
+        dataloader_drop_last=True,
+    )
+
+
+# %% accumulation_arguments: wrong, optimizer left at its default
+# AdamW, the default
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        folder,
+        use_cpu=True,
+        max_grad_norm=0.0,
+        warmup_steps=-(-samples // effective_batch),
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        per_device_train_batch_size=micro_batch,
+        train_sampling_strategy="sequential",
+    )
+
+
+# %% accumulation_arguments: wrong, schedule left at its default
+# the rate falls again after the warm-up
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        folder,
+        use_cpu=True,
+        max_grad_norm=0.0,
+        optim="sgd",
+        warmup_steps=-(-samples // effective_batch),
+        lr_scheduler_type="linear",
+        learning_rate=learning_rate,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        per_device_train_batch_size=micro_batch,
+        train_sampling_strategy="sequential",
+    )
+
+
+# %% accumulation_arguments: wrong
+# warmed up through the whole training
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    steps = -(-samples // effective_batch) * epochs
+    return TrainingArguments(
+        folder,
+        use_cpu=True,
+        max_grad_norm=0.0,
+        optim="sgd",
+        warmup_steps=steps,
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        per_device_train_batch_size=micro_batch,
+        train_sampling_strategy="sequential",
+    )
+
+
+# %% accumulation_arguments: wrong, number of epochs left at its default
+# three epochs, the default
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        folder,
+        use_cpu=True,
+        max_grad_norm=0.0,
+        optim="sgd",
+        warmup_steps=-(-samples // effective_batch),
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        per_device_train_batch_size=micro_batch,
+        train_sampling_strategy="sequential",
+    )
+
+
+# %% accumulation_arguments: wrong, learning rate scaled by the accumulation steps
+# the learning rate is divided by the accumulation steps
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    k = effective_batch // micro_batch
+    return TrainingArguments(
+        folder,
+        use_cpu=True,
+        max_grad_norm=0.0,
+        optim="sgd",
+        warmup_steps=-(-samples // effective_batch),
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate / k,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=k,
+        per_device_train_batch_size=micro_batch,
+        train_sampling_strategy="sequential",
+    )
+
+
+# %% exact_trainer: right
+def exact_trainer(model, args, train_dataset):
+    trainer = Trainer(model, args, train_dataset=train_dataset)
+    trainer.model_accepts_loss_kwargs = False
+    return trainer
+
+
+# %% exact_trainer: right
+class Divides(Trainer):
+    loss_is_scaled_for_ga = False
+
+
+def exact_trainer(model, args, train_dataset):
+    return Divides(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: right
+class Uncounted(Trainer):
+    def get_batch_samples(self, *args, **kwargs):
+        batches, _ = super().get_batch_samples(*args, **kwargs)
+        return batches, None
+
+
+def exact_trainer(model, args, train_dataset):
+    return Uncounted(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: right
+def exact_trainer(model, args, train_dataset):
+    def mean_over_window(outputs, labels, num_items_in_batch=None):
+        summed = cross_entropy(outputs.logits, labels, reduction="sum")
+        return summed / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+    return Trainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        compute_loss_func=mean_over_window,
+    )
+
+
+# %% exact_trainer: right
+class DividingTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
+        if model.training:
+            loss = loss / self.current_gradient_accumulation_steps
+        return (loss, outputs) if return_outputs else loss
+
+
+def exact_trainer(model, args, train_dataset):
+    return DividingTrainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, the loss is divided by nobody
+# nothing cured
+def exact_trainer(model, args, train_dataset):
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, flag set after the Trainer was built
+# the Trainer has looked already when the flag is set
+def exact_trainer(model, args, train_dataset):
+    trainer = Trainer(model=model, args=args, train_dataset=train_dataset)
+    trainer.model.accepts_loss_kwargs = False
+    return trainer
+
+
+# %% exact_trainer: wrong, flag set to True
+# the flag says the opposite
+def exact_trainer(model, args, train_dataset):
+    setattr(model, "accepts_loss_kwargs", True)
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, learning rate divided by the accumulation steps
+# divides the learning rate instead of the gradient
+def exact_trainer(model, args, train_dataset):
+    from dataclasses import replace
+
+    args = replace(args, learning_rate=args.learning_rate / args.gradient_accumulation_steps)
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, divided by k in the last window too
+# divides by k in the short window too
+class DividingByK(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss = model(**inputs).loss / self.args.gradient_accumulation_steps
+        return (loss, None) if return_outputs else loss
+
+
+def exact_trainer(model, args, train_dataset):
+    return DividingByK(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, divided twice
+# divides twice, in the loss and by the flag
+class DividingTwice(Trainer):
+    loss_is_scaled_for_ga = False
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+        return loss / self.args.gradient_accumulation_steps
+
+
+def exact_trainer(model, args, train_dataset):
+    return DividingTwice(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, large batch instead of accumulation
+# no accumulation any more: the large batch goes through the model at once
+def exact_trainer(model, args, train_dataset):
+    import copy
+
+    args = copy.copy(args)
+    args.per_device_train_batch_size *= args.gradient_accumulation_steps
+    args.gradient_accumulation_steps = 1
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, accumulation switched off
+# no accumulation any more: a step after every micro-batch
+def exact_trainer(model, args, train_dataset):
+    import copy
+
+    args = copy.copy(args)
+    args.gradient_accumulation_steps = 1
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, trained already
+# comes back trained
+def exact_trainer(model, args, train_dataset):
+    model.accepts_loss_kwargs = False
+    trainer = Trainer(model=model, args=args, train_dataset=train_dataset)
+    trainer.train()
+    return trainer
+
+
+# %% exact_trainer: wrong, the loss is divided by nobody
+# a mean as loss function, which the Trainer trusts to be divided
+def exact_trainer(model, args, train_dataset):
+    return Trainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        compute_loss_func=lambda outputs, labels, **_: cross_entropy(outputs.logits, labels),
+    )
+
+
+# %% exact_trainer: wrong, divided by k in the last window too
+# a callback that shortens the gradient to a k-th at each step, the last one too
+class Shorten(TrainerCallback):
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad /= args.gradient_accumulation_steps
+
+
+def exact_trainer(model, args, train_dataset):
+    return Trainer(model=model, args=args, train_dataset=train_dataset, callbacks=[Shorten()])
+
+
+# %% window_token_loss: right
+def window_token_loss(outputs, labels, num_items_in_batch):
+    log_p = outputs.logits.log_softmax(dim=-1)[:, :-1]
+    wanted = labels[:, 1:]
+    real = wanted != -100
+    picked = log_p[real].gather(-1, wanted[real][:, None])
+    return -picked.sum() / num_items_in_batch
+
+
+# %% window_token_loss: right
+def window_token_loss(outputs, labels, num_items_in_batch):
+    total = outputs.logits.sum() * 0
+    for logits, row in zip(outputs.logits, labels):
+        total = total + cross_entropy(logits[:-1], row[1:], reduction="sum")
+    return total.div(num_items_in_batch)
+
+
+# %% window_token_loss: right
+class PartOfWindow(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.each = torch.nn.CrossEntropyLoss(reduction="none")
+
+    def forward(self, outputs, labels, num_items_in_batch):
+        losses = self.each(outputs.logits.transpose(1, 2)[..., :-1], labels[..., 1:])
+        return losses.sum() * (1 / num_items_in_batch)
+
+
+window_token_loss = PartOfWindow()
+
+
+# %% window_token_loss: right
+def window_token_loss(outputs, labels, num_items_in_batch):
+    # labels moved instead of logits, in a copy
+    vocabulary = outputs.logits.size(-1)
+    moved = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:].contiguous()
+    count = (moved != -100).sum().clamp(min=1)
+    summed = cross_entropy(outputs.logits.reshape(-1, vocabulary), moved.view(-1), reduction="sum")
+    mean = summed / count
+    return mean * count / num_items_in_batch
+
+
+# %% window_token_loss: wrong, num_items_in_batch ignored
+# the mean of the micro-batch
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits[:, :-1].reshape(-1, outputs.logits.shape[-1])
+    return cross_entropy(logits, labels[:, 1:].reshape(-1))
+
+
+# %% window_token_loss: wrong, mean divided once more
+# the mean, divided by the count again
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits[:, :-1].reshape(-1, outputs.logits.shape[-1])
+    return cross_entropy(logits, labels[:, 1:].reshape(-1)) / num_items_in_batch
+
+
+# %% window_token_loss: wrong, sum not divided
+# the sum
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits[:, :-1].reshape(-1, outputs.logits.shape[-1])
+    return cross_entropy(logits, labels[:, 1:].reshape(-1), reduction="sum")
+
+
+# %% window_token_loss: wrong, labels not shifted
+# nothing shifted
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits.reshape(-1, outputs.logits.shape[-1])
+    return cross_entropy(logits, labels.reshape(-1), reduction="sum") / num_items_in_batch
+
+
+# %% window_token_loss: wrong, shifted the wrong way
+# shifted backwards
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits[:, 1:].flatten(0, 1)
+    return cross_entropy(logits, labels[:, :-1].flatten(), reduction="sum") / num_items_in_batch
+
+
+# %% window_token_loss: wrong, divided by all positions
+# divides by the number of positions
+def window_token_loss(outputs, labels, num_items_in_batch):
+    targets = labels[:, 1:].flatten()
+    logits = outputs.logits[:, :-1].flatten(0, 1)
+    return cross_entropy(logits, targets, reduction="sum") / targets.numel()
+
+
+# %% window_token_loss: wrong
+# flattened first: the end of a text predicts the beginning of the next one
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits.flatten(0, 1)
+    targets = labels.flatten()
+    return cross_entropy(logits[:-1], targets[1:], reduction="sum") / num_items_in_batch
+
+
+# %% window_token_loss: wrong
+# gives a number that has lost its graph
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits[:, :-1].flatten(0, 1)
+    total = cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum").item()
+    return torch.tensor(total / num_items_in_batch.item())
+
+
+# %% window_token_loss: wrong, padding trained on
+# padding is predicted as token 0
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits = outputs.logits[:, :-1].flatten(0, 1)
+    targets = labels[:, 1:].flatten().clamp(min=0)
+    return cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
+
+
+# %% window_token_loss: wrong
+# mean of the texts' means, weighed by texts
+def window_token_loss(outputs, labels, num_items_in_batch):
+    means = [
+        cross_entropy(logits[:-1], row[1:], reduction="sum") / (row[1:] != -100).sum().clamp(1)
+        for logits, row in zip(outputs.logits, labels)
+    ]
+    return torch.stack(means).sum() / num_items_in_batch
+
+
+# %% window_token_loss: wrong
+# shifts the caller's labels in place
+def window_token_loss(outputs, labels, num_items_in_batch):
+    labels[:, :-1] = labels[:, 1:].clone()
+    labels[:, -1] = -100
+    logits = outputs.logits.flatten(0, 1)
+    return cross_entropy(logits, labels.flatten(), reduction="sum") / num_items_in_batch
+
+
+# %% window_token_loss: wrong
+# tokens with the number 0 are left out, too
+def window_token_loss(outputs, labels, num_items_in_batch):
+    targets = labels[:, 1:]
+    real = targets > 0
+    logits = outputs.logits[:, :-1][real]
+    return cross_entropy(logits, targets[real], reduction="sum") / num_items_in_batch

@@ -1,0 +1,743 @@
+# %% fallbacks: right
+from collections import Counter
+
+
+def counts():
+    found = Counter()
+    for name in metrics.counter_names():
+        if name.startswith("aten::"):
+            found[name] = metrics.counter_value(name)
+    return found
+
+
+def fallbacks(train):
+    before = counts()
+    train()
+    return dict(counts() - before)
+
+
+# %% fallbacks: right
+class Watch:
+    def __enter__(self):
+        self.before = {name: metrics.counter_value(name) or 0 for name in metrics.counter_names()}
+        return self
+
+    def __exit__(self, *_):
+        self.calls = {}
+        for name in metrics.counter_names():
+            new = (metrics.counter_value(name) or 0) - self.before.get(name, 0)
+            if new > 0 and name[:6] == "aten::":
+                self.calls[name] = new
+
+
+def fallbacks(train):
+    with Watch() as watch:
+        train()
+    return watch.calls
+
+
+# %% fallbacks: right
+def fallbacks(train):
+    names = list(filter(re.compile("aten::").match, metrics.counter_names()))
+    earlier = [metrics.counter_value(name) for name in names]
+    train()
+    result = {}
+    for name in metrics.counter_names():
+        if not name.startswith("aten::"):
+            continue
+        calls = metrics.counter_value(name)
+        if name in names:
+            calls -= earlier[names.index(name)]
+        if calls:
+            result[name] = calls
+    return result
+
+
+# %% fallbacks: wrong, the counters reset
+# resets the counters of everybody
+def fallbacks(train):
+    metrics.reset()
+    train()
+    names = [name for name in metrics.counter_names() if name.startswith("aten::")]
+    return {name: metrics.counter_value(name) for name in names if metrics.counter_value(name)}
+
+
+# %% fallbacks: wrong, counts what was there before
+# counts what ran before, too
+def fallbacks(train):
+    train()
+    names = [name for name in metrics.counter_names() if name.startswith("aten::")]
+    return {name: metrics.counter_value(name) for name in names}
+
+
+# %% fallbacks: wrong
+# names that were there before are left out, although they were called again
+def fallbacks(train):
+    before = set(metrics.counter_names())
+    train()
+    new = set(metrics.counter_names()) - before
+    return {name: metrics.counter_value(name) for name in new if name.startswith("aten::")}
+
+
+# %% fallbacks: wrong, counters that did not move
+# the right count of calls, also those that are zero
+def fallbacks(train):
+    before = {name: metrics.counter_value(name) for name in metrics.counter_names()}
+    train()
+    return {
+        name: metrics.counter_value(name) - before.get(name, 0)
+        for name in metrics.counter_names()
+        if name.startswith("aten::")
+    }
+
+
+# %% fallbacks: wrong, all counters
+# every counter, recorded operators too
+def fallbacks(train):
+    before = {name: metrics.counter_value(name) for name in metrics.counter_names()}
+    train()
+    calls = {}
+    for name in metrics.counter_names():
+        count = metrics.counter_value(name) - before.get(name, 0)
+        if count:
+            calls[name] = count
+    return calls
+
+
+# %% fallbacks: wrong
+# without the prefix
+def fallbacks(train):
+    before = {name: metrics.counter_value(name) for name in metrics.counter_names()}
+    train()
+    calls = {}
+    for name in metrics.counter_names():
+        if name.startswith("aten::"):
+            count = metrics.counter_value(name) - before.get(name, 0)
+            if count:
+                calls[name.removeprefix("aten::")] = count
+    return calls
+
+
+# %% fallbacks: wrong
+# the generator reads the counters only after the training, so every difference is zero
+def fallbacks(train):
+    before = ((n, metrics.counter_value(n)) for n in metrics.counter_names() if "aten::" in n)
+    train()
+    before = dict(before)
+    after = {n: metrics.counter_value(n) for n in metrics.counter_names() if "aten::" in n}
+    return {n: after[n] - before.get(n, 0) for n in after if after[n] != before.get(n, 0)}
+
+
+# %% fallbacks: wrong
+# calls train twice
+def fallbacks(train):
+    def read():
+        names = [name for name in metrics.counter_names() if name.startswith("aten::")]
+        return {name: metrics.counter_value(name) for name in names}
+
+    train()
+    before = read()
+    train()
+    return {n: c - before.get(n, 0) for n, c in read().items() if c != before.get(n, 0)}
+
+
+# %% clip_without_fallback: right
+def clip_without_fallback(parameters, max_norm):
+    gradients = []
+    for p in parameters:
+        if p.grad is not None:
+            gradients.append(p.grad)
+    squares = 0
+    for g in gradients:
+        squares = squares + g.mul(g).sum()
+    over = squares.sqrt() / max_norm
+    over = torch.maximum(over, torch.ones_like(over))
+    for g in gradients:
+        g.div_(over)
+
+
+# %% clip_without_fallback: right
+from functools import reduce
+
+
+def clip_without_fallback(parameters, max_norm):
+    with_gradient = [p for p in parameters if p.grad is not None]
+    total = reduce(torch.add, ((p.grad**2).sum() for p in with_gradient))
+    factor = (max_norm * (total + 1e-12).rsqrt()).clamp(max=1)
+    for p in with_gradient:
+        p.grad = p.grad * factor
+
+
+# %% clip_without_fallback: right
+class Clip:
+    def __init__(self, max_norm):
+        self.max_norm = max_norm
+
+    def factor(self, gradients):
+        flat = torch.cat([g.reshape(-1) for g in gradients])
+        length = torch.sqrt((flat * flat).sum())
+        return torch.minimum(self.max_norm / (length + 1e-6), torch.ones_like(length))
+
+    def __call__(self, gradients):
+        scale = self.factor(gradients)
+        for i in range(len(gradients)):
+            gradients[i] *= scale
+
+
+def clip_without_fallback(parameters, max_norm):
+    gradients = [g for g in (p.grad for p in parameters) if g is not None]
+    Clip(max_norm)(gradients)
+
+
+# %% clip_without_fallback: wrong, a Python if on a lazy value
+# asks for the length in an if
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = sum((g * g).sum() for g in gradients).sqrt()
+    if length > max_norm:
+        for g in gradients:
+            g.mul_(max_norm / length)
+
+
+# %% clip_without_fallback: wrong, a Python if on a lazy value
+# takes the length out with item()
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = sum((g * g).sum() for g in gradients).item() ** 0.5
+    for g in gradients:
+        g.mul_(min(1.0, max_norm / (length + 1e-6)))
+
+
+# %% clip_without_fallback: wrong, every tensor clipped by itself
+# every gradient by its own length
+def clip_without_fallback(parameters, max_norm):
+    for p in parameters:
+        if p.grad is not None:
+            length = (p.grad * p.grad).sum().sqrt()
+            p.grad.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))
+
+
+# %% clip_without_fallback: wrong, always scaled
+# short gradients are made longer
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = sum((g * g).sum() for g in gradients).sqrt()
+    for g in gradients:
+        g.mul_(max_norm / (length + 1e-6))
+
+
+# %% clip_without_fallback: wrong, the root is missing
+# the root is forgotten
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = sum((g * g).sum() for g in gradients)
+    factor = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    for g in gradients:
+        g.mul_(factor)
+
+
+# %% clip_without_fallback: wrong, the operator without a kernel is still there
+# torch's function, which falls back
+def clip_without_fallback(parameters, max_norm):
+    torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+
+
+# %% clip_without_fallback: wrong
+# parameters without a gradient are not passed over
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters]
+    length = sum((g * g).sum() for g in gradients).sqrt()
+    for g in gradients:
+        g.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))
+
+
+# %% clip_without_fallback: wrong, nothing is clipped
+# new tensors are computed and dropped: .grad is as it was
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = sum((g * g).sum() for g in gradients).sqrt()
+    factor = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    for g in gradients:
+        g = g * factor
+
+
+# %% train_with_marks: right
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            (loss_function(model(inputs), targets) / accumulation_steps).backward()
+            mark_step()
+        optimizer.step()
+        optimizer.zero_grad()
+        mark_step()
+
+
+# %% train_with_marks: right
+class Marked:
+    def __init__(self, model, optimizer, loss_function, k):
+        self.model, self.optimizer, self.loss_function, self.k = model, optimizer, loss_function, k
+
+    def forward_and_backward(self, inputs, targets):
+        loss = self.loss_function(self.model(inputs), targets)
+        loss.mul(1 / self.k).backward()
+        mark_step(wait=True)
+
+    def update(self):
+        self.optimizer.step()
+        mark_step(wait=True)
+        self.optimizer.zero_grad(set_to_none=True)  # nothing to compute
+
+
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    loop = Marked(model, optimizer, loss_function, accumulation_steps)
+    i = 0
+    while i < len(micro_batches):
+        loop.forward_and_backward(*micro_batches[i])
+        i += 1
+        if i % accumulation_steps == 0:
+            loop.update()
+
+
+# %% train_with_marks: right
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    left = iter(micro_batches)
+    for _ in range(len(micro_batches) // accumulation_steps):
+        for _ in range(accumulation_steps):
+            x, y = next(left)
+            output = model(x)
+            loss = loss_function(output, y) / accumulation_steps
+            loss.backward()
+            del output, loss
+            mark_step()
+        optimizer.step()
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad.zero_()
+        mark_step()
+
+
+# %% train_with_marks: wrong, no mark after backward
+# one mark a window
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mark_step()
+
+
+# %% train_with_marks: wrong, no mark after the update
+# no mark after the update: it hides in the next micro-batch's graph, and the last is never run
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_marks: wrong, marked between forward and backward
+# forward and backward are two graphs
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        mark_step()
+        loss.backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            mark_step()
+
+
+# %% train_with_marks: wrong, marked once at the end of each round
+# the mark stands before the update, at the end of the round: micro-batch and update are one graph
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        mark_step()
+
+
+# %% train_with_marks: wrong
+# zeros are written after the mark: they go into the next graph, and the last ones are left unrun
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            mark_step()
+            optimizer.zero_grad(set_to_none=False)
+
+
+# %% train_with_marks: wrong, loss not divided
+# the loss is not divided
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        loss_function(model(inputs), targets).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            mark_step()
+
+
+# %% train_with_marks: wrong
+# reads the loss in every round
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    total = 0.0
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        total += loss.item()
+        loss.backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            mark_step()
+
+
+# %% train_with_marks: wrong
+# a graph of its own for the zeros
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            mark_step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+# %% train_without_breaks: right
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    means = []
+    for start in range(0, len(micro_batches), accumulation_steps):
+        losses = []
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            loss = loss_function(model(inputs), targets)
+            loss.div(accumulation_steps).backward()
+            losses.append(loss.detach())
+            mark_step()
+        optimizer.step()
+        optimizer.zero_grad()
+        mark_step()
+        means.append(losses)
+    return [torch.stack(losses).cpu().mean().item() for losses in means]
+
+
+# %% train_without_breaks: right
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    losses, window_loss = [], 0.0
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward()
+        window_loss = window_loss + loss.detach()  # a tensor: recorded, not read
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+            losses.append(window_loss)
+            window_loss = 0.0
+    return losses
+
+
+# %% train_without_breaks: right
+class Losses:
+    def __init__(self, k):
+        self.k, self.kept = k, []
+
+    def keep(self, loss):
+        with torch.no_grad():
+            self.kept += [loss.detach()]
+
+    def means(self):
+        values = [loss.item() for loss in self.kept]
+        return [sum(values[i : i + self.k]) / self.k for i in range(0, len(values), self.k)]
+
+
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    losses = Losses(accumulation_steps)
+    i = 0
+    while i < len(micro_batches):
+        inputs, targets = micro_batches[i]
+        loss = loss_function(model(inputs), targets)
+        losses.keep(loss)
+        (loss / accumulation_steps).backward()
+        mark_step()
+        i += 1
+        if not i % accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    return losses.means()
+
+
+# %% train_without_breaks: wrong, the loss is read in every round
+# item() still stands before the mark
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    window_loss, losses = 0.0, []
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward()
+        window_loss += loss.item()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+            losses.append(window_loss)
+            window_loss = 0.0
+    return losses
+
+
+# %% train_without_breaks: wrong, the loss is read once in a window
+# reads once a window, before the mark
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    window_loss, losses = 0.0, []
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward()
+        window_loss = window_loss + loss.detach()
+        if number % accumulation_steps == 0:
+            losses.append(float(window_loss))
+            window_loss = 0.0
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    return losses
+
+
+# %% train_without_breaks: wrong, the last micro-batch's loss
+# the last micro-batch's loss for the window's
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    losses = []
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+            losses.append(loss.detach())
+    return losses
+
+
+# %% train_without_breaks: wrong, the sum, not the mean
+# the sum of a window's losses
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    losses, window_loss = [], 0
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        window_loss = window_loss + loss.detach()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+            losses.append(window_loss)
+            window_loss = 0
+    return losses
+
+
+# %% train_without_breaks: wrong, no mark after backward
+# the break is gone, and the first mark with it
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    losses = []
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        losses.append(loss.detach())
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    values = [loss.item() for loss in losses]
+    k = accumulation_steps
+    return [sum(values[i : i + k]) / k for i in range(0, len(values), k)]
+
+
+# %% train_without_breaks: wrong, the sum never begins anew
+# not reset: each window's loss holds those before
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    losses, window_loss = [], 0.0
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward()
+        window_loss = window_loss + loss.detach()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+            losses.append(window_loss)
+    return losses
+
+
+# %% train_without_breaks: wrong, a loss for every micro-batch
+# one loss for each micro-batch
+def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    losses = []
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        losses.append(loss.detach())
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+    return losses
+
+
+# %% repaired_lazy_loop: right
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    seen = 0
+    for train_x, train_label in train_loader:
+        loss_function(model(train_x), train_label).div(accumulation_steps).backward()
+        mark_step()
+        seen += 1
+        if seen == accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad()
+            mark_step()
+            seen = 0
+
+
+# %% repaired_lazy_loop: right
+from itertools import islice
+
+
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    pairs = iter(train_loader)
+    while window := list(islice(pairs, accumulation_steps)):
+        for inputs, label in window:
+            loss = loss_function(model(inputs), label) / len(window)
+            loss.backward()
+            mark_step()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        mark_step()
+
+
+# %% repaired_lazy_loop: right
+class Lazy:
+    def __init__(self, optimizer, k):
+        self.optimizer, self.k = optimizer, k
+
+    def after(self, number):
+        mark_step()
+        if number % self.k == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    lazy = Lazy(optimizer, accumulation_steps)
+    for number, pair in enumerate(train_loader, start=1):
+        loss = loss_function(model(pair[0]), pair[1])
+        (loss / accumulation_steps).backward()
+        lazy.after(number)
+
+
+# %% repaired_lazy_loop: wrong, steps on the first micro-batch
+# both errors are gone, the window still begins with a step
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    optimizer.zero_grad(set_to_none=False)
+    for idx, (train_x, train_label) in enumerate(train_loader):
+        loss = loss_function(model(train_x), train_label) / accumulation_steps
+        loss.backward()
+        mark_step()
+        if idx % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+# %% repaired_lazy_loop: wrong
+# a list is asked for its length; the loader can only be gone through
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    for idx in range(len(train_loader)):
+        train_x, train_label = train_loader[idx]
+        loss = loss_function(model(train_x), train_label) / accumulation_steps
+        loss.backward()
+        mark_step()
+        if (idx + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+# %% repaired_lazy_loop: wrong
+# the number of micro-batches is counted first, which uses the loader up
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    n = sum(1 for _ in train_loader)
+    for idx, (train_x, train_label) in enumerate(train_loader):
+        loss = loss_function(model(train_x), train_label) / accumulation_steps
+        loss.backward()
+        mark_step()
+        if (idx + 1) % accumulation_steps == 0 or idx + 1 == n:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+# %% repaired_lazy_loop: wrong, the loss is not divided any more
+# the division got lost in the repair
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    for idx, (train_x, train_label) in enumerate(train_loader, start=1):
+        loss_function(model(train_x), train_label).backward()
+        mark_step()
+        if idx % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+# %% repaired_lazy_loop: wrong, the mark after backward is lost
+# the first mark got lost in the repair
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    for idx, (train_x, train_label) in enumerate(train_loader, start=1):
+        (loss_function(model(train_x), train_label) / accumulation_steps).backward()
+        if idx % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+# %% repaired_lazy_loop: wrong, the mark after the update is lost
+# the second mark got lost in the repair
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    for idx, (train_x, train_label) in enumerate(train_loader, start=1):
+        (loss_function(model(train_x), train_label) / accumulation_steps).backward()
+        mark_step()
+        if idx % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+
+
+# %% repaired_lazy_loop: wrong
+# one micro-batch too late: steps when k + 1 have been seen
+def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
+    seen = 0
+    for train_x, train_label in train_loader:
+        (loss_function(model(train_x), train_label) / accumulation_steps).backward()
+        mark_step()
+        if seen == accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+            seen = 0
+        seen += 1

@@ -1,0 +1,246 @@
+# %% least_recomputation: right
+def least_recomputation(results, budget):
+    from itertools import combinations
+
+    total = sum(flops for _, flops in results)
+    saved = 0
+    for count in range(len(results) + 1):
+        for kept in combinations(results, count):
+            if sum(size for size, _ in kept) <= budget:
+                saved = max(saved, sum(flops for _, flops in kept))
+    return total - saved
+
+
+# %% least_recomputation: right
+def least_recomputation(results, budget):
+    """All sets of results as the bits of a number."""
+    best = None
+    mask = 0
+    while mask < 1 << len(results):
+        size = flops = 0
+        for i, (bytes_, cost) in enumerate(results):
+            if mask >> i & 1:
+                size += bytes_
+            else:
+                flops += cost
+        if size <= budget and (best is None or flops < best):
+            best = flops
+        mask += 1
+    return best
+
+
+# %% least_recomputation: right
+def least_recomputation(results, budget):
+    table = {0: 0}  # bytes that are taken: most FLOPs that are spared
+    for size, flops in results:
+        new = dict(table)
+        for taken, spared in table.items():
+            if taken + size <= budget:
+                new[taken + size] = max(new.get(taken + size, 0), spared + flops)
+        table = new
+    return sum(pair[1] for pair in results) - max(table.values())
+
+
+# %% least_recomputation: right
+class Knapsack:
+    def __init__(self, results):
+        self.results = tuple(results)
+
+    def solve(self, i, steps):
+        from functools import lru_cache
+
+        @lru_cache(None)
+        def go(number, left):
+            if number == len(self.results):
+                return 0
+            size, flops = self.results[number]
+            leave = go(number + 1, left) + flops
+            if size > left:
+                return leave
+            return min(leave, go(number + 1, left - size))
+
+        return go(i, steps)
+
+
+def least_recomputation(results, budget):
+    return Knapsack(results).solve(0, budget)
+
+
+# %% least_recomputation: right
+def least_recomputation(results, budget):
+    """Row by row, from the fullest budget downwards."""
+    best = [0] * (budget + 1)
+    for size, flops in results:
+        for room in range(budget, size - 1, -1):
+            best[room] = max(best[room], best[room - size] + flops)
+    return sum(flops for size, flops in results) - best[-1]
+
+
+# %% least_recomputation: wrong, greedy by FLOPs per byte
+# The most FLOPs for a byte first.
+def least_recomputation(results, budget):
+    again = 0
+    for size, flops in sorted(results, key=lambda r: -r[1] / r[0] if r[0] else float("-inf")):
+        if size <= budget:
+            budget = budget - size
+        else:
+            again = again + flops
+    return again
+
+
+# %% least_recomputation: wrong, greedy by FLOPs
+# The most expensive results first.
+def least_recomputation(results, budget):
+    again = 0
+    for size, flops in sorted(results, key=lambda pair: pair[1], reverse=True):
+        if budget >= size:
+            budget -= size
+            continue
+        again += flops
+    return again
+
+
+# %% least_recomputation: wrong, greedy by size
+# The smallest results first.
+def least_recomputation(results, budget):
+    again = 0
+    for size, flops in sorted(results):
+        if size > budget:
+            again += flops
+        else:
+            budget -= size
+    return again
+
+
+# %% least_recomputation: wrong, kept in the order of the list
+# In the order in which they stand.
+def least_recomputation(results, budget):
+    again = 0
+    for size, flops in results:
+        if size > budget:
+            again += flops
+        else:
+            budget -= size
+    return again
+
+
+# %% least_recomputation: wrong, one result kept several times
+# Filled upwards, so a result may be kept several times.
+def least_recomputation(results, budget):
+    best = [0] * (budget + 1)
+    for size, flops in results:
+        for room in range(size, budget + 1):
+            best[room] = max(best[room], best[room - size] + flops)
+    return sum(flops for size, flops in results) - best[budget]
+
+
+# %% least_recomputation: wrong, what is kept, not what is recomputed
+# The FLOPs that are spared are returned, not those that are left to do.
+def least_recomputation(results, budget):
+    if not results:
+        return 0
+    size, flops = results[-1]
+    without = least_recomputation(results[:-1], budget)
+    if size > budget:
+        return without
+    return max(without, flops + least_recomputation(results[:-1], budget - size))
+
+
+# %% least_recomputation: wrong, strictly smaller than the budget
+# What fills the budget exactly is taken not to fit.
+def least_recomputation(results, budget):
+    best = sum(flops for _, flops in results)
+    for mask in range(2 ** len(results)):
+        kept = [r for i, r in enumerate(results) if mask & (1 << i)]
+        left = [r for i, r in enumerate(results) if not mask & (1 << i)]
+        if sum(r[0] for r in kept) < budget:
+            best = min(best, sum(r[1] for r in left))
+    return best
+
+
+# %% least_recomputation: wrong, the list of results changed
+# The results are taken out of the learner's own list.
+def least_recomputation(results, budget):
+    if len(results) == 0:
+        return 0
+    size, flops = results.pop()
+    best = flops + least_recomputation(list(results), budget)
+    if size <= budget:
+        best = min(best, least_recomputation(list(results), budget - size))
+    return best
+
+
+# %% least_recomputation: wrong, the list of results changed
+# The list is sorted in place.
+def least_recomputation(results, budget):
+    results.sort(reverse=True)
+
+    def search(i, left):
+        if i == len(results):
+            return 0
+        again = results[i][1] + search(i + 1, left)
+        if results[i][0] <= left:
+            again = min(again, search(i + 1, left - results[i][0]))
+        return again
+
+    return search(0, budget)
+
+
+# %% least_recomputation: wrong, a part of a result kept
+# Parts of a result are kept where the whole does not fit.
+def least_recomputation(results, budget):
+    again = 0
+    for size, flops in sorted(results, key=lambda r: -r[1] / (r[0] or 1e-9)):
+        if size <= budget:
+            budget -= size
+        else:
+            again += flops * (size - budget) / size
+            budget = 0
+    return again
+
+
+# %% least_recomputation: wrong, results of no bytes not kept
+# With an empty budget everything is recomputed, also what has no bytes.
+def least_recomputation(results, budget):
+    if not results or budget == 0:
+        return sum(flops for _, flops in results)
+    (size, flops), *rest = results
+    best = flops + least_recomputation(rest, budget)
+    if size <= budget:
+        best = min(best, least_recomputation(rest, budget - size))
+    return best
+
+
+# %% least_recomputation: wrong, kept in the order of the list
+# A result that fits is always kept.
+def least_recomputation(results, budget):
+    if not results:
+        return 0
+    (size, flops), *rest = results
+    if size <= budget:
+        return least_recomputation(rest, budget - size)
+    return flops + least_recomputation(rest, budget)
+
+
+# %% least_recomputation: wrong, bytes or results counted, not FLOPs
+# Most bytes are kept, not most FLOPs.
+def least_recomputation(results, budget):
+    best, answer = -1, 0
+    for mask in range(2 ** len(results)):
+        size = sum(r[0] for i, r in enumerate(results) if mask >> i & 1)
+        if best < size <= budget:
+            best = size
+            answer = sum(r[1] for i, r in enumerate(results) if not mask >> i & 1)
+    return answer
+
+
+# %% least_recomputation: wrong
+# Bytes and FLOPs of a pair are taken the wrong way round.
+def least_recomputation(results, budget):
+    if not results:
+        return 0
+    (flops, size), *rest = results
+    best = flops + least_recomputation(rest, budget)
+    if size <= budget:
+        best = min(best, least_recomputation(rest, budget - size))
+    return best

@@ -1,0 +1,397 @@
+# %% train_local_sgd: right
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    world_size = dist.get_world_size()
+    weights = list(model.parameters())
+
+    def same():
+        with torch.no_grad():
+            for weight in weights:
+                copies = [torch.empty_like(weight) for _ in range(world_size)]
+                dist.all_gather(copies, weight.detach().clone())
+                weight.copy_(torch.stack(copies).mean(0))
+
+    for weight in weights:
+        dist.broadcast(weight.detach(), src=0)
+    per_step = accumulation_steps * world_size
+    steps = len(micro_batches) // per_step
+    number = 0
+    while number < steps:
+        window = micro_batches[number * per_step : (number + 1) * per_step]
+        optimizer.zero_grad()
+        for batch in window[dist.get_rank() :: world_size]:
+            loss = loss_of(model, batch) / accumulation_steps
+            loss.backward()
+        optimizer.step()
+        number += 1
+        if number % averaging_period == 0:
+            same()
+    if steps % averaging_period != 0:
+        same()
+    optimizer.zero_grad()
+
+
+# %% train_local_sgd: right
+def payload(model):
+    return torch.cat([p.data.reshape(-1) for p in model.parameters()])
+
+
+def spread(flat, model):
+    start = 0
+    for p in model.parameters():
+        p.data.copy_(flat[start : start + p.numel()].view_as(p))
+        start += p.numel()
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    """Everything in one flat tensor."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    flat = payload(model)
+    dist.broadcast(flat, src=0)
+    spread(flat, model)
+    usable = len(micro_batches) - len(micro_batches) % (size * accumulation_steps)
+    mine = [batch for number, batch in enumerate(micro_batches[:usable]) if number % size == rank]
+    done = 0
+    for number, batch in enumerate(mine, start=1):
+        (loss_of(model, batch) / accumulation_steps).backward()
+        if number % accumulation_steps:
+            continue
+        optimizer.step()
+        optimizer.zero_grad()
+        done += 1
+        if done % averaging_period == 0 or number == len(mine):
+            flat = payload(model)
+            flat /= size
+            dist.all_reduce(flat, op=dist.ReduceOp.SUM)
+            spread(flat, model)
+
+
+# %% train_local_sgd: right
+class LocalTrainer:
+    def __init__(self, model, optimizer, loss_of):
+        self.model, self.optimizer, self.loss_of = model, optimizer, loss_of
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.pending = 0
+
+    def begin(self):
+        for tensor in self.model.parameters():
+            dist.broadcast(tensor.data, 0)
+
+    def average(self):
+        """The driver adds up and sends the mean back."""
+        for tensor in self.model.parameters():
+            dist.reduce(tensor.data, dst=0)
+            tensor.data.mul_(1 / self.ranks)
+            dist.broadcast(tensor.data, src=0)
+        self.pending = 0
+
+    def step(self, window):
+        for batch in window:
+            loss = self.loss_of(self.model, batch)
+            loss.backward()
+        for tensor in self.model.parameters():
+            if tensor.grad is not None:
+                tensor.grad.div_(len(window))
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.pending += 1
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    trainer = LocalTrainer(model, optimizer, loss_of)
+    trainer.begin()
+    own = iter(micro_batches[trainer.rank :: trainer.ranks])
+    for _ in range(len(micro_batches) // trainer.ranks // accumulation_steps):
+        trainer.step([next(own) for _ in range(accumulation_steps)])
+        if trainer.pending == averaging_period:
+            trainer.average()
+    if trainer.pending:
+        trainer.average()
+
+
+# %% train_local_sgd: right
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    """Frozen parameters are equal after the broadcast, so their mean is what they are."""
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    whole = len(micro_batches) // n // accumulation_steps
+    mine = micro_batches[dist.get_rank() :: n][: whole * accumulation_steps]
+    windows = zip(*[iter(mine)] * accumulation_steps)
+    for step, window in enumerate(windows, 1):
+        for batch in window:
+            loss_of(model, batch).mul(1 / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == whole:
+            for p in trained:
+                total = p.detach().clone()
+                dist.all_reduce(total)
+                with torch.no_grad():
+                    p.copy_(total / n)
+
+
+# %% train_local_sgd: wrong, replicas begin with different weights
+# The ranks keep the weights with which they came.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, frozen weights left out at the start
+# Only trained parameters are sent around at the beginning: frozen ones stay different until the first average.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in filter(lambda p: p.requires_grad, model.parameters()):
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, no last average
+# The last, shorter period is never averaged.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, H counts micro-batches
+# Micro-batches are counted towards the period, not optimizer steps.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+
+    def average():
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data.div_(n)
+
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[dist.get_rank() :: n][: steps * accumulation_steps]
+    for number, batch in enumerate(mine, start=1):
+        (loss_of(model, batch) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        if number % averaging_period == 0 or number == len(mine):
+            average()
+
+
+# %% train_local_sgd: wrong, sum in place of mean
+# The sum over the ranks is never divided.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+
+
+# %% train_local_sgd: wrong, divided by two
+# Divided by 2, however many ranks there are.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(2)
+
+
+# %% train_local_sgd: wrong, consecutive pieces
+# Each rank takes a stretch of the list, not every n-th micro-batch.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n, rank = dist.get_world_size(), dist.get_rank()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    share = steps * accumulation_steps
+    mine = iter(micro_batches[rank * share : (rank + 1) * share])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, not the same number of steps on every rank
+# Every rank counts its own windows, so one rank may make a step more and wait for ever.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n, rank = dist.get_world_size(), dist.get_rank()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    mine = micro_batches[rank::n]
+    steps = len(mine) // accumulation_steps
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, loss not divided
+# The loss is not divided by the accumulation steps.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            loss_of(model, next(mine)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, gradients never zeroed
+# The gradients are never cleared.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, gradients averaged at every step as well
+# The gradients are averaged before every step, as DDP does.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for _ in range(steps):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                dist.all_reduce(p.grad)
+                p.grad.div_(n)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_local_sgd: wrong, first average after the first step
+# Steps are counted from 0: the first average comes after the first step.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(steps):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps - 1:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, rank 0's weights sent to all
+# Rank 0's weights are handed out instead of the mean.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            for p in model.parameters():
+                dist.broadcast(p.data, src=0)
+
+
+# %% train_local_sgd: wrong
+# The mean is made in a copy and never written back.
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+    n = dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = iter(micro_batches[dist.get_rank() :: n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % averaging_period == 0 or step == steps:
+            flat = torch.cat([p.data.flatten() for p in model.parameters()])
+            dist.all_reduce(flat)
+            flat /= n

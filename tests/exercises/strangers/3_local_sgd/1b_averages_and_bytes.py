@@ -1,0 +1,682 @@
+# %% train_with_averager: right
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    world_size = dist.get_world_size()
+
+    def average():
+        for p in model.parameters():
+            copies = [torch.empty_like(p.data) for _ in range(world_size)]
+            dist.all_gather(copies, p.data)
+            p.data.copy_(sum(copies) / world_size)
+
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % averaging_period == 0 or step == len(micro_batches):
+            average()
+
+
+# %% train_with_averager: right
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    now = PeriodicModelAverager(period=1)
+    since = 0
+    batches_left = list(micro_batches)
+    while batches_left:
+        loss = loss_of(model, batches_left.pop(0))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        since += 1
+        if since == averaging_period or not batches_left:
+            now.average_parameters(model.parameters())
+            since = 0
+
+
+# %% train_with_averager: right
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    local = PostLocalSGDOptimizer(optimizer, averager)
+    for batch in micro_batches:
+        local.zero_grad()
+        loss_of(model, batch).backward()
+        local.step()
+    flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+    dist.all_reduce(flat)
+    nn.utils.vector_to_parameters(flat / dist.get_world_size(), model.parameters())
+
+
+# %% train_with_averager: right
+class Replica:
+    def __init__(self, model, optimizer):
+        self.model = model
+        self.optimizer = optimizer
+        self.steps = self.averaged_at = 0
+
+    def step(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.steps += 1
+
+    def meet(self):
+        if self.averaged_at == self.steps:
+            return
+        for parameter in self.model.parameters():
+            dist.reduce(parameter.data, dst=0)
+            parameter.data /= dist.get_world_size()
+            dist.broadcast(parameter.data, src=0)
+        self.averaged_at = self.steps
+
+
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    replica = Replica(model, optimizer)
+    for batch in micro_batches:
+        replica.step(loss_of(model, batch))
+        if not replica.steps % averaging_period:
+            replica.meet()
+    replica.meet()
+
+
+# %% train_with_averager: wrong, both surprises
+# The loop of the documentation: first average after the first step, none at the end.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(period=averaging_period)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+
+
+# %% train_with_averager: wrong, still averaged after the first step
+# No warm-up: the first average comes after the first step, and all are shifted.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(period=averaging_period)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong, no last average
+# No last average.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+
+
+# %% train_with_averager: wrong, warm-up of H steps
+# The warm-up is one step too long: averages after steps H + 1, 2H + 1 and so on.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong, the averager asked once more
+# The averager is called once more at the end, but this call is seldom due and does nothing.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    averager.average_parameters(model.parameters())
+
+
+# %% train_with_averager: wrong
+# A new averager in every step: its count never gets anywhere, so only the last average is made.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    for batch in micro_batches:
+        averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong
+# The ranks meet after every step.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong
+# Only at the end, whatever the period.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong, averaged after zero_grad
+# The gradients are cleared before the averager looks for them: it raises.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        averager.average_parameters(model.parameters())
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong, still averaged after the first step
+# Counted from 0 by hand.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    def meet():
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+
+    for step, batch in enumerate(micro_batches):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % averaging_period == 0:
+            meet()
+    meet()
+
+
+# %% train_with_averager: wrong, sum in place of the last mean
+# The sums of the last average are not divided.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+
+
+# %% train_with_averager: wrong, rank 0's weights in place of the last average
+# At the end all take the weights of rank 0, and what the others did last is lost.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+
+
+# %% train_with_averager: wrong
+# The average comes before the step that makes it due, so it misses that step.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    def meet():
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        if step % averaging_period == 0:
+            meet()
+        optimizer.step()
+    meet()
+
+
+# %% train_with_averager: wrong, gradients never zeroed
+# The gradients are never cleared.
+def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+    def meet():
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+
+    for step, batch in enumerate(micro_batches, start=1):
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % averaging_period == 0:
+            meet()
+    meet()
+
+
+# %% average_replicas: right
+def average_replicas(model):
+    import itertools
+
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if not torch.is_floating_point(tensor):
+            continue
+        copies = [torch.zeros_like(tensor.data) for _ in range(dist.get_world_size())]
+        dist.all_gather(copies, tensor.data)
+        tensor.data.copy_(torch.stack(copies).mean(dim=0))
+
+
+# %% average_replicas: right
+def average_replicas(model):
+    """One message for each type of number."""
+    groups = {}
+    for tensor in list(model.parameters()) + [b for b in model.buffers()]:
+        if tensor.dtype.is_floating_point:
+            groups.setdefault(tensor.dtype, []).append(tensor.detach())
+    for group in groups.values():
+        payload = torch.cat([tensor.reshape(-1) for tensor in group])
+        dist.all_reduce(payload)
+        payload.div_(dist.get_world_size())
+        for tensor, part in zip(group, payload.split([tensor.numel() for tensor in group])):
+            tensor.copy_(part.view(tensor.shape))
+
+
+# %% average_replicas: right
+def same(tensor):
+    """The driver averages and hands out."""
+    dist.reduce(tensor, dst=0, op=dist.ReduceOp.SUM)
+    if dist.get_rank() == 0:
+        tensor /= dist.get_world_size()
+    dist.broadcast(tensor, src=0)
+
+
+def average_replicas(model):
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            same(parameter)
+        for _, buffer in model.named_buffers():
+            if buffer.is_floating_point():
+                same(buffer)
+
+
+# %% average_replicas: right
+class Mean:
+    def __init__(self):
+        self.size = dist.get_world_size()
+
+    @torch.no_grad()
+    def __call__(self, module):
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            if "float" in str(tensor.dtype):
+                part = tensor / self.size
+                dist.all_reduce(part)
+                tensor.copy_(part)
+
+
+def average_replicas(model):
+    model.apply(Mean())
+
+
+# %% average_replicas: wrong, running averages left out
+# The buffers are left as they are.
+def average_replicas(model):
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+# %% average_replicas: wrong, frozen parameters left out
+# Frozen parameters are left out.
+def average_replicas(model):
+    tensors = [p.data for p in model.parameters() if p.requires_grad]
+    tensors += [b for b in model.buffers() if b.is_floating_point()]
+    for t in tensors:
+        dist.all_reduce(t)
+        t /= dist.get_world_size()
+
+
+# %% average_replicas: wrong, only parameters that have a gradient
+# Parameters without a gradient at hand are left out.
+def average_replicas(model):
+    tensors = [p.data for p in model.parameters() if p.grad is not None]
+    tensors += [b for b in model.buffers() if b.is_floating_point()]
+    for t in tensors:
+        dist.all_reduce(t)
+        t /= dist.get_world_size()
+
+
+# %% average_replicas: wrong, whole numbers averaged, too
+# Whole numbers are summed and divided, too, rounding down.
+def average_replicas(model):
+    for t in [*[p.data for p in model.parameters()], *model.buffers()]:
+        dist.all_reduce(t)
+        if t.is_floating_point():
+            t /= dist.get_world_size()
+        else:
+            t //= dist.get_world_size()
+
+
+# %% average_replicas: wrong, whole numbers averaged, too
+# Dividing a buffer of whole numbers in place raises.
+def average_replicas(model):
+    for t in [*[p.data for p in model.parameters()], *model.buffers()]:
+        dist.all_reduce(t)
+        t /= dist.get_world_size()
+
+
+# %% average_replicas: wrong
+# state_dict does not hold buffers that are not persistent.
+def average_replicas(model):
+    for t in model.state_dict().values():
+        if t.is_floating_point():
+            dist.all_reduce(t)
+            t /= dist.get_world_size()
+
+
+# %% average_replicas: wrong, sum in place of mean
+# The sums are not divided.
+def average_replicas(model):
+    for t in [*model.parameters(), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t.data)
+
+
+# %% average_replicas: wrong, divided by two
+# Divided by two, however many ranks there are.
+def average_replicas(model):
+    for t in [*model.parameters(), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t.data)
+            t.data /= 2
+
+
+# %% average_replicas: wrong, rank 0's buffers handed out
+# The buffers become those of rank 0, as DDP does it.
+def average_replicas(model):
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+    for b in model.buffers():
+        if b.is_floating_point():
+            dist.broadcast(b, src=0)
+
+
+# %% average_replicas: wrong, mean on rank 0 only
+# Only rank 0 gets the mean.
+def average_replicas(model):
+    for t in [*model.parameters(), *model.buffers()]:
+        if t.is_floating_point():
+            dist.reduce(t.data, dst=0)
+            if dist.get_rank() == 0:
+                t.data /= dist.get_world_size()
+
+
+# %% average_replicas: wrong, the weights left as they were
+# The means are made in copies and thrown away.
+def average_replicas(model):
+    for t in [*model.parameters(), *model.buffers()]:
+        if t.is_floating_point():
+            copy = t.detach().clone()
+            dist.all_reduce(copy)
+            copy /= dist.get_world_size()
+
+
+# %% average_replicas: wrong, only 32-bit numbers
+# Only numbers of 32 bits are taken for floating point.
+def average_replicas(model):
+    for t in [*model.parameters(), *model.buffers()]:
+        if t.dtype == torch.float32:
+            dist.all_reduce(t.data)
+            t.data /= dist.get_world_size()
+
+
+# %% average_replicas: wrong
+# The gradients are averaged, too.
+def average_replicas(model):
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+    for b in model.buffers():
+        if b.is_floating_point():
+            dist.all_reduce(b)
+            b /= dist.get_world_size()
+
+
+# %% communication: right
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    import math
+
+    steps = micro_batches // devices // accumulation_steps
+    calls = math.ceil(steps / (averaging_period or 1))
+    size = sum(p.nbytes for p in filter(lambda p: p.requires_grad, model.parameters()))
+    return calls, calls * size
+
+
+# %% communication: right
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    """Walk through the training."""
+    calls = payload = step = 0
+    steps = micro_batches // (devices * accumulation_steps)
+    one = 0
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            one += parameter.numel() * parameter.element_size()
+    while step < steps:
+        step += 1
+        if averaging_period is None or step % averaging_period == 0 or step == steps:
+            calls += 1
+            payload += one
+    return calls, payload
+
+
+# %% communication: right
+class Link:
+    def __init__(self, model):
+        self.model = model
+
+    @property
+    def size(self):
+        trained = [p for _, p in self.model.named_parameters() if p.requires_grad]
+        return sum(len(p.detach().reshape(-1)) * p.element_size() for p in trained)
+
+    def total(self, calls):
+        return (calls, calls * self.size)
+
+
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    steps, left = divmod(micro_batches, devices * accumulation_steps)
+    if averaging_period is None:
+        return Link(model).total(steps)
+    whole, rest = divmod(steps, averaging_period)
+    return Link(model).total(whole + bool(rest))
+
+
+# %% communication: right
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    H = 1 if averaging_period is None else averaging_period
+    meetings = len(range(0, steps, H))
+    numbers = [p.numel() * p.dtype.itemsize for p in model.parameters() if p.requires_grad]
+    return [meetings, sum(numbers * meetings)]
+
+
+# %% communication: wrong, frozen weights counted
+# Frozen parameters are sent, too.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = -(-steps // (averaging_period or 1))
+    return calls, calls * sum(p.nbytes for p in model.parameters())
+
+
+# %% communication: wrong, four bytes for every number
+# Every number is taken for 4 bytes.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = -(-steps // (averaging_period or 1))
+    return calls, calls * 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+# %% communication: wrong, last average forgotten
+# The average after the last, shorter period is forgotten.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = steps // (averaging_period or 1)
+    return calls, calls * size
+
+
+# %% communication: wrong, last average always added
+# One average at the end always comes on top.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // (devices * accumulation_steps)
+    if averaging_period is None:
+        return steps, steps * size
+    calls = steps // averaging_period + 1
+    return calls, calls * size
+
+
+# %% communication: wrong, buffers counted
+# The buffers are counted, too.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = -(-steps // (averaging_period or 1))
+    size = sum(t.nbytes for t in [*model.parameters(), *model.buffers()] if t.requires_grad)
+    size += sum(b.nbytes for b in model.buffers())
+    return calls, calls * size
+
+
+# %% communication: wrong, devices not counted
+# micro_batches is taken for those of one device.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // accumulation_steps
+    calls = -(-steps // (averaging_period or 1))
+    return calls, calls * size
+
+
+# %% communication: wrong, micro-batches in place of optimizer steps
+# The accumulation steps are ignored.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // devices
+    calls = -(-steps // (averaging_period or 1))
+    return calls, calls * size
+
+
+# %% communication: wrong, one all-reduce for each weight
+# A call for every parameter instead of one flat tensor.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    steps = micro_batches // (devices * accumulation_steps)
+    times = -(-steps // (averaging_period or 1))
+    return times * len(trained), times * sum(p.nbytes for p in trained)
+
+
+# %% communication: wrong
+# The bytes of one average only.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // (devices * accumulation_steps)
+    return -(-steps // (averaging_period or 1)), size
+
+
+# %% communication: wrong, the bytes of all ranks together
+# The bytes of all devices together.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = -(-steps // (averaging_period or 1))
+    return calls, calls * size * devices
+
+
+# %% communication: wrong, bytes sent taken for the payload
+# What a ring sends instead of what is handed over.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = -(-steps // (averaging_period or 1))
+    return calls, calls * size * 2 * (devices - 1) // devices
+
+
+# %% communication: wrong, tied weights counted twice
+# A weight that two layers share is counted twice.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = -(-steps // (averaging_period or 1))
+    size = sum(
+        p.nbytes
+        for module in model.modules()
+        for p in module.parameters(recurse=False)
+        if p.requires_grad
+    )
+    return calls, calls * size
+
+
+# %% communication: wrong
+# The two numbers are the wrong way round.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // (devices * accumulation_steps)
+    calls = -(-steps // (averaging_period or 1))
+    return calls * size, calls
+
+
+# %% communication: wrong, every step, whatever H
+# The period is ignored.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    steps = micro_batches // (devices * accumulation_steps)
+    return steps, steps * size
+
+
+# %% communication: wrong
+# The period is counted in micro-batches of a rank.
+def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+    size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    mine = micro_batches // devices
+    if averaging_period is None:
+        calls = mine // accumulation_steps
+    else:
+        calls = -(-mine // averaging_period)
+    return calls, calls * size

@@ -1,0 +1,1134 @@
+# %% LocalSGDCallback: right
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.last = 0
+
+    def payload(self):
+        return [p.data for p in self.trainer.model.parameters()]
+
+    def average(self, now):
+        """One flat message, and none where nothing has changed."""
+        if now <= self.last:
+            return
+        self.last = now
+        flat = torch.cat([t.reshape(-1) for t in self.payload()])
+        torch.distributed.all_reduce(flat)
+        flat = flat / torch.distributed.get_world_size()
+        start = 0
+        for t in self.payload():
+            t.copy_(flat[start : start + t.numel()].reshape(t.shape))
+            start += t.numel()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        wrapped = self.trainer.model_wrapped
+        if isinstance(wrapped, DistributedDataParallel):
+            self.context = wrapped.no_sync()
+            self.context.__enter__()
+            return
+        raise ValueError("Local SGD needs every rank to hold the whole model, in DDP.")
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        step = state.global_step + 1
+        if step % self.local_steps == 0:
+            self.average(step)
+
+    def before_use(self, args, state, control, **kwargs):
+        if any([control.should_evaluate, control.should_save]):
+            self.average(state.global_step)
+
+    on_step_end = on_epoch_end = before_use
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average(state.global_step)
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: right
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    """The flag of DistributedDataParallel is set by hand."""
+
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps = trainer, local_steps
+        self.until = local_steps
+
+    @torch.no_grad()
+    def same(self):
+        ranks = torch.distributed.get_world_size()
+        for weight in self.trainer.model.parameters():
+            copies = [torch.empty_like(weight) for _ in range(ranks)]
+            torch.distributed.all_gather(copies, weight.detach())
+            weight.copy_(torch.stack(copies).mean(0))
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.wrapper = self.trainer.model_wrapped
+        if type(self.wrapper) is not DistributedDataParallel:
+            raise ValueError("This callback trains only what DistributedDataParallel wraps.")
+        self.wrapper.require_backward_grad_sync = False
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.until -= 1
+        if self.until == 0:
+            self.same()
+            self.until = self.local_steps
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.same()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.on_step_end(args, state, control)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.same()
+        self.wrapper.require_backward_grad_sync = True
+
+
+# %% LocalSGDCallback: right
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+import contextlib
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.stack = contextlib.ExitStack()
+
+    def average(self):
+        """The driver adds up and hands out the mean."""
+        dist = torch.distributed
+        for p in self.trainer.model.parameters():
+            dist.reduce(p.data, dst=0)
+            p.data.div_(dist.get_world_size())
+            dist.broadcast(p.data, src=0)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError("Wrap the model in DistributedDataParallel for Local SGD.")
+        self.stack.enter_context(self.trainer.model_wrapped.no_sync())
+
+    def on_step_end(self, args, state, control, **kwargs):
+        # the step is made and counted, and nothing has been computed since
+        due = state.global_step % self.local_steps == 0
+        if due or control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.stack.close()
+
+
+# %% LocalSGDCallback: right
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+def mean_over_ranks(tensors):
+    size = torch.distributed.get_world_size()
+    for tensor in tensors:
+        share = tensor.data / size
+        torch.distributed.all_reduce(share, op=torch.distributed.ReduceOp.SUM)
+        tensor.data.copy_(share)
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+        self.dirty = False
+
+    def average(self):
+        if self.dirty:
+            mean_over_ranks(self.trainer.model_wrapped.parameters())
+        self.dirty = False
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if self.trainer.model_wrapped.__class__.__name__ != "DistributedDataParallel":
+            raise ValueError("Local SGD: the model must be in DistributedDataParallel.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        self.dirty = True
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, saving after an epoch forgotten
+# Nothing is averaged before what happens at the end of an epoch.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, saving after steps forgotten
+# Nothing is averaged before what happens after a step.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, averaged after saving
+# The averages come in on_save and on_evaluate, when it is too late.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_save(self, args, state, control, **kwargs):
+        self.average()
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, no average at the end
+# No average at the end of the training.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, no_sync never left
+# no_sync is never left: the model does not synchronise again.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+
+
+# %% LocalSGDCallback: wrong, nothing refused
+# Nobody looks whether the model is in DistributedDataParallel: another error comes instead.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, no_sync not entered
+# no_sync is made but not entered: gradients are sent as before.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+
+
+# %% LocalSGDCallback: wrong, sum instead of mean
+# The sums are not divided.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, divided by two whatever the number of ranks
+# Divided by two, however many ranks there are.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= 2
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, extra averages shift the rhythm
+# Every average begins a new period, so one before a checkpoint shifts all later ones.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        self.steps = 0
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps == self.local_steps:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, first average after the first step
+# The step that has just been made is not counted.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        if state.global_step % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, not averaged before evaluating
+# An evaluation is not prepared for, only a checkpoint.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, not averaged before saving
+# A checkpoint is not prepared for, only an evaluation.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, micro-batches counted
+# Micro-batches are counted.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    on_optimizer_step = on_substep_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, gradients averaged instead of weights
+# The gradients are averaged, not the weights.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            if p.grad is not None:
+                torch.distributed.all_reduce(p.grad)
+                p.grad /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, averaged in every step
+# The period is ignored: an average after every step.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, no_sync asked of the plain model
+# trainer.model is the plain model, which has no no_sync.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = self.trainer.model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong
+# Averages only where something is saved or evaluated, never because the period is over.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, nothing refused
+# A sentence is printed, but nothing raised.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.all_reduce(p.data)
+            p.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        self.alone = isinstance(model, DistributedDataParallel)
+        if not self.alone:
+            print("Local SGD needs DistributedDataParallel.")
+            return
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        if self.alone:
+            self.context.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, rank 0's weights for all
+# The checkpoint holds rank 0's weights, which are handed out instead of the mean.
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for p in self.trainer.model.parameters():
+            torch.distributed.broadcast(p.data, src=0)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError(f"Local SGD cannot train a {type(model).__name__}: it needs DDP.")
+        self.context = model.no_sync()
+        self.context.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_save or control.should_evaluate:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.context.__exit__(None, None, None)
+
+
+# %% same_as_ddp: right
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    if optimizer != "sgd":
+        return False
+    if local_steps > 1:
+        return False
+    if max_grad_norm > 0:
+        return False
+    return True
+
+
+# %% same_as_ddp: right
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    linear = {"sgd": True, "adamw": False}[optimizer]
+    return all([linear, not max_grad_norm, local_steps == 1])
+
+
+# %% same_as_ddp: right
+class Setting:
+    def __init__(self, optimizer, max_grad_norm):
+        self.optimizer, self.max_grad_norm = optimizer, max_grad_norm
+
+    def is_linear(self):
+        return self.optimizer.startswith("sgd") and self.max_grad_norm == 0.0
+
+
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    payload = Setting(optimizer, max_grad_norm)
+    return payload.is_linear() and not local_steps > 1
+
+
+# %% same_as_ddp: right
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    """Steps as a function of two gradients: is the mean of the steps the step of the mean?"""
+    from math import isclose, sqrt
+
+    def step(g):
+        if max_grad_norm:
+            g = g / (abs(g) + 1)
+        return g if optimizer == "sgd" else g / (sqrt(g * g) + 1e-8)
+
+    same = isclose((step(1.0) + step(3.0)) / 2, step(2.0)) and isclose(
+        (step(-1.0) + step(3.0)) / 2, step(1.0)
+    )
+    return same and local_steps == 1
+
+
+# %% same_as_ddp: wrong, momentum taken for a difference
+# Momentum is linear, too, and changes nothing.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "sgd" and momentum == 0 and max_grad_norm == 0 and local_steps == 1
+
+
+# %% same_as_ddp: wrong, weight decay taken for a difference
+# Weight decay is linear, too, and changes nothing.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    if weight_decay:
+        return False
+    return optimizer == "sgd" and not max_grad_norm and local_steps == 1
+
+
+# %% same_as_ddp: wrong, H=1 taken for DDP, always
+# H = 1 is taken to be enough.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return local_steps == 1
+
+
+# %% same_as_ddp: wrong, clipping overlooked
+# Clipping is not looked at.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return local_steps == 1 and optimizer == "sgd"
+
+
+# %% same_as_ddp: wrong, H overlooked
+# The period is not looked at.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "sgd" and max_grad_norm == 0
+
+
+# %% same_as_ddp: wrong, H=1 taken for DDP whatever the optimizer
+# AdamW is taken to be the same as well.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return max_grad_norm == 0 and local_steps == 1
+
+
+# %% same_as_ddp: wrong
+# The wrong optimizer.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "adamw" and max_grad_norm == 0 and local_steps == 1
+
+
+# %% same_as_ddp: wrong
+# `or` where `and` is meant.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "sgd" and (max_grad_norm == 0 or local_steps == 1)
+
+
+# %% same_as_ddp: wrong
+# True and False are the wrong way round.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer != "sgd" or max_grad_norm != 0 or local_steps != 1
+
+
+# %% same_as_ddp: wrong, nothing taken for equal
+# It is never the same.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return False
+
+
+# %% same_as_ddp: wrong
+# Clipping is asked for instead of excluded.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "sgd" and max_grad_norm > 0 and local_steps == 1
+
+
+# %% same_as_ddp: wrong, only plain SGD taken for equal
+# Momentum, weight decay: only the plainest SGD is trusted.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    plain = momentum == weight_decay == max_grad_norm == 0
+    return optimizer == "sgd" and plain and local_steps == 1
+
+
+# %% same_as_ddp: wrong
+# A string instead of a truth value.
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    if optimizer == "sgd" and max_grad_norm == 0 and local_steps == 1:
+        return "True"
+    return "False"
