@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 80 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 110, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -421,7 +421,7 @@ check(checkpointed_bill)
 # %% [markdown]
 # ## And the time?
 #
-# FLOPs are a count. Time is something else: a small model on a processor spends much of it on starting operations and on reading and writing memory, and a checkpointed layer starts its operations once more. So the seconds may grow by more than the FLOPs. Here are both for your machine.
+# FLOPs are a count. Time is something else: a small model on a processor spends much of it on starting operations and on reading and writing memory, and a checkpointed layer does that once more in its second forward pass. So the seconds may grow by more or by less than the FLOPs. Here are both for your machine.
 
 # %%
 PREPARE = {"off": lambda model: None, "every layer": checkpoint_layers}
@@ -458,6 +458,8 @@ summary(runs)
 # %% [markdown]
 # GFLOP counts operations, and does not change from machine to machine. The time does, and the course does not grade it.
 # [Checkpointing with the Trainer](3_trainer.ipynb) takes the time apart, and asks when checkpointing makes training faster.
+#
+# **A good place to stop for today.**
 #
 # ## Write your own
 #
@@ -815,6 +817,8 @@ def choose_segments(layers, boundary, kept, work, budget):
 check(choose_segments)
 
 # %% [markdown]
+# **A good place to stop for today.**
+#
 # ## Keep B, because it is expensive
 #
 # So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved.
