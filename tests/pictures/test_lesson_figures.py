@@ -75,7 +75,7 @@ PICTURES = {
         {"Layer": {1: (9216, 10**6), 4: (4096, 2 * 10**6)}},
         layers=4,
         boundary=1024,
-        interior={"Layer": 1024},
+        kept={"Layer": 1024},
         work={"Layer": 2048},
     ),
     "budgets": lambda: plot_budgets({1: (2 * MiB, 10**6), 0.5: (MiB, 10**6), 0: (0, 2 * 10**6)}),
