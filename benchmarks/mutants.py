@@ -23,7 +23,7 @@ from trainlean.exercises.seeing import Seen, pack, see, unpack
 from trainlean.exercises.solutions import answer_in, answer_of, edited_solution
 from trainlean.exercises.verdicts import RIGHT, cannot_check, see_oracle, verdict
 from trainlean.processes import server_context
-from trainlean.workspace import COURSE, CourseError
+from trainlean.workspace import CourseError
 
 SHORT = "largest_batch"
 PRELOADED = ["torch", "trainlean.exercises.verdicts", "trainlean.notebooks.notebook"]
@@ -91,7 +91,7 @@ def put_to_the_check(exercise: Exercise, seed: int, processes: int, advance) -> 
 
 def same_training() -> dict[str, dict[tuple[str, str], str]]:
     """The mutants that are the same training: {exercise: {(old line, new line): reason}}."""
-    sys.path[:0] = [str(COURSE)] if str(COURSE) not in sys.path else []
+    all_exercises()  # from here on Python finds exercises_tests
     from exercises_tests.same_training import SAME_TRAINING
 
     return SAME_TRAINING

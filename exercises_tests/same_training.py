@@ -25,10 +25,6 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
             "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
         ): "The same number, counted again for every micro-batch.",
-        (
-            "logits = model(micro_batch['input_ids'])[:, :-1]\ntargets = micro_batch['labels'][:, 1:]",
-            "targets = micro_batch['labels'][:, 1:]\nlogits = model(micro_batch['input_ids'])[:, :-1]",
-        ): ORDER,
     },
     "train_clipped": {
         (
