@@ -2,7 +2,7 @@
 
 import torch
 
-from .probes import CATEGORIES, OPTIMIZERS, draw_budget, draw_models, draw_peak
+from .probes import CATEGORIES, OPTIMIZERS, draw_budget, draw_many, draw_models, draw_peak
 
 MAKE = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -65,5 +65,6 @@ def largest_batch(seed):
         shown[f"the largest batch for {budget:,} bytes"] = fits
     return shown | {
         "the largest batch where three samples need the budget to the byte": 3,
+        "the largest batch where thousands of small samples fit": draw_many(seed)[-1],
         "the largest batch where not even the weights fit": 0,
     }
