@@ -8,6 +8,28 @@ ORDER = "Neither statement uses what the other changes."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
+    "largest_batch": {
+        (
+            "return max(0, int((budget - fixed) // one_sample))",
+            "return max(0, (budget - fixed) // one_sample)",
+        ): "The same number as a float; a check takes it for a whole number.",
+        (
+            "return max(0, int((budget - fixed) // one_sample))",
+            "return max(0, int((budget - fixed) / one_sample))",
+        ): "int() drops the fraction, and what is below 0 becomes 0.",
+    },
+    "largest_micro_batch": {
+        (
+            "for micro_batch in range(effective_batch, 0, -1):",
+            "for micro_batch in range(effective_batch + 1, 0, -1):",
+        ): "One more than the effective batch never divides it.",
+    },
+    "peak_at_batch": {
+        (
+            "return peak | {'activations': peak['activations'] / batch * new_batch}",
+            "return peak | {'activations': peak['activations'] // batch * new_batch}",
+        ): "Each sample takes a whole number of bytes.",
+    },
     "repaired_loop": {
         ("optimizer.zero_grad()", ""): BEGINS_EMPTY,
         (
