@@ -93,6 +93,16 @@ def draw_budget(seed):
     return peak, int(budget * random.uniform(0.5, 0.9)), batch, budget
 
 
+def draw_many(seed):
+    """(peak, batch, budget, samples): thousands of samples fit to the byte, and one of them is no whole number of bytes."""
+    peak, _, _ = draw_peak(seed)
+    random = np.random.default_rng(seed + 2)
+    two_samples = 2 * int(random.integers(300, 900)) + 1
+    samples = 2 * int(random.integers(2000, 4000))
+    peak["activations"] = 4 * two_samples
+    return peak, 8, fixed_part(peak) + samples // 2 * two_samples, samples
+
+
 def largest_batch(answer, seed):
     shown = {}
     for number in range(5):
@@ -111,6 +121,9 @@ def largest_batch(answer, seed):
     shown["the largest batch where the optimizer's step is a byte too large"] = answer(
         dict(peak), three + 1, batch, three
     )
+    peak, batch, budget, _ = draw_many(seed)
+    shown["the largest batch where thousands of small samples fit"] = answer(peak, batch, budget)
+    peak, batch, _ = draw_budget(seed)
     shown["the largest batch where not even the weights fit"] = answer(
         dict(peak), 0, batch, peak["weights"] // 2
     )
