@@ -2,11 +2,15 @@
 
 import torch
 
-<<<<<<< HEAD
-from .probes import CATEGORIES, GROWING, OPTIMIZERS, draw_budget, draw_models, draw_peak
-=======
-from .probes import CATEGORIES, OPTIMIZERS, draw_budget, draw_many, draw_models, draw_peak
->>>>>>> mu
+from .probes import (
+    CATEGORIES,
+    GROWING,
+    OPTIMIZERS,
+    draw_budget,
+    draw_many,
+    draw_models,
+    draw_peak,
+)
 
 MAKE = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -77,11 +81,8 @@ def largest_batch(seed):
         shown[f"the largest batch for {budget:,} bytes"] = fits
     return shown | {
         "the largest batch where three samples need the budget to the byte": 3,
-<<<<<<< HEAD
         "the largest batch where the optimizer's step needs the budget to the byte": 3,
         "the largest batch where the optimizer's step is a byte too large": 0,
-=======
         "the largest batch where thousands of small samples fit": draw_many(seed)[-1],
->>>>>>> mu
         "the largest batch where not even the weights fit": 0,
     }

@@ -122,8 +122,8 @@ def largest_batch(answer, seed):
         dict(peak), three + 1, batch, three
     )
     peak, batch, budget, _ = draw_many(seed)
-    shown["the largest batch where thousands of small samples fit"] = answer(peak, batch, budget)
-    peak, batch, _ = draw_budget(seed)
+    shown["the largest batch where thousands of small samples fit"] = answer(peak, 0, batch, budget)
+    peak, _, batch, _ = draw_budget(seed)
     shown["the largest batch where not even the weights fit"] = answer(
         dict(peak), 0, batch, peak["weights"] // 2
     )
