@@ -6,8 +6,12 @@ import subprocess
 import sys
 
 import link_model
+import mutants
 import pytest
+from small_edits import small_edits
 
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.solutions import edited_solution
 from trainlean.workspace import COURSE
 
 # The last line of each; \N stands for a number.
@@ -15,11 +19,19 @@ FIGURES = {
     "explorer_redraw": r"the slowest control takes \N of the limit of 150 ms",
     "link_model": r"steps of DDP and Local SGD: mean of the absolute errors \N %, largest \N %",
     "meter_overhead": r"a training takes \N times what it takes alone after a count, and \N times while it is counted",
+    "mutants": r"1 of 1 exercises: \d+ mutants, \d+ refused \(\d+ under a known mistake's name\), \d+ the same training, 0 accepted",
     "prediction_error": r"mean size of the errors: the course's prediction \N%, sixteen_bytes \N%, accelerates \N%, korthikantis \N%",
     "prediction_time": r"a prediction takes \N s of processor and is \N% off at most",
     "reviews_unigram_against_bert": r"held-out accuracy: single words \N%, small BERT \N%",
 }
-ELSEWHERE = {"class_of_300", "classes", "grading_speed"}  # of grading
+ELSEWHERE = {
+    "class_of_300",
+    "classes",
+    "grading_speed",
+    "hostile_class",
+    "interrupted",
+}  # of grading
+HELPERS = {"small_edits"}
 
 
 def says(line: str, figure: str) -> bool:
@@ -28,7 +40,7 @@ def says(line: str, figure: str) -> bool:
 
 def test_every_benchmark_has_a_short_form():
     benchmarks = {path.stem for path in (COURSE / "benchmarks").glob("*.py")}
-    assert benchmarks - ELSEWHERE == set(FIGURES)
+    assert benchmarks - ELSEWHERE - HELPERS == set(FIGURES)
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"link_model"}))
@@ -49,3 +61,51 @@ def test_the_link_benchmark_ends_with_its_figure_or_says_why_not():
         assert done.stdout.startswith("Not measured here. ")
         pytest.skip(reason)
     assert says(done.stdout.splitlines()[-1], FIGURES["link_model"])
+
+
+SOLUTION = """
+def total(values, k=1):
+    # BEGIN SOLUTION
+    found = 0
+    for value in values[1:]:
+        if value < k:
+            found += value.item()
+    return found
+    # END SOLUTION
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("found = 0", ""),
+        ("found = 0", "found = 1"),
+        ("if value < k:", "if value <= k:"),
+        ("if value < k:", "if not value < k:"),
+        ("for value in values[1:]:", "for value in values[2:]:"),
+        ("for value in values[1:]:", "for value in values:"),
+        ("found += value.item()", "found += value"),
+        ("found += value.item()", "found -= value.item()"),
+    ],
+)
+def test_small_edits_are_made_one_at_a_time(old, new):
+    edits = {(edit.old, edit.new): edit.source for edit in small_edits(SOLUTION)}
+    assert (old, new) in edits
+    assert len(set(edits.values())) == len(edits)
+
+
+def test_a_statement_is_moved_into_the_loop():
+    assert any(edit.source.endswith("\n        return found") for edit in small_edits(SOLUTION))
+
+
+def test_small_edits_leave_alone_what_is_given():
+    assert all("def total(values, k=1):" in edit.source for edit in small_edits(SOLUTION))
+
+
+def test_the_same_training_is_still_a_mutant():
+    """An entry whose solution has changed since says nothing any more."""
+    for name, known in mutants.same_training().items():
+        edits = small_edits(edited_solution(find_exercise(name), {}))
+        gone = known.keys() - {(edit.old, edit.new) for edit in edits}
+        assert not gone, f"{name} has no such mutants: {gone}"
+        assert all(reason.endswith(".") for reason in known.values())

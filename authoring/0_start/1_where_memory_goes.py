@@ -8,12 +8,12 @@
 # %% [markdown]
 # ## A question
 #
-# In January 2022 Hugging Face published a measurement. BERT-large was trained on a graphics card with 16 GB, four sequences at a time.
+# In January 2022 Hugging Face published a measurement. BERT-large was trained on a graphics card with 16 GB, four sequences of 512 tokens at a time.
 # Its weights take about 1.3 GB. The card reported 14,949 MB in use.
 #
 # Where is the rest? By the end of this lesson you can answer that for any model, without the card.
 #
-# Every training spends three things, and the whole course is about trading one for another:
+# Every training run spends three things, and the whole course is about trading one for another:
 #
 # - **memory**: bytes that must be there at the same time,
 # - **computation**: floating-point operations (FLOPs),
@@ -92,7 +92,7 @@ guess("peak memory as a multiple of the weights", my_guess, "times")
 # %% [markdown]
 # ## Measure
 #
-# `Meter` watches whatever training code runs inside its `with` block. It notes every tensor's birth and death, and sorts the bytes into five categories.
+# `Meter` watches whatever training code runs inside its `with` block. It notes when each tensor is created and freed, and sorts the bytes into five categories. (What an operation needs inside itself for a moment, without making a tensor, is not seen.)
 # Two steps are enough: the first creates the optimizer's state, the second is like all that follow.
 
 
@@ -119,7 +119,7 @@ reveal("peak memory as a multiple of the weights", round(meter.peak_bytes / weig
 # %% [markdown]
 # Read the five lines slowly, since the course comes back to them all the time.
 #
-# - **weights**: the model's parameters (and buffers).
+# - **weights**: the model's parameters (and its buffers: tensors of the model that are not trained).
 # - **gradients**: `parameter.grad`, one number for every weight.
 # - **optimizer state**: AdamW keeps two running averages for every weight.
 # - **activations**: what the forward pass leaves behind because the backward pass needs it.
@@ -162,7 +162,7 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts. They are the same on every machine.
+# Memory, steps and FLOPs are counts of tensors and operations. They are the same on every machine.
 
 # %%
 plot_memory(runs)
@@ -173,14 +173,17 @@ plot_memory(runs)
 
 # %%
 for run in runs[1:]:
-    activations = run.peak["activations"]
-    print(
-        f"{run.name:9} activations {format_bytes(activations):>10}, per review "
-        f"{format_bytes(activations / run.settings['micro_batch']):>10}"
-    )
+    per_review = {
+        category: format_bytes(run.peak[category] / run.settings["micro_batch"])
+        for category in ("activations", "temporary")
+    }
+    print(f"{run.name:9} per review: {per_review}")
+print("batch 1, in the optimizer's step:", format_bytes(runs[0].peak_bytes))
 
 # %% [markdown]
-# That is the whole opportunity. **Memory that grows with the batch can be had in smaller portions** (accumulation, the next unit).
+# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch, and no training with AdamW gets below it.
+#
+# That is the whole opportunity. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
 # **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).
 #
 # ## Exercise: the bytes of a training state
@@ -191,7 +194,7 @@ for run in runs[1:]:
 # as they lie in memory between `optimizer.step()` and `zero_grad()`.
 #
 # - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one average per weight) or `"adamw"` (two).
-# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64`.
+# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64`. The models have no buffers: count parameters.
 # - Leave out the optimizer's step counters; they are a few bytes.
 
 
@@ -214,22 +217,23 @@ def training_state_bytes(model, optimizer_name):
 check(training_state_bytes)
 
 # %% [markdown]
-# Stuck? `hint(training_state_bytes)` shows a hint, and each call a little more. A wrong answer is no harm: `check` says what it saw.
+# Stuck? `hint(training_state_bytes)` shows a hint, and each call a little more. A wrong answer does no harm: `check` says what it saw.
 #
 # ## Exercise: the peak at another batch size
 #
 # *Difficulty* * · *5 minutes* · *Why*: one small measurement tells what a large run will need.
 #
 # Write `peak_at_batch(peak, batch, new_batch)`. `peak` is a dictionary from category to bytes, measured with `batch` samples, with the keys
-# `"weights"`, `"gradients"`, `"optimizer state"` and `"activations"`. Return the dictionary for `new_batch` samples.
-# Assume that both peaks lie at the turn from forward to backward; what is temporary is left out.
+# `"weights"`, `"gradients"`, `"optimizer state"`, `"activations"` and `"temporary"`. Return the dictionary for `new_batch` samples.
+# Assume that with `batch` samples and with `new_batch` samples the peak lies at the turn from forward to backward.
 
 
 # %% exercise="peak_at_batch" points=2
 def peak_at_batch(peak, batch, new_batch):
     """Bytes by category with new_batch samples, from those with batch samples."""
     # BEGIN SOLUTION
-    return peak | {"activations": peak["activations"] / batch * new_batch}
+    grows = ("activations", "temporary")
+    return peak | {category: peak[category] / batch * new_batch for category in grows}
     # END SOLUTION
 
 
@@ -241,21 +245,41 @@ check(peak_at_batch)
 #
 # *Difficulty* ** · *7 minutes* · *Why*: this is the question you ask before every training.
 #
-# Write `largest_batch(peak, batch, budget)`. It returns the largest whole number of samples whose peak is at most `budget` bytes. If nothing fits, that is 0.
+# Write `largest_batch(peak, step_bytes, batch, budget)`. It returns the largest whole number of samples with which training never needs more than `budget` bytes. If nothing fits, that is 0.
+#
+# - `peak` is what was measured with `batch` samples at the turn from forward to backward, as in the last exercise.
+# - `step_bytes` is the other peak, in the optimizer's step. It is the same at every batch.
 
 
 # %% exercise="largest_batch" points=2
-def largest_batch(peak, batch, budget):
-    """The largest batch that fits into budget bytes, predicted from the peak of `batch` samples."""
+def largest_batch(peak, step_bytes, batch, budget):
+    """The largest batch that fits into budget bytes, at the turn and in the optimizer's step."""
     # BEGIN SOLUTION
+    if step_bytes > budget:
+        return 0
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
-    one_sample = peak["activations"] / batch
+    one_sample = (peak["activations"] + peak["temporary"]) / batch
     return max(0, int((budget - fixed) // one_sample))
     # END SOLUTION
 
 
 # %% check="largest_batch"
 check(largest_batch)
+
+# %% [markdown]
+# Is a prediction of this kind worth anything? From the run with 16 reviews alone, the peaks at batch 4, 8 and 32, beside those that were measured:
+
+# %%
+measured = {run.settings["micro_batch"]: run for run in runs}
+for size in (4, 8, 32):
+    predicted_bytes = sum(
+        number * (size / 16 if category in ("activations", "temporary") else 1)
+        for category, number in measured[16].peak.items()
+    )
+    print(
+        f"batch {size:2}: predicted {format_bytes(predicted_bytes):>9}, "
+        f"measured {format_bytes(measured[size].peak_bytes):>9}"
+    )
 
 # %% [markdown]
 # ## The same with transformers' `Trainer`
@@ -300,7 +324,7 @@ trainer_run = measure(
 summary(trainer_run)
 
 # %% [markdown]
-# Time, samples per second, memory: this summary closes every training in the course.
+# Time, samples per second, memory: this summary closes every training run in the course.
 # Compare the Trainer's memory with the hand-written loop's:
 
 # %%
@@ -317,7 +341,7 @@ for category, size in trainer_run.peak.items():
 # Every run is a point: to the right is faster, lower is leaner. The stairs join the runs that no other run beats in both; this line is called the *Pareto front*.
 #
 # - **budget**: what lies above the line would be out of memory.
-# - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn strongly, since only those train alike. The others are pale.
+# - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn in full colour, since only those train alike. The others are pale.
 # - **compare at fixed memory**: all runs that fit into the budget, whatever their batch.
 #
 # Here each batch is a step of its own, so the micro-batch is the effective batch. Choose one that was not measured yet, and press the button to measure it here and now.
@@ -341,7 +365,7 @@ explorer(runs, measure=measure_point)
 # ## BERT-large, without the card
 #
 # Now the question from the start. BERT-large does not fit comfortably on a laptop, but you do not need its bytes to count them.
-# PyTorch has *fake tensors*: they have a shape, a type and no memory. `predict_run` trains a BERT-large of 2 layers and one of 3 layers with fake tensors under the same meter.
+# PyTorch has *fake tensors*: they have a shape, a type and no memory. `predict_run` trains a BERT-large of 2 layers and one of 3 layers with fake tensors under the same meter, on sequences of 512 tokens.
 # Every layer adds the same amount, so the two tell what 24 layers need.
 #
 # The published rows are: 4 sequences at once; 1 at a time with accumulation over 4; and that with checkpointing. You meet both techniques soon.
@@ -349,33 +373,36 @@ explorer(runs, measure=measure_point)
 # %%
 config = bert_large_config()
 predicted = [
-    predict_run(config, name="batch 4", micro_batch=4),
-    predict_run(config, name="1 x 4", micro_batch=1, accumulation_steps=4),
-    predict_run(
-        config, name="1 x 4, checkpointed", micro_batch=1, accumulation_steps=4, checkpointing=True
-    ),
+    predict_run(config, name=name, micro_batch=micro_batch, sequence_length=512, **more)
+    for name, micro_batch, more in (
+        ("batch 4", 4, {}),
+        ("1 x 4", 1, {"accumulation_steps": 4}),
+        ("1 x 4, checkpointed", 1, {"accumulation_steps": 4, "checkpointing": True}),
+    )
 ]
 plot_memory(predicted)
 
 # %% [markdown]
 # So this is where the rest was: at batch 4 most of it is activations.
-# Put the numbers beside the published ones. Those were read from the driver (`nvidia-smi` shows the same), which also counts the CUDA context: 1,343 MB on that machine before any tensor existed. What the source calls MB are MiB.
+#
+# Put the numbers beside the published ones. Those were read from the card's *driver*, the program that runs the card (`nvidia-smi` shows the same).
+# The driver also counts the *CUDA context*, what CUDA itself needs on the card: 1,343 MB on that machine before any tensor existed. What the source calls MB are MiB.
 
 # %%
 CONTEXT = 1343  # MiB, measured by the authors of the table before any tensor existed
 published = published_runs()[:3]
 for ours, theirs in zip(predicted, published, strict=True):
     peak = ours.peak_bytes / 2**20 + CONTEXT
-    told = theirs.peak_bytes / 2**20
+    read = theirs.peak_bytes / 2**20
     print(
         f"{ours.name:20} predicted {peak - CONTEXT:7,.0f} + context {CONTEXT:,} = {peak:7,.0f} MiB "
-        f"  published {told:7,.0f} MiB   difference {peak - told:+7,.0f} MiB "
-        f"({peak / told - 1:+.1%})"
+        f"  published {read:7,.0f} MiB   difference {peak - read:+7,.0f} MiB "
+        f"({peak / read - 1:+.1%})"
     )
 
 # %% [markdown]
 # All three predictions are too low, the first one most. They are for today's PyTorch on a CPU. The table was made in 2022 on a card:
-# PyTorch kept other things then than it does now, and the card's driver counts what PyTorch's allocator holds, not only what tensors use.
+# PyTorch kept other things then than it does now. And the driver counts what PyTorch's *allocator* holds, the part that asks the card for memory in large pieces and hands out portions of them, not only what tensors use.
 # Which of these differences matters, and by how many bytes, is worked out in [the last lesson](../4_whole_picture/1_published_table.ipynb).
 #
 # What is certain: the training state has the same proportions at every size. Here it is from the row 1 x 4, where all gradients are there at the peak:
@@ -389,12 +416,26 @@ for category in ("weights", "gradients", "optimizer state"):
     )
 
 # %% [markdown]
+# Many people train with mixed precision today (`bf16=True`): operations run in 16 bits, while the weights and their update stay in 32. Does the training state get smaller?
+
+# %%
+mixed = predict_run(
+    config, name="1 x 4, bf16", micro_batch=1, accumulation_steps=4, precision="bf16"
+)
+for run in (predicted[1], mixed):
+    state = sum(run.peak[category] for category in ("weights", "gradients", "optimizer state"))
+    print(f"{run.name:12} {4 * state / run.peak['weights']:.0f} bytes of training state per weight")
+
+# %% [markdown]
+# Mixed precision makes operations faster and their results smaller. It does not make the training state smaller.
+
+# %% [markdown]
 # ## What to keep
 #
 # - Training memory is weights, gradients, optimizer state, activations, and a little that is temporary.
-# - With `float32` and AdamW the first three take 16 bytes per weight, at any batch size.
+# - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too.
 # - Activations grow with the batch. They are what the techniques of this course make smaller.
 # - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
-# - Counts (bytes, FLOPs, steps) are the same on every machine; seconds are yours alone.
+# - A training run fits if both peaks fit. Counts (bytes, FLOPs, steps) are the same on every machine; seconds are yours alone.
 #
 # Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.

@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a batch that does not fit into memory, write the loop without its usual mistakes, and prove that it is the same training.
 #
-# **Minutes**: 75 · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
+# **Minutes**: 85, with two halts · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -60,7 +60,7 @@ full = gradient(model, batches(reviews[:128], 128, max_length=32)[0])
 print(f"{full.numel():,} numbers")
 
 # %% [markdown]
-# The *scatter* is how far a batch's gradient lies from the full one, in lengths of the full one (root mean square over many batches of that size).
+# The *scatter* is how far a batch's gradient lies from the full one, measured in lengths of the full gradient (root mean square over the batches that were drawn).
 # At 1 the error is as long as the gradient itself. The last column is what the rule "one over the square root of the batch" would give.
 
 # %%
@@ -76,7 +76,7 @@ for size, shuffles in ((1, 1), (4, 4), (16, 4)):
     print(f"batch {size:2}: scatter {scatter:4.1f}, by the rule {single / size**0.5:4.1f}")
 
 # %% [markdown]
-# With four times as many reviews the scatter is about half, roughly as the rule says.
+# With four times as many reviews the scatter is about half, as the rule says, up to the luck of four shuffles.
 # Small batches step in scattered directions; averaging more reviews takes the scatter out.
 #
 # More is not always better: every halving of the scatter costs four times the work for one step.
@@ -119,7 +119,7 @@ for category, size in meter.peak.items():
 reveal("activations at batch 64", round(meter.peak["activations"] / 2**20, 1), "MiB")
 
 # %% [markdown]
-# Sixteen times the batch, sixteen times the activations. The rest did not grow. So the plan is clear:
+# Sixteen times the batch, sixteen times the activations; the little that is temporary grew as much. Weights and optimizer state did not. So the plan is clear:
 # never hold the activations of 64 reviews at once, and still step with the gradient of 64.
 #
 # ## Two batches, by hand
@@ -169,7 +169,7 @@ print(f"after the second micro-batch: {weight.grad.item():.2f}")
 #
 # ## Dividing the loss
 #
-# What would the four samples have given at once?
+# What would all four samples in one batch have given?
 
 # %%
 weight = torch.zeros(1, requires_grad=True)
@@ -247,8 +247,18 @@ trace = record(
 player(trace)
 
 # %% [markdown]
-# The gradient grows in four parts, $-2.5$, then $-12.5$, $-30.5$ and $-56.5$ more: a quarter of each micro-batch's gradient. The weight moves once for four micro-batches.
-# Before the second window the gradient is empty again.
+# The gradient grows in four parts, and the weight moves once for four micro-batches. Before the second window the gradient is empty again. The parts of the first window:
+
+# %%
+weight = torch.zeros(1, requires_grad=True)
+for inputs, targets in in_twos:
+    before = 0.0 if weight.grad is None else weight.grad.item()
+    (mse_loss(weight * inputs, targets) / 4).backward()
+    print(f"{weight.grad.item() - before:6.1f} more, together {weight.grad.item():6.1f}")
+
+# %% [markdown]
+# Each part is a quarter of its micro-batch's gradient; together they are the $-102$ from above.
+#
 #
 # ## Exercise: the loop
 #
@@ -341,11 +351,7 @@ print("differ < 1e-6:", largest_difference(at_once, in_parts) < 1e-6)
 
 
 # %%
-def measure_bert(micro_batch, accumulation_steps=1, checkpointing="off"):
-    if checkpointing != "off":
-        raise ValueError(
-            "This loop does not checkpoint; that comes in the next unit. Switch checkpointing off."
-        )
+def measure_bert(micro_batch, accumulation_steps=1):
     samples = max(128, micro_batch * accumulation_steps)
     return measure(
         lambda: train_bert(micro_batch, accumulation_steps, samples=samples),
@@ -372,9 +378,29 @@ plot_memory(small_runs)
 # The same optimizer steps, the same FLOPs, a little less memory. The activations are gone from the peak of 1 x 4, but little is saved: its peak now lies in the optimizer's step, where gradients and temporary tensors take their place.
 # For BERT-large, with 512 tokens a text, the published figures are 14,949 MB and 8,681 MB.
 #
-# There is a price, too. Gradients must now stay through the forward passes of the whole window; without accumulation `zero_grad()` had freed them before the next forward pass.
+# There is a price, too. Gradients must now stay through the forward passes of the whole window; without accumulation `zero_grad()` had freed them before the next forward pass. It can be higher than what is saved:
+
+# %%
+for optimizer_class in (torch.optim.SGD, torch.optim.AdamW):
+    for size in (2, 3, 4, 8):
+        peaks = []
+        for micro_batch, steps in ((size, 1), (1, size)):
+            with Meter() as meter:
+                train_bert(micro_batch, steps, optimizer_class, samples=2 * size)
+            peaks.append(format_bytes(meter.peak_bytes))
+        print(f"{optimizer_class.__name__:5}  {size} x 1 {peaks[0]:>8}   1 x {size} {peaks[1]:>8}")
+
+one_review = small_runs[0].peak["activations"] / 4
+gradients = sum(parameter.nbytes for parameter in model.parameters())
+print(
+    f"one review's activations {format_bytes(one_review)}, all gradients {format_bytes(gradients)}"
+)
+
+# %% [markdown]
+# With SGD, 1 x 2 and 1 x 3 need *more* than the batch that they replace. The rule: $1 \times k$ takes away the activations of $k - 1$ samples, and adds one copy of the gradients that must wait.
+# It pays once the first is more than the second. AdamW hides the price here, since its peak lies in the optimizer's step, where all gradients are there anyway; then there is nothing to gain until the large batch's activations rise above that step.
 #
-# **Accumulation reduces activations, and only activations.** If weights, gradients and optimizer state alone do not fit, it cannot help.
+# **Accumulation reduces what grows with the batch: activations, and what is temporary beside them.** If weights, gradients and optimizer state alone do not fit, it cannot help.
 #
 # **4 x 16 against 1 x 64**, both with 64 reviews an update, beside the large batch itself:
 
@@ -388,7 +414,7 @@ plot_memory(large_runs)
 # %% [markdown]
 # From 64 at once down to 4 x 16, the bar shrinks to a fraction. From 4 x 16 to 1 x 64 little is left to gain: what remains does not depend on the batch
 # (at 1 x 64 the peak has even moved into the optimizer's step, where there are no activations).
-# And a micro-batch of one uses most machines badly; compare the samples per second.
+# And a micro-batch of one makes poor use of most machines; compare the samples per second.
 #
 # So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
 #
@@ -401,15 +427,31 @@ print("the same FLOPs:", len({run.flops for run in runs}) == 1)
 # %% [markdown]
 # Accumulation does the same work in smaller pieces. Against the *true* large batch there is nothing to win by it, and small pieces are less efficient.
 # In the published table it cost 14 % (57.82 s at batch 4, 66.03 s at 1 x 4, BERT-large on a V100).
-# Between neighbours, such as 64 x 1 and 16 x 4, the sign may flip when the machine is busy. Run the cell that measured again and compare the brackets before you believe a difference.
+# Between neighbours, such as 64 x 1 and 16 x 4, the sign may flip. The brackets hold three repeats, one right after the other, so whatever else the machine did in those seconds is in one row and not in the next: brackets that do not overlap are no proof yet. Run the cell again, and believe a difference that comes back each time.
 #
-# You may read that accumulation makes training 20 to 30 % *faster* (for instance in transformers issue #14608). That compares `4 x 1` with `4 x 16`: the same micro-batch, but one optimizer step for sixteen.
-# Fewer steps take less time, and it is another training: sixteen times the batch.
+# You may read that accumulation makes training 20 to 30 % *faster* (for instance in the guide of transformers' pull request #14935). That compares `4 x 1` with `4 x 16`: the same micro-batch, but one optimizer step for sixteen.
+# Fewer steps take less time, and it is another training run: sixteen times the batch.
+#
+# Which learning rate does the larger batch want? It takes one step where the small batch took sixteen. How far do 64 reviews move the weights with SGD?
+
+# %%
+untrained = torch.nn.utils.parameters_to_vector(small_bert(seed=0).parameters())
+for micro_batch, steps, lr in ((4, 1, 0.005), (4, 16, 0.005), (4, 16, 16 * 0.005)):
+    trained = train_bert(micro_batch, steps, torch.optim.SGD, lr=lr, samples=64)
+    moved = torch.nn.utils.parameters_to_vector(trained.parameters()) - untrained
+    print(f"{micro_batch} x {steps:2}, learning rate {lr:.3f}: moved by {moved.norm():.3f}")
+
+# %% [markdown]
+# With the old learning rate the weights hardly move. For SGD the usual first guess is a rate that grows with the batch, reached over a warm-up (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with its square root (Malladi et al. 2022).
+# Both fail where the batch is so large that averaging more takes out little noise. They are where a search begins, and no more.
 #
 # Try the points between. Choose one that was not run, and the button measures it here and now, with the loop above.
 
 # %%
 explorer(runs, measure=measure_bert)
+
+# %% [markdown]
+# **Halt.** The loop, its proof and its costs are done. What follows are the cases that it does not cover yet: short windows, unequal micro-batches, and what belongs to a window. A good place to stop for today.
 
 # %% [markdown]
 # ## The last, shorter window
@@ -446,7 +488,7 @@ mse_loss(alone * in_twos[2][0], in_twos[2][1]).backward()
 print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 
 # %% [markdown]
-# This is no beginner's mistake. Accelerate 1.15 always divides by $k$ (the next lesson shows it), and several training frameworks repaired the same in 2026.
+# This is no beginner's mistake: several training frameworks repaired it in 2026.
 #
 # ## Exercise: to the end
 #
@@ -653,9 +695,11 @@ check(token_weighted_backward)
 #
 # The short micro-batch at the end of an epoch (3 reviews instead of 4) is the same matter: weigh it by its samples.
 #
+# **Halt.** A good place to stop: the loop is now right for every window and every kind of mean. What follows is where accumulation is not the same training, and what belongs to a window.
+#
 # ## Where it is not the same
 #
-# Two kinds of layers look beyond the single sample, and no divisor makes up for that.
+# Three things are not a mean over samples that are treated alone, and no divisor makes up for that.
 #
 # **Batch normalisation** uses the mean and variance of the batch it sees. In micro-batches it sees fewer samples, and its running averages move $k$ times.
 
@@ -686,7 +730,7 @@ for parts in (1, 4):
 # %% [markdown]
 # Layer normalisation works inside each sample, so it is the same; that is what BERT uses, and one reason why accumulation suits Transformers.
 #
-# **Dropout** is another case. With the same seed the random numbers are drawn in another order, so each review gets other masks:
+# **Dropout** is another case. It does not look beyond the sample, but with the same seed the random numbers are drawn in another order, so each review gets other masks:
 
 
 # %%
@@ -712,9 +756,34 @@ for name, other in {
 # %% [markdown]
 # Neither is more right than the other: both differ from the first by the masks that were drawn. To *test* equality, switch dropout off, as this course does.
 #
+# **A loss over pairs** is the case that matters most. A contrastive loss (CLIP, SimCSE, most embedding models) asks each sample to find its partner among all the others *of its batch*. In a micro-batch there are fewer others to choose from:
+
+
+# %%
+def contrastive_gradient(parts):
+    torch.manual_seed(0)
+    model, texts = nn.Linear(8, 16), torch.randn(16, 8)
+    partners = texts + 0.5 * torch.randn(16, 8)
+    for some_texts, some_partners in zip(texts.chunk(parts), partners.chunk(parts)):
+        scores = cosine_similarity(model(some_texts)[:, None], model(some_partners)[None], dim=2)
+        (cross_entropy(10 * scores, torch.arange(len(some_texts))) / parts).backward()
+    return collected(model)
+
+
+whole = contrastive_gradient(1)
+for parts in (4, 8, 16):
+    other = contrastive_gradient(parts)
+    print(
+        f"{16 // parts} x {parts:2}: {other.norm() / whole.norm():.2f} times as long, "
+        f"cosine {cosine_similarity(whole, other, dim=0):.2f}"
+    )
+
+# %% [markdown]
+# With micro-batches of one there is nobody else, and the gradient is zero. Such losses cannot be accumulated by this loop. (The embeddings can be computed in portions and kept, the loss taken over all of them, and each portion run again for its gradient: GradCache.)
+#
 # ## Once per window
 #
-# Whatever the large batch does once, the loop does once per window, when the gradient is complete. Two of these things go wrong often.
+# Whatever the large batch does once, the loop does once per window, when the gradient is complete: `scheduler.step()`, the update of averaged weights (EMA), and the following three, which often go wrong.
 #
 # **Clipping** limits the length of the gradient. Done after every micro-batch it limits parts of a sum:
 
@@ -743,6 +812,34 @@ print(
 
 # %% [markdown]
 # Again the lengths agree and the directions do not.
+#
+# **The gradient scaler** of mixed precision in fp16 multiplies the loss, so that small gradients are not rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. Unscaled after every micro-batch, the gradients that were there already are divided again:
+
+
+# %%
+def scaled_gradient(unscale_every):
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number, (inputs, targets) in enumerate(parts, start=1):
+        scaler.scale(mse_loss(model(inputs), targets) / 4).backward()
+        if number % unscale_every == 0:
+            scaler.unscale_(optimizer)
+            scaler.update()
+    return collected(model)
+
+
+for inputs, targets in parts:
+    (mse_loss(model(inputs), targets) / 4).backward()
+plain = collected(model)
+for name, every in {"once per window": 4, "every micro-batch": 1}.items():
+    found = scaled_gradient(every)
+    print(
+        f"unscaled {name:18} {found.norm() / plain.norm():.3f} times as long, cosine "
+        f"{cosine_similarity(plain, found, dim=0):.3f}"
+    )
+
+# %% [markdown]
+# bf16 has the range of fp32 and needs no scaler.
 #
 # **Logging**: the loss of a step is the mean over its window. The last micro-batch's loss is a noisier number, and `loss / k` a smaller one.
 #
@@ -783,7 +880,8 @@ check(train_clipped)
 #
 # - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.
 # - Divide by the number of micro-batches in the window (by its number of targets, where they differ); step, clip, log and zero once per window; the last window is a window too.
-# - Only activations shrink. FLOPs stay the same, and against the true large batch no time is won.
+# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, and against the true large batch no time is won.
+# - A loss over pairs in the batch and batch normalisation are not the same in micro-batches.
 # - Micro-batch first, accumulation for the rest: 4 x 16, not 1 x 64.
 # - To test such a loop, ask which micro-batches stand behind a step, and compare directions; counting steps and measuring lengths is not enough.
 #

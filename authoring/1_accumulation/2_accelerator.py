@@ -3,7 +3,7 @@
 #
 # **You will be able to** convert a PyTorch loop to `Accelerator` in three small steps, say what each of them does, avoid what the documentation gets wrong, and count what two devices send each other.
 #
-# **Minutes**: 60 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 85, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -169,7 +169,7 @@ show_diff(train_prepared, train_backward)
 print_receipts(receipts_of(train_backward))
 
 # %% [markdown]
-# The division is gone and the shares are still quarters: `accelerator.backward` divides, because the `Accelerator` now knows the accumulation steps. (With mixed precision it scales the loss as well.)
+# The division is gone and the shares are still quarters: `accelerator.backward` divides, because the `Accelerator` now knows the accumulation steps. (In fp16 it scales the loss as well; in bf16 there is nothing to scale.)
 #
 # **Keep your own division and you divide twice:**
 
@@ -188,7 +188,7 @@ def train_divided_twice(model, optimizer, dataloader, loss_of, accumulation_step
 print_receipts(receipts_of(train_divided_twice))
 
 # %% [markdown]
-# Sixteenths. Nothing is raised, and with AdamW, which hardly minds a constant factor, the loss would still fall.
+# Sixteenths. Nothing is raised, and with AdamW, which a constant factor hardly affects, the loss would still fall.
 #
 # ## Third change: `accumulate`
 
@@ -226,9 +226,21 @@ for number, batch in enumerate(dataloader, start=1):
         )
 
 # %% [markdown]
-# `accumulate` counts how often its block is entered, and sets `sync_gradients` at the beginning of the block. This is why everything that belongs to a micro-batch stands *inside* the block.
-#
-# The toy of the last notebook must give its **2.04000** with all four loops. The example stands in Accelerate's documentation.
+# `accumulate` counts how often its block is entered, and sets `sync_gradients` at the beginning of the block. The flag stays as it is until the next block, so `step` and `zero_grad` may stand after the block too. Forward and backward must stand inside; on two devices you will see why.
+
+# %%
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+model, optimizer, dataloader, receipts = make_witness(8)
+model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+for batch in dataloader:
+    with accelerator.accumulate(model):
+        accelerator.backward(output(model, batch))
+    optimizer.step()
+    optimizer.zero_grad()
+print_receipts(receipts)
+
+# %% [markdown]
+# The toy of the last notebook must give its **2.04000** with all four loops. The example comes from Accelerate's documentation.
 
 # %%
 x = torch.arange(1.0, 9.0)[:, None]
@@ -257,7 +269,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 #             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 #             optimizer.step()
 # ```
-# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same with `prepare`, `backward` and `accumulate`.
+# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided is left to you; that comes right after.
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`. No micro-batch is left without a step.
@@ -312,16 +324,20 @@ print_receipts(receipts_of(train_two_a_block))
 #
 # ## One Accelerator at a time
 #
-# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. Its settings are not: all Accelerators of a process share them.</div>
+# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. It has its own counter of steps; but all Accelerators of a process share the accumulation settings, the device and the precision.</div>
 
 # %%
 first = Accelerator(cpu=True, gradient_accumulation_steps=4)
 print("first, when made:                ", first.gradient_accumulation_steps)
 second = Accelerator(cpu=True)
 print("first, after a second was made:  ", first.gradient_accumulation_steps)
+try:
+    Accelerator(cpu=True, mixed_precision="bf16")
+except ValueError as error:
+    print("with another precision:          ", str(error).split(".")[0])
 
 # %% [markdown]
-# The second one, which was told nothing, set the first one back to 1. In a notebook this happens when a cell higher up is run again. Make the `Accelerator` right before the loop that uses it, as every function here does.
+# The second one, which was told nothing, set the first one back to 1: for accumulation the newest one decides. The precision is decided by the first, and asking for another is an error. In a notebook this happens when a cell higher up is run again. Make the `Accelerator` right before the loop that uses it, as every function here does.
 #
 # ## The last window
 #
@@ -341,7 +357,7 @@ print_receipts(as_it_is)
 reveal("last gradient with Accelerate", as_it_is[-1].sum().item(), "times the right one")
 
 # %% [markdown]
-# There is a third step, so nothing is left over. But the last two micro-batches have a quarter each, where the mean of two has a half. Two lines in Accelerate 1.15 say why. When to step:
+# There is a third step, so nothing is left over. But the last two micro-batches have a quarter each, where the mean of two has a half. Accelerate 1.15 says why in two places. When to step:
 
 # %%
 print(inspect.getsource(Accelerator._do_sync))
@@ -357,7 +373,7 @@ print(
 )
 
 # %% [markdown]
-# Always by `gradient_accumulation_steps`. When the first micro-batch of a window comes, nobody knows yet that it will be a short one.
+# Always by `gradient_accumulation_steps`. The prepared data loader has a length, so it could be known beforehand that a window will be short; Accelerate does not look ahead.
 #
 # The first line above also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
 
@@ -391,7 +407,7 @@ right = [receipt / receipt.sum() for receipt in as_it_is]
 plot_receipts({"Accelerate 1.15 as it is": as_it_is, "cured": right})
 
 # %% [markdown]
-# One window of three is a third of this training; one of a thousand would hardly matter. The same fault was found and mended in several training frameworks in 2026 (ms-swift #10084, LlamaFactory #10705, NeMo-Automodel #2257), and is open in Lightning (#19987).
+# In this training run one window in three is affected; one in a thousand would hardly matter. The same fault was found and mended in several training frameworks in 2026 (ms-swift #10084, LlamaFactory #10705, NeMo-Automodel #2257), and is open in Lightning (#19987).
 
 # %% [markdown]
 # ### Exercise: every window its mean
@@ -431,9 +447,11 @@ def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_
 check(train_to_the_last_batch)
 
 # %% [markdown]
+# **Halt.** The loop is converted, to its last window; a good place to stop for today. What follows are the learning rate's schedule and two devices.
+#
 # ## How long is a learning rate schedule?
 #
-# Most trainings let the learning rate fall in a straight line to zero. The scheduler must know after how many steps: its *length*. What is a step now, a micro-batch or a window? Accelerate's own text says:
+# Most training runs lower the learning rate in a straight line to zero. The scheduler must know after how many steps: its *length*. What is a step now, a micro-batch or a window? Accelerate's own text says:
 
 # %%
 text = " ".join(AcceleratedScheduler.__doc__.split())
@@ -488,18 +506,19 @@ for value in (True, False):
     given = GradientAccumulationPlugin(num_steps=4, adjust_scheduler=value)
     at_the_end = learning_rates(10, adjust_scheduler=value)[-1]
     print(
-        f"adjust_scheduler={value!s:5}: at the end {at_the_end:.2f}; handed on: {given.to_kwargs()}"
+        f"adjust_scheduler={value!s:5}: at the end {at_the_end:.2f}; passed on: {given.to_kwargs()}"
     )
 
 # %% [markdown]
-# No difference. The plugin hands on only what was changed from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`. This is a bug in Accelerate 1.15 (pull request #4262, open in September 2026).
+# No difference. The plugin passes on only what differs from its default. `True` *is* the default, so the accelerator is told nothing and assumes `False`. This is a bug in Accelerate 1.15 (pull request #4262, open in September 2026).
 # The repair would not help a schedule like ours either: the setting only moves an internal counter that a `LambdaLR` does not use.
 #
 # Here are the ways side by side. The last column should be 0.
 
 # %%
 ways = {
-    "length in micro-batches (10)": learning_rates(10),
+    "length 10 (micro-batches), prepared": learning_rates(10),
+    "length 10, scheduler not prepared": learning_rates(10, prepare_scheduler=False),
     "length 3, scheduler not prepared": learning_rates(3, prepare_scheduler=False),
     "length 3, prepared": learning_rates(math.ceil(10 / 4)),
 }
@@ -507,22 +526,22 @@ rounded = [[f"{rate:.2f}" for rate in rates] for rates in ways.values()]
 pd.DataFrame(rounded, index=ways, columns=["step 1", "step 2", "step 3", "afterwards"])
 
 # %% [markdown]
-# A scheduler that was not prepared moves with every micro-batch; here it had reached zero before the first optimizer step came, and the training would have learned nothing.
+# A scheduler that was not prepared moves with every micro-batch. With length 10 it does end at zero, but its first optimizer step has no longer the full rate. With length 3 it had reached zero before the first optimizer step came, and nothing would have been learned.
 #
-# So the length is counted in optimizer steps. One thing is still missing: several devices. This is what the prepared scheduler does at the end of a window:
+# So for a prepared scheduler the length is counted in optimizer steps. One thing is still missing: several devices. This is what the prepared scheduler does at the end of a window:
 
 # %%
 lines = inspect.getsource(AcceleratedScheduler.step).splitlines()
-start = next(number for number, line in enumerate(lines) if "num_processes = " in line)
-print("\n".join(lines[start - 2 : start + 2]))
+start = next(number for number, line in enumerate(lines) if "split_batches" in line)
+print("\n".join(lines[start:]))
 
 # %% [markdown]
-# On two devices the scheduler moves twice in each optimizer step. (The *prepared* data loader, in turn, is only half as long there: each device has its share.)
+# On two devices the scheduler moves twice in each optimizer step, unless `split_batches=True`, which this course does not use. (The *prepared* data loader, in turn, is only half as long there: each device has its share.)
 
 # %% [markdown]
 # ### Exercise: a line that ends at zero
 #
-# *Difficulty* ** · *5 minutes* · *Why*: a learning rate that never comes down raises no error.
+# *Difficulty* *** · *8 minutes* · *Why*: a learning rate that never comes down raises no error.
 #
 # Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch. How long is the line?
 #
@@ -545,13 +564,13 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
 check(linear_decay)
 
 # %% [markdown]
-# A line that is too long never arrives; one that is too short spends the rest of the training at zero. On two real devices you will see that in a moment.
+# A schedule that is too long never reaches zero; one that is too short spends the rest of the training at zero. On two real devices you will see that in a moment.
 #
 # ## Two devices
 #
 # Until now one process trained. With two devices, two processes train *copies* of the model, each on its own share of the data. Each process is called a *rank*: rank 0 and rank 1. So that the copies stay equal, they must step with the same gradient: the mean over both ranks.
 #
-# `DistributedDataParallel` (DDP) does that. During the backward pass it starts an **all-reduce**: every rank gives its gradients, every rank gets the mean. On a cluster this traffic is what many trainings wait for.
+# `DistributedDataParallel` (DDP) does that. During the backward pass it starts an **all-reduce**: every rank gives its gradients, every rank gets the mean. On a cluster this traffic is what many training runs wait for.
 #
 # The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here.
 
@@ -571,7 +590,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from trainlean import Meter
+from trainlean import Meter, batches, load_reviews, small_bert
 
 print(f"rank {rank} of {world_size}")
 
@@ -612,7 +631,7 @@ def plain_ddp(witness, micro_batches):
 
 
 # %% [markdown]
-# (The `yield` lets us look at the counter after every micro-batch.) DDP has a context manager that keeps the gradients at home: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
+# (The `yield` lets us look at the counter after every micro-batch.) DDP has a context manager that keeps the gradients local: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
 
 
 # %%
@@ -722,17 +741,32 @@ pd.DataFrame(rows).T
 plot_synchronisation(on_rank_0, on_rank_1)
 
 # %% [markdown]
-# - **Plain DDP** is right, and pays for every micro-batch.
+# - **Plain DDP** is right, and pays for every micro-batch. With uneven data it would wait: the all-reduce needs every rank. (The prepared data loader repeats samples so that all ranks have equally many micro-batches.)
 # - **Around backward only** is right, and saves *nothing*: DDP decides in the *forward* pass whether the coming backward pass will synchronise.
 # - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block.
 # - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
 
 # %% [markdown]
+# One backward pass made one all-reduce here because the witness is tiny. DDP does not send each gradient by itself, nor all of them at once: it collects them in *buckets* of about 25 MiB (the first one is smaller) and sends each bucket as soon as it is full. The small BERT, every backward pass synchronised:
+
+# %%
+# %%px
+bert = DistributedDataParallel(small_bert(seed=0))
+batch = batches(load_reviews()[:4], 4)[0]
+with Meter() as meter:
+    for _ in range(3):
+        before = meter.all_reduces
+        bert(**batch).loss.backward()
+        print("all-reduces in this backward pass:", meter.all_reduces - before)
+
+# %% [markdown]
+# The first backward pass shows DDP in which order the gradients come; from the second on it sends them in two buckets. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
+#
 # What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #
 # (Where the model itself is spread over the devices, as FSDP does, `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
 #
-# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. Some ways of launching quietly start processes that know nothing of each other. So print `accelerator.num_processes` first.
+# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. Started with plain `python train.py`, or by a cluster's scheduler that runs the script once on each machine without torchrun's environment variables, each process believes that it is alone. So print `accelerator.num_processes` first.
 
 # %% [markdown]
 # ### The schedule on two devices
@@ -779,7 +813,7 @@ stop_devices()
 # Write `train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps)` in plain PyTorch.
 #
 # - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's.
-# - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and makes **one** all-reduce.
+# - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and is synchronised **once**: one all-reduce for this small model, whose gradients fit into one bucket.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
 
 
@@ -804,7 +838,7 @@ check(train_synchronised_once)
 # %% [markdown]
 # ## The same weights
 #
-# The witness agrees. Now the small BERT: the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch, so 4 optimizer steps. Once with the PyTorch loop, once with Accelerate. Sum, length (norm) and distance moved are a fingerprint of all weights together. The next notebook trains the same with the `Trainer`, and must arrive at the same fingerprint.
+# The witness agrees. Now the small BERT: the first 64 reviews in their order, micro-batches of 4, windows of 4, one epoch, so 4 optimizer steps. Once with the PyTorch loop, once with Accelerate. Length (norm) and distance moved are a fingerprint of all weights together. The next notebook trains the same with the `Trainer`, and must arrive at the same fingerprint.
 
 
 # %%
@@ -820,10 +854,7 @@ start = torch.cat([parameter.detach().flatten() for parameter in small_bert(seed
 weights = {train.__name__: train_reviews(train) for train in (train_pytorch, train_accumulating)}
 for name, vector in {"before training": start, **weights}.items():
     moved = (vector - start).double().norm()
-    print(
-        f"{name:20} sum {vector.double().sum():.2f}  norm {vector.double().norm():.4f}  moved by "
-        f"{moved:.4f}"
-    )
+    print(f"{name:20} norm {vector.double().norm():.4f}  moved by {moved:.4f}")
 difference = (weights["train_pytorch"] - weights["train_accumulating"]).abs().max()
 print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 
@@ -835,7 +866,7 @@ print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 # - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; one forward and one backward in each `accumulate` block; clip only when `accelerator.sync_gradients`.
 # - `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
 # - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices. Trust neither the docstring nor `adjust_scheduler`.
-# - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that.
-# - One `Accelerator` in a process: the newest one sets the rules for all.
+# - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that. One synchronisation is one all-reduce for each bucket.
+# - One `Accelerator` in a process: the newest one sets the accumulation for all, the first one the precision.
 #
-# Next: [Gradient accumulation with the Trainer](3_trainer.ipynb), where the loop disappears altogether, and brings a factor of $k$ with it.
+# Next: [Gradient accumulation with the Trainer](3_trainer.ipynb), where the loop disappears altogether.

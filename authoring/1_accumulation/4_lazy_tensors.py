@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what a lazy tensor records and when it runs, read the counters of compiled and executed graphs, place the marks of an accumulation loop, and find what breaks a graph.
 #
-# **Minutes**: 60 · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 75, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -15,7 +15,7 @@
 # Ratex, Amazon's bridge from PyTorch to a compiler, had a lesson on this: accumulation needs one more `mark_step`. Ratex last fitted torch 1.12, and its lesson cannot be run any more.
 # But PyTorch itself carries a small lazy backend, which runs on every CPU. This notebook runs the lesson there, and measures what Ratex only said.
 #
-# **Mind**: `torch._lazy` begins with an underscore. It is private and ageing, and may go with any release. Its backend stands on TorchScript, which torch calls deprecated.
+# **Note**: `torch._lazy` begins with an underscore. It is private and ageing, and may go with any release. Its backend stands on TorchScript, which torch calls deprecated.
 # Learn the idea here; build nothing on this module. Where your torch no longer has it, the next cell says so, and you are shown recorded outputs.
 
 # %%
@@ -265,11 +265,11 @@ pd.DataFrame(in_fresh_process(falls_back).items(), columns=["called", "fallback"
 #
 # ### Exercise: name the fallbacks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: it is the first question to ask when a lazy training is slow.
+# *Difficulty* ** · *6 minutes* · *Why*: it is the first question to ask when a lazy training run is slow.
 #
 # Write `fallbacks(train)`. It calls `train()` once and returns a dictionary: the full name of each operator that fell back during that call (such as `"aten::dot"`), and how often.
 #
-# - The process may have run other things before. Names that `train()` did not call do not belong into the dictionary.
+# - The process may have run other things before. Names that `train()` did not call do not belong in the dictionary.
 # - Somebody around you may be counting, too: no `metrics.reset()`.
 
 
@@ -300,7 +300,7 @@ check(fallbacks)
 #
 # ### Exercise: cure one
 #
-# *Difficulty* ** · *8 minutes* · *Why*: clipping stands in almost every training loop, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`).
+# *Difficulty* ** · *8 minutes* · *Why*: almost every training loop clips, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`).
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #
@@ -325,6 +325,8 @@ def clip_without_fallback(parameters, max_norm):
 check(clip_without_fallback)
 
 # %% [markdown]
+# **Halt.** A good place to stop for today: what runs, and what breaks a graph, is known. What follows is where the marks of the loop belong.
+#
 # ## One graph or two
 #
 # Back to the loop. One mark in a window makes one graph of the window: $k$ forward passes, $k$ backward passes and the update, all unrolled.
@@ -337,7 +339,7 @@ check(clip_without_fallback)
 # Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
 #
 # - Model, data and gradients are on the lazy device already. `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
-# - `mark_step()` marks. When the loop is done, nothing is left unrun.
+# - `mark_step()` ends a graph. When the loop is done, nothing is left unrun.
 # - Whether gradients are set to zeros or to None is left to you.
 
 
@@ -363,13 +365,13 @@ check(train_with_marks)
 # Now measure both ways: one mark in a window, and a second mark right after `backward()`, which Ratex's document adds.
 # A third way happens by accident: one mark in a window, and `loss.item()` in every round, to print the loss.
 #
-# **Predict.** Sixteen micro-batches, $k = 4$, marks for both kinds of graph. How many graphs are run?
+# **Predict.** Sixteen micro-batches, $k = 4$. Two marks run 16 + 4 graphs, as you built it. How many does the third way run?
 
 # %%
 # BEGIN SOLUTION
 my_guess = 16
 # END SOLUTION
-guess("graphs run with two marks", my_guess, "graphs")
+guess("graphs run with one mark and .item()", my_guess, "graphs")
 
 
 # %%
@@ -409,7 +411,7 @@ for name, run in loops.items():
             operations,
         )
     )
-reveal("graphs run with two marks", rows[1][1], "graphs")
+reveal("graphs run with one mark and .item()", rows[2][1], "graphs")
 pd.DataFrame(
     rows,
     columns=[
@@ -428,7 +430,7 @@ plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 # %% [markdown]
 # Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (One more was compiled than there are kinds: a forward and backward pass that meets the model in another state than the others is recorded as another graph.)
 #
-# `.item()` comes to the same number, and it is something else. It runs the forward pass to get at the loss, and cuts it off *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
+# `.item()` gives the same number of executions, but for a different reason. It runs the forward pass to get at the loss, and cuts it off *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
 # That was not kept, so it is computed once more: look at the operations in all. The large graph is still there, and there are more kinds to compile.
 #
 # So counting executions is not enough. And the second mark does not save compilations: it has one more. What is it good for?
@@ -488,8 +490,31 @@ for name, values in peaks.items():
     print(f"{name:18} at k = 8 above 1.5 times its memory at k = 1: {values[-1] > 1.5 * values[0]}")
 
 # %% [markdown]
-# This is the finding of the lesson. In one graph, the forward passes of the window come first and the backward passes later, so the activations of all $k$ micro-batches live at the same time. **Without the second mark memory grows with $k$, which is just what accumulation was to prevent.** (At the smallest $k$ weights and gradients are most of it; from then on the window's activations are.)
-# With it, each micro-batch is run to its end and its activations are gone, as in the loop that you know.
+# This is the finding of the lesson: **without the second mark memory grows with $k$, which is just what accumulation was to prevent.** (At the smallest $k$ weights and gradients are most of it; from then on what belongs to the window's micro-batches is.)
+#
+# Why? The profiler can also tell in which order the kernels of the large graph ran. (A *kernel* is the code that computes one operator.) In a backward pass each linear layer needs two products of matrices, `mm`: one for the gradient of its input, which the layer before waits for, and one for the gradient of its weight, which nobody waits for. How many `mm` run after each micro-batch's loss, before the next one's?
+
+
+# %%
+def products_after_each_loss(k):
+    """Matrix products run after each micro-batch's loss and before the next one's."""
+    window = [
+        with_ready_mask(batch) for batch in batches(load_reviews()[: 4 * k], 4, max_length=32)
+    ]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        train_lazily(window, k)
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    names = [event.name() for event in events]
+    losses = [at for at, name in enumerate(names) if name == "aten::nll_loss_backward"][-k:]
+    return [names[start:end].count("aten::mm") for start, end in zip(losses, [*losses[1:], None])]
+
+
+print(in_fresh_process(products_after_each_loss, 4))
+
+# %% [markdown]
+# The micro-batches go through forward and backward one after the other, each with the products for the gradients of the layers' inputs. The last number holds one such share and, after it, the weight gradients of all four micro-batches, in one row at the very end.
+# What they need, every layer's activations and output gradients, has to live until then, for all $k$ micro-batches.
+# With the second mark each micro-batch is run to its end, its weight gradients too, and its activations are gone, as in the loop that you know.
 #
 # ## What compiling costs
 #
@@ -523,7 +548,7 @@ plot_compare(
 #
 # ## The same weights
 #
-# Is it the same training? First the fingerprint of this unit: sum, norm and distance moved, for the training that the lessons on [Accelerate](2_accelerator.ipynb) and the [Trainer](3_trainer.ipynb) end with.
+# Is it the same training? First the fingerprint of this unit: norm and distance moved, for the training that the lessons on [Accelerate](2_accelerator.ipynb) and the [Trainer](3_trainer.ipynb) end with.
 
 # %%
 start = torch.cat(
@@ -531,10 +556,7 @@ start = torch.cat(
 ).double()
 for name, run in {"first try, with fallbacks": first_try, **loops}.items():
     weights = run["weights"].double()
-    print(
-        f"{name:36} sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by "
-        f"{(weights - start).norm():.4f}"
-    )
+    print(f"{name:36} norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
 
 # %% [markdown]
 # Then the training of the unit's [first notebook](1_pytorch.ipynb), with its data and its loop, each operation computed at once: 128 reviews as 4 x 16, two updates with a learning rate of 0.1.
@@ -633,7 +655,7 @@ def published_loop(model, optimizer, loss_function, train_loader, accumulation_s
 #
 # *Difficulty* ** · *6 minutes* · *Why*: two of the faults stop the loop with an error. The third one does not, and its number of graphs and updates is what you expect.
 #
-# Write `repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps)`. `train_loader` gives pairs (inputs, labels), a multiple of `accumulation_steps` of them; it can be gone through once.
+# Write `repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps)`. `train_loader` gives pairs (inputs, labels), a multiple of `accumulation_steps` of them; it can be iterated over only once.
 
 
 # %% exercise="repaired_lazy_loop" points=2
@@ -659,7 +681,7 @@ check(repaired_lazy_loop)
 # ## What became of it
 #
 # PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), ended with release 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
-# Accelerate 1.15 and transformers 5.23 still carry the mark: on XLA devices Accelerate calls `xm.mark_step()` when `sync_gradients` becomes true, at the micro-batch that ends a window.
+# Accelerate 1.15 and transformers 5.23 still carry the mark: on TPUs Accelerate calls `xm.mark_step()` when `sync_gradients` becomes true, which is *before* the forward pass of the micro-batch that ends a window. So it is not the second mark of this lesson.
 #
 # The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there.
 #
@@ -667,7 +689,7 @@ check(repaired_lazy_loop)
 #
 # - A lazy tensor is a recorded graph; a mark compiles what waits as one graph and runs it. The same graph is compiled once; another shape is another graph.
 # - Two marks, after backward and after the update: graph size and memory no longer depend on $k$. The number of compilations does not fall.
-# - With one mark a window is one graph, and all its activations live at once: accumulation without its saving.
+# - With one mark a window is one graph, whose weight gradients are computed last; all activations wait for them: accumulation without its saving.
 # - `.item()`, `float`, `print` and `if` on a tensor cut the graph. So do operators without a lazy kernel; their counters begin with `aten::`.
 # - Counting executions proves as little as counting steps: look at which graphs were run, and compare weights.
 #

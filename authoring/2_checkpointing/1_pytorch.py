@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 80 · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 110, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -16,8 +16,10 @@
 # This is called *gradient checkpointing* or *activation checkpointing*: the same thing by two names.
 
 # %%
+import warnings
 from functools import partial
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import (
@@ -33,7 +35,6 @@ from trainlean import (
     batches,
     bert_large_config,
     check,
-    explorer,
     format_bytes,
     guess,
     hint,
@@ -43,7 +44,6 @@ from trainlean import (
     plot_segments,
     plot_timeline,
     predict_run,
-    published_runs,
     record_lives,
     reveal,
     small_bert,
@@ -73,7 +73,7 @@ for tensor in kept:
     print(f"kept: {name}, {format_bytes(tensor.nbytes)}")
 
 # %% [markdown]
-# The slope of tanh can be told from its result, $1 - A^2$, and that of sigmoid too, $B(1 - B)$. So both results are kept. The sum keeps nothing: its slope is 1.
+# The slope of tanh can be computed from its result, $1 - A^2$, and that of sigmoid too, $B(1 - B)$. So both results are kept. The sum keeps nothing: its slope is 1.
 #
 # A and B stay in memory until `backward()`, although all you wanted was C. Now put the three lines into a function and let PyTorch *checkpoint* it.
 # To see what is left between forward and backward, the meter watches the forward pass only, and you read the last entry of its timeline.
@@ -87,7 +87,10 @@ def add(x):
 
 
 def kept_after(forward):
-    """Bytes that are alive when the forward pass has ended."""
+    """Bytes that are alive when the forward pass has ended.
+
+    A meter's timeline is a list of pairs: a moment, and the bytes of each category then.
+    """
     with Meter() as meter:
         loss = forward(torch.linspace(-1, 1, 250_000).requires_grad_()).sum()
     loss.backward()
@@ -149,7 +152,7 @@ player(segment_lives)
 # Filled: computed in the forward pass. Hatched: recomputed. The inner outputs of the first two segments are discarded as soon as the next layer has used them, and only the *boundaries*, where segments meet, stay.
 # When the backward pass arrives at a segment, its outputs come back, are used, and are freed. The bytes go up and down like the teeth of a saw.
 #
-# Even a segment's last output comes back, although it was a boundary and has just been freed: a segment remembers only what goes *into* it, and the slope of its last tanh is told from the result.
+# Even a segment's last output comes back, although it was a boundary and has just been freed: a segment remembers only what goes *into* it, and the slope of its last tanh is computed from that layer's *output*.
 
 # %%
 for name, lives in {"plain": plain_lives, "three segments": segment_lives}.items():
@@ -173,8 +176,13 @@ print(
 # %% [markdown]
 # ## What it costs: forward units
 #
-# Nearly all FLOPs of a network are matrix products (the meter counts no others). A backward pass costs about two forward passes: one product for the gradient of the weights, one for that of the input. So plain training is 3 *forward units*.
-# A second forward pass would make 4, and 4/3 of the FLOPs is the bound: **at most a third more**.
+# Nearly all FLOPs of a network are matrix products (the meter counts no others). For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
+#
+# - the forward pass,
+# - the gradient of the input, which the layers before need,
+# - the gradient of the weights.
+#
+# A second forward pass is a fourth unit. So where everything trains, checkpointing costs 4/3 of plain training's FLOPs, unless PyTorch can leave something out.
 #
 # **Predict.** Eight blocks, each `Linear`, `tanh`, `Linear`, each checkpointed. How many forward units does PyTorch really spend?
 
@@ -200,28 +208,23 @@ def forward_units(apply, blocks=8, width=32, rows=64):
     return meter.flops / (blocks * 2 * rows * 8 * width * width)
 
 
-print(f"plain:                        {forward_units(lambda block, x: block(x)):.2f}")
-print(
-    "checkpointed:                 "
-    f"{forward_units(partial(torch_checkpoint, use_reentrant=False)):.2f}"
-)
-print(
-    "checkpointed, not stopped:    "
-    f"{forward_units(partial(torch_checkpoint, use_reentrant=False, early_stop=False)):.2f}"
-)
-print(
-    "checkpointed, reentrant:      "
-    f"{forward_units(partial(torch_checkpoint, use_reentrant=True)):.2f}"
-)
-reveal(
-    "forward units with checkpoints",
-    round(forward_units(partial(torch_checkpoint, use_reentrant=False)), 2),
-    "units",
-)
+with_checkpoints = forward_units(partial(torch_checkpoint, use_reentrant=False))
+print(f"plain:          {forward_units(lambda block, x: block(x)):.2f}")
+print(f"checkpointed:   {with_checkpoints:.2f}")
+reveal("forward units with checkpoints", round(with_checkpoints, 2), "units")
 
 # %% [markdown]
-# Half a unit is saved. The recomputation is for tensors that the backward pass needs. When the last of them is there, PyTorch stops (`early_stop`): the second product of each block has a result that nobody asks for.
-#
+# Half a unit is saved. The recomputation is for tensors that the backward pass needs. When the last of them is there, PyTorch stops: the second product of each block has a result that nobody asks for.
+# `early_stop=False` switches this off, and the old implementation never stopped:
+
+# %%
+for name, settings in {
+    "not stopped": {"use_reentrant": False, "early_stop": False},
+    "reentrant": {"use_reentrant": True},
+}.items():
+    print(f"{name:15} {forward_units(partial(torch_checkpoint, **settings)):.2f}")
+
+# %% [markdown]
 # Remember this when you count recomputations in your own code: the block is left in the middle, so a hook *after* the module's forward pass does not fire the second time. A hook before it does.
 
 # %%
@@ -291,7 +294,83 @@ print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 # %% [markdown]
 # Weights and optimizer state are what they were; checkpointing never saves those. (The gradients' line is a matter of *when* the peak is: it may lie at another moment now.)
 #
-# The FLOPs are all but 4/3. A BERT layer ends in a layer normalisation, which needs the result of the last product, so stopping early saves almost nothing here.
+# The FLOPs are almost exactly 4/3 of plain training's. A BERT layer ends in a layer normalisation, which needs the result of the last product, so stopping early saves almost nothing here.
+#
+# ### Where weights are frozen
+#
+# Checkpointing is used most where a large model is adapted: most of its weights are *frozen*, and small additions or a few weights train.
+# Here are three ways. The last one is LoRA: beside a frozen linear layer stands a product of two narrow ones, and only those train.
+
+
+# %%
+class LowRank(nn.Module):
+    """A frozen linear layer plus a trained product of two narrow ones (LoRA)."""
+
+    def __init__(self, linear, rank=4):
+        super().__init__()
+        self.linear = linear
+        self.down = nn.Linear(linear.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, linear.out_features, bias=False)
+
+    def forward(self, x):
+        return self.linear(x) + self.up(self.down(x))
+
+
+def train_all(model):
+    pass
+
+
+def freeze_embeddings(model):
+    model.bert.embeddings.requires_grad_(False)
+
+
+def train_biases(model):
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith("bias"))
+
+
+def train_lora(model):
+    model.requires_grad_(False)
+    for layer in model.bert.encoder.layer:
+        attention = layer.attention.self
+        attention.query, attention.value = LowRank(attention.query), LowRank(attention.value)
+
+
+def adapted(prepare, checkpointing):
+    """The meter of one forward and backward pass."""
+    model = small_bert(seed=0)
+    prepare(model)
+    if checkpointing:
+        checkpoint_layers(model)
+    with Meter() as meter:
+        model(**batches(reviews[:8], 8)[0]).loss.backward()
+    return meter
+
+
+# %% [markdown]
+# **Predict.** Count the units. How many times the FLOPs of plain training does LoRA take when every layer is checkpointed?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 1.33
+# END SOLUTION
+guess("FLOPs of LoRA with checkpoints", my_guess, "times plain")
+
+# %%
+more_flops = {}
+for prepare in (train_all, freeze_embeddings, train_biases, train_lora):
+    off, on = adapted(prepare, False), adapted(prepare, True)
+    more_flops[prepare.__name__] = on.flops / off.flops
+    print(
+        f"{prepare.__name__:18} plain {off.flops / 1e9:.2f} GFLOP, checkpointed "
+        f"{more_flops[prepare.__name__]:.3f} times; most activations "
+        f"{format_bytes(most_activations(off)):>8} and {format_bytes(most_activations(on)):>8}"
+    )
+reveal("FLOPs of LoRA with checkpoints", round(more_flops["train_lora"], 2), "times plain")
+
+# %% [markdown]
+# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, up to a half more where weights are frozen**. In seconds it costs the same one forward pass.
+# (A first layer on data has no gradient of the input, so it too has 2 units plain. That is why some factors in this lesson lie a little above 4/3.)
 #
 # Is it the same training?
 
@@ -318,12 +397,13 @@ for dropout in (0.0, 0.1):
 #
 # ## Exercise: the bill
 #
-# *Difficulty* * · *3 minutes* · *Why*: most wrong claims about checkpointing are wrong about one of these entries.
+# *Difficulty* * · *8 minutes* · *Why*: most wrong claims about checkpointing are wrong about one of these entries.
 #
-# A model of `layers` equal layers was trained plainly. `plain` is a dictionary of what that took at the peak: bytes of "weights", "gradients", "optimizer state" and "activations", and "FLOPs" and "gradient norm" of one backward pass.
+# A model of `layers` equal layers was trained plainly; all its weights train. `plain` is a dictionary of what that took: bytes of "weights", "gradients", "optimizer state" and "activations" at the peak, "FLOPs" of one training step (forward and backward), and the "gradient norm".
 # Of its activations, each layer's input takes `boundary` bytes. The rest, what a layer makes inside, is its *interior*; all layers' interiors are alike.
+# Checkpointed, every boundary stays, and one interior at a time comes back: the teeth of the saw.
 #
-# Write `checkpointed_bill(plain, layers, boundary)`: the same dictionary when every layer is checkpointed. For the activations take the most at one time, for the FLOPs the bound (nothing is stopped early).
+# Write `checkpointed_bill(plain, layers, boundary)`: the same dictionary when every layer is checkpointed. For the activations give the peak; for the FLOPs assume that no recomputation is stopped early, and that a backward pass is two forward passes.
 
 
 # %% exercise="checkpointed_bill" points=1
@@ -341,20 +421,7 @@ check(checkpointed_bill)
 # %% [markdown]
 # ## And the time?
 #
-# FLOPs are a count. Time is something else: what a device waits for differs from one to the next. Here are both for your machine.
-# A published measurement stands beside it: BERT-large on a V100, 512 sequences, without and with checkpointing, both with accumulation 1 x 4 (Hugging Face's performance guide).
-
-# %%
-without, with_it = published_runs()[1:3]
-slower = with_it.median_seconds / without.median_seconds
-print(
-    f"{without.name}: {without.median_seconds:.2f} s    {with_it.name}: "
-    f"{with_it.median_seconds:.2f} s"
-)
-print(f"samples a second: {1 / slower - 1:+.0%}    seconds: {slower - 1:+.0%}")
-
-# %% [markdown]
-# Fewer samples a second and more seconds are the same fact in two numbers. Both are called "slower", so say which you mean. The text around that table says that checkpointing slows training down by *about 20 %*, which is nearer to the first of the two. The bound in FLOPs, a third more, is to be held against the seconds.
+# FLOPs are a count. Time is something else: a small model on a processor spends much of it on starting operations and on reading and writing memory, and a checkpointed layer does that once more in its second forward pass. So the seconds may grow by more or by less than the FLOPs. Here are both for your machine.
 
 # %%
 PREPARE = {"off": lambda model: None, "every layer": checkpoint_layers}
@@ -390,6 +457,9 @@ summary(runs)
 
 # %% [markdown]
 # GFLOP counts operations, and does not change from machine to machine. The time does, and the course does not grade it.
+# [Checkpointing with the Trainer](3_trainer.ipynb) takes the time apart, and asks when checkpointing makes training faster.
+#
+# **A good place to stop for today.**
 #
 # ## Write your own
 #
@@ -426,7 +496,7 @@ print(
 )
 
 # %% [markdown]
-# For a block of a network two things are missing. Both fail silently, and both can be seen with PyTorch's own checkpoint when it is told to do without them.
+# For a block of a network two things are missing. Neither raises an error, and both can be seen with PyTorch's own checkpoint when it is told to do without them.
 #
 # **First: weights.** The old implementation, `use_reentrant=True`, hands only the block's *inputs* to such a function. The input of a first block is data and requires no gradient. So autograd believes that there is nothing to do:
 
@@ -440,15 +510,14 @@ def first_block_gradient(reentrant):
     return [None if layer.weight.grad is None else "there" for layer in (first, second)]
 
 
-import warnings
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it does warn; in a long log nobody reads it
+with warnings.catch_warnings(record=True) as seen_warnings:
+    warnings.simplefilter("always")
     print("reentrant:    ", first_block_gradient(True))
 print("non-reentrant:", first_block_gradient(False))
+print("the reentrant one warns:", seen_warnings[0].message)
 
 # %% [markdown]
-# The first block is never trained, and the loss still falls, because the second one is. The same happens with frozen embeddings in front. Many projects have been there.
+# The first block is never trained, and the loss still falls, because the second one is. One warning says so, once, and in a long log it is easily missed. The same happens with frozen embeddings in front.
 # In a function of your own there is a cure: hand the weights to `apply` as well.
 #
 # **Second: random numbers.** Dropout draws a mask. A second forward pass draws *another* mask, unless the random state is set back to what it was:
@@ -477,14 +546,14 @@ for preserve in (True, False):
 #
 # ## Exercise: checkpoint
 #
-# *Difficulty* *** · *12 minutes* · *Why*: you will know what your training does twice, and what breaks if that is not the same twice.
+# *Difficulty* *** · *20 minutes* · *Why*: you will know what your training does twice, and what breaks if that is not the same twice.
 #
 # Write `checkpoint(block, *inputs)` with an autograd function of your own, without calling PyTorch's.
 #
 # - `block` is an `nn.Module` that returns one tensor; `inputs` are tensors. `checkpoint` returns `block(*inputs)`.
 # - Between forward and backward only the inputs are kept (and the block, whose weights are there anyway). The block runs twice.
 # - Inputs *and* weights get the gradients of plain training, with dropout too. Some inputs and weights require none (data, whole numbers, frozen layers), and the backward pass must not stumble over them.
-# - After the backward pass the random state is as if nothing had been recomputed.
+# - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
 #
 # `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng()` (which puts the state back at the end of its `with`) are useful.
 # Some of a block's weights may take no part: `torch.autograd.grad(..., allow_unused=True)` returns None for what was not used, and without it raises.
@@ -531,18 +600,24 @@ check(checkpoint)
 # %% [markdown]
 # `hint(checkpoint)` helps, a little more with each call.
 #
+# **A good place to stop for today.** What follows asks how many segments are best, and which results to keep.
+#
 # ## How many segments
 #
-# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is what a segment keeps of its input; the *interior* is what one layer keeps when it runs plainly.
+# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is what a segment keeps of its input; *kept* is what one plain layer adds to what is kept: its interior and one boundary.
 # At the fullest moment there are
 #
-# $$\text{work} + (k - 1) \cdot \text{boundary} + \left\lceil \frac{n}{k} \right\rceil \cdot \text{interior}$$
+# $$\text{work} + (k - 1) \cdot \text{boundary} + \left\lceil \frac{n}{k} \right\rceil \cdot \text{kept}$$
 #
-# bytes of activations: the boundaries, all of one segment (the longest), and what the running operation works with. More segments mean more of the second term and less of the third.
+# bytes of activations: the boundaries, all of one segment (the longest), and `work`, a few tensors of the running operation. More segments mean more of the second term and less of the third.
 #
-# `Layer` is cheap in this sense: its interior is as large as its boundary. `Wide` is four times as wide inside, so it keeps five times what it gives on.
+# `Layer` is cheap in this sense: it has no interior, so it keeps one boundary. `Wide` is four times as wide inside, so it keeps five times what it passes on. `WORK` is 2 boundaries for the one and 4 for the other.
 #
-# `WORK` is counted in boundaries, too. The fullest moment is when a tanh writes its result while the product that it reads is still there. Beside the segment's interior there are then the input of the whole chain, 1, and this product: 1 in a `Layer`, 4 in the middle of a `Wide`, where the layer's own result, 1, is not there yet.
+# <details><summary>Why 2 and 4? Open this if you want the last byte.</summary>
+#
+# The fullest moment is when a tanh writes its result while the product that it reads is still there. Beside what the segment keeps there are then the input of the whole chain, 1 boundary, and this product: 1 in a `Layer`. In a `Wide` it is the product in the middle, 4; but then the layer's own result, 1, which is counted in *kept*, is not there yet. So it is 1 + 1 and 1 + 4 - 1.
+#
+# </details>
 
 
 # %%
@@ -566,10 +641,8 @@ def chain(kind, run, number=16):
 
 
 BOUNDARY = 240 * 64 * 4
-INTERIOR, WORK = (
-    {Layer: BOUNDARY, Wide: 5 * BOUNDARY},
-    {Layer: (1 + 1) * BOUNDARY, Wide: (1 + 4 - 1) * BOUNDARY},
-)
+KEPT = {Layer: BOUNDARY, Wide: 5 * BOUNDARY}
+WORK = {Layer: 2 * BOUNDARY, Wide: 4 * BOUNDARY}
 SEGMENTS = (1, 2, 4, 8, 16)
 
 curves = {}
@@ -578,7 +651,7 @@ for kind in (Layer, Wide):
         meter = chain(
             kind, lambda layers, x: checkpoint_sequential(layers, segments, x, use_reentrant=False)
         )
-        formula = WORK[kind] + (segments - 1) * BOUNDARY + 16 // segments * INTERIOR[kind]
+        formula = WORK[kind] + (segments - 1) * BOUNDARY + 16 // segments * KEPT[kind]
         curves[kind, segments] = most_activations(meter), formula, meter.flops
         print(
             f"{kind.__name__:5} {segments:2} segments: {most_activations(meter) // 1024:5} KiB, "
@@ -600,7 +673,7 @@ plot_segments(
     },
     layers=16,
     boundary=BOUNDARY,
-    interior={kind.__name__: size for kind, size in INTERIOR.items()},
+    kept={kind.__name__: size for kind, size in KEPT.items()},
     work={kind.__name__: size for kind, size in WORK.items()},
 )
 
@@ -608,10 +681,11 @@ plot_segments(
 # Three things to see.
 #
 # - **Both extremes are useless for cheap layers.** One segment checkpoints nothing: `checkpoint_sequential` runs the last segment plainly, and here that is all. Sixteen keep sixteen boundaries, which is what the layers would have kept, and compute nearly everything twice.
-# - **Between lies the square root.** The sum is smallest near $k = \sqrt{n \cdot \text{interior} / \text{boundary}}$ (the dotted line). When a boundary costs as much as an interior, that is $\sqrt{n}$, here 4.
-# - **The larger the interior, the more segments.** When the dotted line lies beyond $n$, every layer should be a segment of its own.
+# - **Between lies the square root.** The sum is smallest near $k = \sqrt{n \cdot \text{kept} / \text{boundary}}$ (the dotted line). Where a layer keeps no more than one boundary, that is $\sqrt{n}$, here 4.
+# - **The more a layer keeps, the more segments.** When the dotted line lies beyond $n$, every layer should be a segment of its own.
+# - **Fewer segments, fewer FLOPs.** The last segment is not computed twice, and the fewer segments there are, the longer it is.
 #
-# One checkpoint around the whole network, by the way, is no better than none, and even computes everything twice:
+# One checkpoint around the whole network is no better than none, and even computes everything twice:
 
 # %%
 meter = chain(Layer, lambda layers, x: torch_checkpoint(layers, x, use_reentrant=False))
@@ -621,7 +695,7 @@ print(
 )
 
 # %% [markdown]
-# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers.
+# Where does a Transformer lie? Take what one layer keeps, measured on the small BERT as the difference between four layers and three, and predicted for BERT-large with fake tensors: all activations divided by its 24 layers. It depends on the attention: *eager*, the course's setting, keeps the scores of all pairs of tokens; *sdpa*, one fused operation and the default of transformers, does not.
 # A boundary is one number for each sample, position and unit of the width.
 
 
@@ -633,19 +707,38 @@ def kept_by(layers):
     return meter.timeline[-1][1]["activations"]
 
 
-predicted = predict_run(bert_large_config(), micro_batch=4)
-for name, layers, interior, boundary in (
-    ("small BERT", 4, kept_by(4) - kept_by(3), 16 * 64 * 128 * 4),
-    ("BERT-large", 24, predicted.peak["activations"] / 24, 4 * 512 * 1024 * 4),
+def predicted_ratio(**settings):
+    """What one layer of BERT-large keeps, in boundaries."""
+    run = predict_run(bert_large_config(), micro_batch=4, **settings)
+    return run.peak["activations"] / 24 / (4 * 512 * 1024 * 4)
+
+
+fused = predicted_ratio(device="gpu", attention="sdpa")
+for name, layers, ratio in (
+    ("small BERT, eager", 4, (kept_by(4) - kept_by(3)) / (16 * 64 * 128 * 4)),
+    ("BERT-large, eager", 24, predicted_ratio(device="gpu")),
+    ("BERT-large, sdpa", 24, fused),
 ):
-    ratio = interior / boundary
     print(
-        f"{name}: {layers} layers, interior {ratio:4.1f} x boundary, square root rule: "
+        f"{name}: {layers} layers, each keeps {ratio:4.1f} boundaries; square root rule: "
         f"{(layers * ratio) ** 0.5:4.1f} segments"
     )
 
 # %% [markdown]
-# For both the rule asks for more segments than there are layers. That is why Transformers are checkpointed layer by layer, and why $\sqrt n$, which everybody quotes, is not what they use.
+# With eager attention the rule asks for more segments than there are layers, so every layer is a segment of its own. That is the usual advice for Transformers.
+# It is not a law. The rule asks for fewer than $n$ segments as soon as $n$ is larger than the number of boundaries that a layer keeps, and with fused attention that number is small. Here is the formula for deeper models, each layer a segment against the best number of segments:
+
+# %%
+for layers in (24, 48, 80):
+    needs = {k: (k - 1) + -(-layers // k) * fused for k in range(1, layers + 1)}
+    best = min(needs, key=needs.get)
+    print(
+        f"{layers} layers: {needs[layers]:5.1f} boundaries with every layer a segment, "
+        f"{needs[best]:5.1f} with {best} segments: {needs[layers] / needs[best] - 1:+.0%}"
+    )
+
+# %% [markdown]
+# With 80 layers and fused attention, two layers to a segment need less memory for the same FLOPs.
 #
 # `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment. Here are 16 layers in 6 segments; the last segment is the one whose layers run once.
 # And where a layer occurs twice in an `nn.Sequential` (shared weights), it is left out the second time:
@@ -702,19 +795,19 @@ check(run_in_segments)
 #
 # *Difficulty* ** · *7 minutes* · *Why*: memory is there to be used. What fits anyway should not be computed twice.
 #
-# Write `choose_segments(layers, boundary, interior, work, budget)`: the number of segments, from 1 to `layers` (the number of layers), for which the activations are at most `budget` bytes *and* the FLOPs are the fewest. None if no number fits.
+# Write `choose_segments(layers, boundary, kept, work, budget)`: the number of segments, from 1 to `layers` (the number of layers), for which the activations are at most `budget` bytes *and* the FLOPs are the fewest. None if no number fits.
 #
 # - The bytes follow the formula above; `work` is what the running operation works with, in bytes. Two numbers of segments with equally many FLOPs are equally right. The segments are cut as in `run_in_segments`, and the last one, which is among the longest, is not computed twice.
 # - The check trains with your number of segments and measures: bytes over the budget, and FLOPs.
 
 
 # %% exercise="choose_segments" points=3
-def choose_segments(layers, boundary, interior, work, budget):
+def choose_segments(layers, boundary, kept, work, budget):
     """The number of segments with the fewest FLOPs that fits into budget bytes, or None."""
     # BEGIN SOLUTION
     for segments in range(1, layers + 1):  # fewer segments recompute fewer layers
         longest = -(-layers // segments)
-        if work + (segments - 1) * boundary + longest * interior <= budget:
+        if work + (segments - 1) * boundary + longest * kept <= budget:
             return segments
     return None
     # END SOLUTION
@@ -724,9 +817,11 @@ def choose_segments(layers, boundary, interior, work, budget):
 check(choose_segments)
 
 # %% [markdown]
+# **A good place to stop for today.**
+#
 # ## Keep B, because it is expensive
 #
-# So far a segment forgot everything. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved.
+# So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved.
 
 
 # %%
@@ -858,22 +953,6 @@ def save_linear(ctx, op, *args, **kwargs):
 check(save_linear)
 
 # %% [markdown]
-# ## Memory against speed
-#
-# Is checkpointing slower? At the *same batch* it computes more. At the *same memory* it allows a larger micro-batch, and that may be faster or not: it depends on whether your device is busier with more samples.
-# Switch the explorer between "fixed batch" and "fixed memory" and move the budget. All runs step after 32 reviews; "selective" saves the linear layers, which in BERT are all `addmm`.
-
-# %%
-PREPARE["selective"] = policies["save addmm"]
-runs += [measure_bert(32, 1, "selective")] + [
-    measure_bert(8, 4, checkpointing) for checkpointing in ("off", "every layer", "selective")
-]
-summary(runs)
-
-# %%
-explorer(runs, measure=measure_bert)
-
-# %% [markdown]
 # ## What must be the same twice
 #
 # Checkpointing runs your code a second time. Whatever that code *changes* happens twice, and whatever it *looks at* may have changed.
@@ -912,6 +991,31 @@ print(
 # %% [markdown]
 # Neither raised anything. PyTorch compares the recomputed tensors' shapes and types, not their values.
 #
+# And "random numbers are kept for you" means *torch's* random numbers. A block that draws its mask with numpy, or with Python's `random`, draws another one the second time:
+
+
+# %%
+class NumpyDropout(nn.Module):
+    def forward(self, x):
+        mask = np.random.rand(*x.shape) < 0.5
+        return x * torch.from_numpy(mask)
+
+
+def numpy_gradient(apply):
+    torch.manual_seed(0)
+    np.random.seed(0)
+    block = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), NumpyDropout(), nn.Linear(64, 1))
+    apply(block, torch.randn(32, 16)).sum().backward()
+    return block[0].weight.grad
+
+
+found = numpy_gradient(partial(torch_checkpoint, use_reentrant=False))
+print(
+    "with a mask of numpy, the right gradient:",
+    torch.allclose(found, numpy_gradient(lambda block, x: block(x)), atol=1e-5),
+)
+
+# %% [markdown]
 # And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
 
 # %%
@@ -925,11 +1029,11 @@ print("gradient of the first layer:", first.linear.weight.grad)
 # %% [markdown]
 # ## What to keep
 #
-# - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients, and at most a third more FLOPs where each segment is computed twice.
+# - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients for one more forward pass. That is a third of the FLOPs of plain training where everything trains, up to a half where weights are frozen.
 # - Only activations shrink. The peak is the boundaries plus one segment.
-# - Cheap layers: about $\sqrt n$ segments. Transformers, whose interior is large: every layer. One segment, or one around everything, is useless.
+# - Cheap layers: about $\sqrt n$ segments. Where a layer keeps more boundaries than there are layers, as in most Transformers: every layer. In a very deep one with fused attention, two layers to a segment. One segment, or one around everything, is useless.
 # - Selective: keep what is expensive to compute and small to store. Look at bytes and FLOPs, since a policy that matches nothing is silent.
-# - What runs twice must be the same twice: random state (kept for you), counters and batch norm (not). Write `use_reentrant=False`.
+# - What runs twice must be the same twice: torch's random state (kept for you), numpy's, counters and batch norm (not). Write `use_reentrant=False`.
 #
 # Next: [Checkpointing with Accelerate](2_accelerator.ipynb), one line in the accumulation loop.
 #

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Gradient checkpointing with Accelerate
 #
-# **You will be able to** add checkpointing to an accumulation loop, build it into a Transformer of your own, and find the weights that silently stopped to train.
+# **You will be able to** add checkpointing to an accumulation loop, build it into a Transformer of your own, and find the weights that were never trained.
 #
-# **Minutes**: 50 · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Minutes**: 65, with a place to stop · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -39,6 +39,7 @@ from trainlean import (
     stop_devices,
     summary,
 )
+from transformers import GPT2Config, GPT2LMHeadModel
 
 # %% [markdown]
 # ## The line
@@ -148,7 +149,47 @@ summary([vanilla, accumulated, checkpointed])
 print(f"FLOPs with checkpointing: {checkpointed.flops / accumulated.flops:.3f} times as many")
 
 # %% [markdown]
-# Each layer runs forward twice and backward once. Backward costs about two forwards, so three parts become at most four: never more than 4/3, not "twice as slow". PyTorch stops a recomputation as soon as it has what it needs, but in BERT that saves almost nothing: a layer ends with a LayerNorm, which needs the last product. The blocks further below end with a product, and save it.
+# Each layer runs forward twice and backward once. Here all weights train, so backward costs about two forwards, and three parts become four: a third more, not "twice as slow". (With most weights frozen, as with LoRA, backward costs about one forward, and two parts become three: half more.) PyTorch stops a recomputation as soon as it has what it needs, but in BERT that saves almost nothing: a layer ends with a LayerNorm, which needs the last product. The blocks further below end with a product, so stopping early spares that product.
+#
+# The seconds in the table may have grown by more than the FLOPs: a small model spends much of its time on starting operations and moving memory, not on products.
+#
+# ### What it does not take: the head
+#
+# The switch checkpoints layers. What lies outside them stays. In a classifier that is little. A language model's head gives a number for each token *of the vocabulary*, at each position: the *logits*. Here is a tiny GPT-2 of 8 layers, with a small and a large vocabulary:
+
+
+# %%
+def language_model_activations(vocabulary, checkpointing):
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(
+        GPT2Config(
+            n_layer=8,
+            n_embd=128,
+            n_head=4,
+            vocab_size=vocabulary,
+            use_cache=False,
+            bos_token_id=None,
+            eos_token_id=None,
+            loss_type="ForCausalLM",
+        )
+    )
+    if checkpointing:
+        switch_on(model)
+    tokens = torch.randint(vocabulary, (2, 128))
+    with Meter(model) as meter:
+        model(input_ids=tokens, labels=tokens).loss.backward()
+    return max(sizes["activations"] for _, sizes in meter.timeline)
+
+
+for vocabulary in (1_000, 32_000):
+    off, on = (language_model_activations(vocabulary, checkpointing) for checkpointing in (0, 1))
+    print(
+        f"{vocabulary:6,} tokens in the vocabulary: most activations {format_bytes(off)} plain, "
+        f"{format_bytes(on)} checkpointed"
+    )
+
+# %% [markdown]
+# With the large vocabulary more than half stays: the peak has moved to the logits and the loss. There a smaller micro-batch helps, or a loss that is computed in pieces; checkpointing more layers does not.
 #
 # ## Is it on?
 #
@@ -181,9 +222,9 @@ model.eval()
 print("switched on, then eval: ", times_run(model))
 
 # %% [markdown]
-# Twice means: run again in the backward pass. The last line is a trap. In transformers a layer checkpoints only while it is in training mode. Who calls `model.eval()` for an evaluation and forgets `model.train()` afterwards has neither dropout nor checkpointing, and the memory of a plain run.
+# Twice means: run again in the backward pass. The last line is a trap. In transformers a layer checkpoints only while it is in training mode. If you call `model.eval()` for an evaluation and forget `model.train()` afterwards, you have neither dropout nor checkpointing, and the memory of a plain run.
 #
-# Two traps in the counting: count *pre*-hooks, because a recomputation that stops early never leaves the layer's last modules. And count *inside* the layer: transformers 5.23 checkpoints a layer's `forward`, so a hook on the layer itself stays outside and sees one call.
+# Two rules for the counting: count *pre*-hooks, because a recomputation that stops early never leaves the layer's last modules. And count *inside* the layer: transformers 5.23 checkpoints a layer's `forward`, so a hook on the layer itself stays outside and sees one call.
 #
 # ### Exercise: add it to the loop
 #
@@ -214,6 +255,8 @@ check(train_checkpointed)
 
 # %% [markdown]
 # Stuck? `hint(train_checkpointed)` tells a little more each time.
+#
+# **A good place to stop for today.** What follows is about models that have no switch.
 #
 # ## A model without a switch
 #
@@ -255,8 +298,8 @@ class Classifier(nn.Module):
 
 
 # %% [markdown]
-# The plain loop; each block in a checkpoint of its own; and one checkpoint around the loop, which looks thrifty, too.
-# The second one is done from outside here, as in the last notebook, by giving each block another `forward`. In a model of your own it belongs into the loop, and you will write it below.
+# The plain loop; each block in a checkpoint of its own; and one checkpoint around the whole loop.
+# The second one is done from outside here, as in the last notebook, by giving each block another `forward`. In a model of your own it belongs in the loop, and you will write it below.
 
 
 # %%
@@ -327,7 +370,7 @@ check(run_checkpointed)
 # %% [markdown]
 # ### One line that is wrong
 #
-# `checkpoint` hands arguments on, so no lambda is needed. Who writes one in this loop meets a trap that raises no error:
+# `checkpoint` passes arguments on, so no lambda is needed. If you write one in this loop, you meet a trap that raises no error:
 
 
 # %%
@@ -362,7 +405,7 @@ for number in range(4):
 #
 # The last notebook ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #
-# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers as the first run left them, else False.
+# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers as the first run left them, else False. What the two runs change in the block may stay changed.
 
 
 # %% exercise="runs_twice_alike" points=2
@@ -384,11 +427,11 @@ def runs_twice_alike(block, *inputs):
 check(runs_twice_alike)
 
 # %% [markdown]
-# `torch.utils.checkpoint` itself compares shapes and types only. In your own training, one call of this function per kind of block is enough.
+# `torch.utils.checkpoint` itself compares shapes and types only. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
 #
 # ## Frozen embeddings and integer inputs
 #
-# Who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The last notebook showed the trap on one layer; here is the whole model.
+# Anyone who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The last notebook showed the trap on one layer; here is the whole model.
 
 
 # %%
@@ -412,10 +455,8 @@ def blocks_with_gradients(model):
 
 
 rows = []
-with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore"
-    )  # the reentrant variant warns here; in a training log the line is easily missed
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
     for way, run_blocks, before in (
         ("plain", run_plain, nothing),
         ("checkpointed", run_plain, checkpoint_each),
@@ -424,12 +465,13 @@ with warnings.catch_warnings():
         for name, prepare in (("trains", nothing), ("frozen", freeze)):
             model = backward_once(run_blocks, lambda model: (before(model), prepare(model)))[0]
             rows.append((way, name, blocks_with_gradients(model)))
+print("warned:", *sorted({str(warning.message) for warning in seen}))
 pd.DataFrame(rows, columns=["blocks", "embedding", "blocks with gradients"])
 
 # %% [markdown]
-# Read the last row. With frozen embeddings and the reentrant variant **no block gets a gradient**, and nothing is raised. The head still trains, so the loss may still fall.
+# Read the last row. With frozen embeddings and the reentrant variant **no block gets a gradient**. Nothing is raised; the line above the table is a warning, and all that a log would show. The head still trains, so the loss may still fall.
 #
-# The reentrant variant runs the block without recording and afterwards asks: did one of the *inputs* need a gradient? That the block's own weights do is not seen. Integers never need one. So the same happens to an embedding inside a checkpoint:
+# The reentrant variant runs the block without recording and afterwards asks: did one of the *inputs* need a gradient? It does not notice that the block's own weights do. Integers never need one. So the same happens to an embedding inside a checkpoint:
 
 # %%
 for reentrant in (False, True):
@@ -443,7 +485,7 @@ for reentrant in (False, True):
     )
 
 # %% [markdown]
-# The models of transformers are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The default there is `use_reentrant=False` anyway.
+# The models of transformers are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
 
 # %%
 model = small_bert(seed=0, use_cache=False)
@@ -456,6 +498,14 @@ with_gradient = [
     if all(p.grad is not None for p in layer.parameters())
 ]
 print("frozen embeddings, reentrant, in transformers: layers with gradients", with_gradient)
+
+model = small_bert(seed=0, use_cache=False)
+switch_on(model, {"preserve_rng_state": True})
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    model(**batch)
+missing = ["use_reentrant parameter should be passed" in str(one.message) for one in seen]
+print("a dictionary without use_reentrant: warned", sum(missing), "times")
 
 # %% [markdown]
 # In your own model there is no such protection. So write `use_reentrant=False`, always: torch 2.13 takes the reentrant variant when you write nothing.
@@ -538,9 +588,9 @@ print(
 print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() < 1e-6))
 
 # %% [markdown]
-# Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP groups gradients into buckets, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
+# Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP sends gradients in groups, called *buckets*, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
 #
-# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; who has such parameters needs it. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block's recomputation is a backward pass *within* the backward pass.
+# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block's recomputation is a backward pass *within* the backward pass.
 
 # %%
 # %%px
@@ -578,7 +628,7 @@ for settings in (
         print(f"{name:13} {settings}: {attempt(run_blocks, prepare, **settings)}")
 
 # %% [markdown]
-# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (The Trainer sets `find_unused_parameters` to false for you when its checkpointing is on.)
+# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (The Trainer sets `find_unused_parameters` to false for you when its checkpointing is on, unless you set it yourself.)
 
 # %%
 stop_devices()
@@ -637,9 +687,9 @@ print(f"your own blocks: same gradient to 1e-6: {bool((one - other).abs().max() 
 # ## What to keep
 #
 # - `model.activation_checkpointing_enable()` before `prepare`; the loop stays as it is. Look whether it is on: an inner pre-hook counts two.
-# - It saves activations only, for at most a third more FLOPs. `model.eval()` turns it off.
+# - It saves the layers' activations only, for one more forward pass: a third more FLOPs where everything trains, up to half more where weights are frozen. `model.eval()` turns it off.
 # - Own models: `checkpoint(block, hidden, padding, use_reentrant=False)` for each block. No lambda over the loop's variable, no single checkpoint around everything.
-# - The reentrant variant loses the gradients behind frozen or integer inputs in silence, and fails with DDP's `find_unused_parameters=True`.
+# - The reentrant variant loses the gradients behind frozen or integer inputs with a warning and no error, and fails with DDP's `find_unused_parameters=True`.
 # - After the first backward pass: which parameters have no gradient?
 #
 # Next: [Gradient checkpointing with the Trainer](3_trainer.ipynb), and the question whether all this makes training slower or faster.

@@ -3,12 +3,12 @@
 #
 # **You will be able to** switch checkpointing on in the `Trainer`, choose how many layers take part, predict the memory of BERT-large for every choice, and say when checkpointing makes training slower and when faster.
 #
-# **Minutes**: 50 · **Before this**: [Gradient checkpointing with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 60, with a place to stop · **Before this**: [Gradient checkpointing with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question
 #
-# The published table has three rows that you know by now. BERT-large on a card with 16 GB took 14,949 MB with 4 sequences at once, 8,681 MB with 1 at a time accumulated over 4, and 6,775 MB with checkpointing on top. It also became slower with each row.
+# The published table has three rows that you know by now. They train BERT-large on a card with 16 GB: 4 sequences at once, then 1 at a time accumulated over 4, then with checkpointing on top. Each row takes less memory than the one before, and each is slower.
 #
 # Must it? People say that checkpointing makes training slower, and others say that it made theirs faster. Both have measured. Who is right?
 
@@ -176,7 +176,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# (The tool that the authors read their card with says MB and means MiB, so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low: the card ran the PyTorch of 2022, which kept other things than today's; [the last lesson](../4_whole_picture/1_published_table.ipynb) finds out which.
+# (The authors read their card with a few lines of their own, which divide by 1024 x 1024 and print MB; so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low: the card ran the PyTorch of 2022, which kept other things than today's; [the last lesson](../4_whole_picture/1_published_table.ipynb) finds out which.
 #
 # What did checkpointing cost the authors? Their text says "about 20 %". Their last two rows, in samples a second and in seconds:
 
@@ -189,7 +189,7 @@ print(
 )
 
 # %% [markdown]
-# Both are called "slower"; say which you mean. The predicted FLOPs are to be held against the seconds.
+# Fewer samples a second and more seconds are the same fact in two numbers. Both are called "slower", so say which you mean; "about 20 %" is nearer to the first. Compare the predicted FLOPs with the seconds.
 #
 # ## Not all layers
 #
@@ -212,7 +212,8 @@ for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_laye
 # %% [markdown]
 # One layer in $n$ is checkpointed (`c`), the first one always. The others stay plain and keep everything. So `every_n_layers=2` does **not** make segments of two layers, as `checkpoint_sequential` does. A larger $n$ means *more* memory and less recomputation.
 #
-# One more thing to know: the Trainer calls the model's switch itself when training begins. A setting that you made by hand is overwritten.
+# One more thing to know: with the argument on, the Trainer calls the model's switch itself when training begins, and a setting that you made by hand is overwritten. Without the argument it leaves your setting alone.
+# That is how to checkpoint other layers than one in $n$. In the last line below the switch is on, every fourth layer has been taken out by hand, and the argument is not set.
 
 # %%
 model = small_bert(num_hidden_layers=8, use_cache=False)
@@ -223,8 +224,14 @@ enable(every_n_layers=4)
 print(checkpointed_layers(model), "  set by hand")
 print(
     checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments()), model, few)),
-    "  after trainer.train()",
+    "  after trainer.train() with the argument",
 )
+
+model = small_bert(num_hidden_layers=8, use_cache=False)
+(getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+for layer in model.bert.encoder.layer[3::4]:
+    layer.gradient_checkpointing = False
+print(checkpointed_layers(train(arguments(4, 1), model, few)), "  after trainer.train() without it")
 
 # %% [markdown]
 # And the reverse mistake: the dictionary without the switch. Nothing is raised, nothing is checkpointed.
@@ -238,19 +245,21 @@ print(
 )
 
 # %% [markdown]
+# **A good place to stop for today.**
+#
 # ## How much does each choice keep?
 #
-# Call what a plain layer keeps its *interior*, and what a checkpointed layer keeps, its input, a *boundary*. Walk through the model:
+# As in the first lesson, a layer's *boundary* is its input, and its *interior* is what it makes inside. A checkpointed layer keeps its boundary, a plain one its boundary *and* its interior. Walk through the model:
 #
-# - At the end of the forward pass there are an interior for each plain layer and a boundary for each checkpointed one.
-# - The backward pass begins at the last layer. If that one is checkpointed, its interior is computed again and comes on top, all of it. This is the peak.
+# - At the end of the forward pass there are the boundaries of all layers, and an interior for each plain one.
+# - The backward pass begins at the last layer. If that one is checkpointed, its interior is computed again and comes on top. This is the peak.
 # - If the last layer is plain, its interior has been freed by the time a checkpointed layer is run again. So nothing comes on top.
 #
 # ### Exercise: the peak of activations
 #
 # *Difficulty* ** · *8 minutes* · *Why*: two numbers of one layer tell what every setting will need.
 #
-# Write `peak_activations(layers, every_n_layers, interior, boundary)`: the most bytes of activations that are alive at one time in a model with this many layers. `interior` and `boundary` are bytes of one layer. `every_n_layers` is a whole number from 1 on, or None for checkpointing off.
+# Write `peak_activations(layers, every_n_layers, interior, boundary)`: the most bytes of the layers' activations that are alive at one time. `layers` is their number; `interior` and `boundary` are bytes of one layer. `every_n_layers` is a whole number from 1 on, or None for checkpointing off.
 
 
 # %% exercise="peak_activations" points=2
@@ -258,12 +267,12 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     """Bytes of activations at the peak, with one layer in every_n_layers checkpointed."""
     # BEGIN SOLUTION
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     checkpointed = math.ceil(layers / every_n_layers)
     interiors = layers - checkpointed
     if (layers - 1) % every_n_layers == 0:
         interiors += 1  # the last layer is run again while everything else is still there
-    return interiors * interior + checkpointed * boundary
+    return interiors * interior + layers * boundary
     # END SOLUTION
 
 
@@ -271,7 +280,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
 check(peak_activations)
 
 # %% [markdown]
-# (`hint(peak_activations)` helps.) Hold your rule against a measurement (until it is right, the course's own stands in for it). Models of 8 and of 4 layers tell what one layer adds, plain and checkpointed. What is no layer's (embeddings, head, the batch) is the rest.
+# (`hint(peak_activations)` helps.) Compare your rule with a measurement (until it is right, the course's own stands in for it). Models of 8 and of 4 layers tell what one layer adds, plain and checkpointed. What is no layer's (embeddings, head, the batch) is the rest.
 
 # %%
 exercise = find_exercise("peak_activations")
@@ -296,9 +305,9 @@ def measured_activations(layers, every_n_layers):
     return max(moment["activations"] for _, moment in meter.timeline)
 
 
-interior = (measured_activations(8, None) - measured_activations(4, None)) / 4
 boundary = (measured_activations(8, 1) - measured_activations(4, 1)) / 4
-rest = measured_activations(4, None) - 4 * interior
+interior = (measured_activations(8, None) - measured_activations(4, None)) / 4 - boundary
+rest = measured_activations(4, None) - 4 * (interior + boundary)
 print(
     f"interior {format_bytes(interior)}, boundary {format_bytes(boundary)}, rest "
     f"{format_bytes(rest)}"
@@ -311,8 +320,6 @@ for every_n_layers in (None, 4, 3, 2, 1):
     )
 
 # %% [markdown]
-# Where the last layer is checkpointed, here with 1, the rule is one boundary too high: the input of the layer that is run again counts as its boundary and as part of its interior.
-#
 # ## BERT-large with every choice
 #
 # The same for BERT-large at micro-batch 1: two predictions of different depth tell what a layer adds. The activations of the two ends are known:
@@ -338,9 +345,9 @@ half_plain, half_every = (
     predict_run(bert_large_config(num_hidden_layers=12), checkpointing=on, **settings)
     for on in (False, True)
 )
-interior = (plain.peak["activations"] - half_plain.peak["activations"]) / 12
 boundary = (every_layer.peak["activations"] - half_every.peak["activations"]) / 12
-rest = plain.peak["activations"] - 24 * interior
+interior = (plain.peak["activations"] - half_plain.peak["activations"]) / 12 - boundary
+rest = plain.peak["activations"] - 24 * (interior + boundary)
 print(
     f"a layer's interior {format_bytes(interior)}, its boundary {format_bytes(boundary)}, "
     f"everything else {format_bytes(rest)}"
@@ -396,15 +403,17 @@ plot_checkpointed_layers(
 )
 
 # %% [markdown]
-# The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So there is no best $n$. Take the largest one that fits.
+# The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So by FLOPs there is no best $n$: take the largest one that fits. By seconds it may be another setting, and the next section measures that.
+#
+# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundaries of checkpointed layers to the processor's memory, and pays for it with traffic between card and processor; the course has not measured that.
 #
 # (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; nobody has published the points between.
 #
 # ### Exercise: arguments for a memory budget
 #
-# *Difficulty* *** · *12 minutes* · *Why*: this is the decision that the two units have prepared.
+# *Difficulty* *** · *12 minutes* · *Why*: this is the decision that the two units have prepared. Its goal is the *fewest FLOPs*, which can be known beforehand; whether that is also the fastest is measured in the next section.
 #
-# Write `arguments_for_budget(output_dir, effective_batch, budget, peak)`. It returns the `TrainingArguments` of a training on the CPU that fits into `budget` bytes.
+# Write `arguments_for_budget(output_dir, effective_batch, budget, peak)`. It returns the `TrainingArguments` of a training run on the CPU that fits into `budget` bytes.
 #
 # - `peak(micro_batch, every_n_layers)` gives the peak in bytes; `every_n_layers` is 8, 4, 2, 1, or None for checkpointing off. The model has 8 layers.
 # - At most `budget` bytes. Micro-batch times accumulation steps is exactly `effective_batch`.
@@ -438,7 +447,7 @@ check(arguments_for_budget)
 # %% [markdown]
 # ## Slower or faster?
 #
-# Now the question. Measure plain and checkpointed runs of one effective batch, 16, in micro-batches of 16, 4 and 1. A short loop in PyTorch stands in for the Trainer, whose start-up would drown such short trainings. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
+# Now the question. Measure plain and checkpointed runs of one effective batch, 16, in micro-batches of 16, 4 and 1. A short loop in PyTorch stands in for the Trainer, whose start-up would drown such short runs. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
 #
 # We do it twice: with reviews cut to 32 tokens and with 128. With 32 tokens a single review is so little work that most of the time goes into starting the many small operations. With 128 the operations themselves take longer.
 
@@ -489,7 +498,7 @@ def measure_point(micro_batch, accumulation_steps, checkpointing="off", model=SH
 
 
 # %% [markdown]
-# What disturbs a machine for a while should not fall on one of the runs to be compared. So memory and FLOPs are measured first, and then all runs are timed in turn, again and again.
+# A passing disturbance should not hit only one of the runs we compare. So memory and FLOPs are measured first, and then all runs are timed in turn, again and again.
 
 
 # %%
@@ -680,13 +689,13 @@ for version in (with_pytorch, with_accelerator, with_trainer):
 pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by", "same to 1e-6"])
 
 # %% [markdown]
-# Six trainings, one result, and it is the fingerprint of the accumulation unit.
+# Six training runs, one result, and it is the fingerprint of the accumulation unit.
 #
 # ## What to keep
 #
-# - `activation_checkpointing=True` (before 5.23: `gradient_checkpointing`); details go into `activation_checkpointing_kwargs`, which alone does nothing.
+# - `activation_checkpointing=True` (before 5.23: `gradient_checkpointing`); details go into `activation_checkpointing_kwargs`, which alone does nothing. Where you write torch's own settings into it, write `"use_reentrant": False` as well: your dictionary replaces the default.
 # - `every_n_layers=n` checkpoints one layer in $n$ and leaves the others plain: a larger $n$ needs more memory. Take the largest that fits.
-# - First accumulate, which costs no FLOPs; then checkpoint as many layers as the budget asks for.
+# - Fewest FLOPs: first accumulate, then checkpoint as many layers as the budget asks for. Fewest seconds: list what fits, and time the two ends, the plain small micro-batch and the checkpointed large one.
 # - Slower at a fixed batch. At fixed memory it depends on whether small micro-batches leave the device idle: measure.
 # - The weights at the end are the same.
 #

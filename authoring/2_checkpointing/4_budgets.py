@@ -3,7 +3,7 @@
 #
 # **You will be able to** train a chain with memory that grows with the logarithm of its depth, read the curve of memory against FLOPs that a compiler offers, and solve the problem that the compiler solves: which results to keep in a given number of bytes.
 #
-# **Minutes**: 40 · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb). This lesson is optional; no later one needs it.
+# **Minutes**: 30 · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb). This lesson is optional; no later one needs it.
 
 # %% [markdown]
 # ## A question
@@ -23,7 +23,7 @@ from trainlean import Meter, check, format_bytes, guess, hint, plot_budgets, rev
 # %% [markdown]
 # ## Recursion
 #
-# Here is the chain of the [first lesson](1_pytorch.ipynb) again: sixteen layers, each of which keeps as much as it gives on. A *boundary* is what a checkpoint keeps of its input.
+# Here is the chain of the [first lesson](1_pytorch.ipynb) again: sixteen layers, each of which keeps as much as it passes on. A *boundary* is what a checkpoint keeps of its input.
 #
 # Recursion goes lower than segments. Cut the chain in half and checkpoint the first half; then treat each half the same way when it is computed. `levels` says how often the chain is halved; with 0 it runs plainly.
 
@@ -89,11 +89,11 @@ reveal("FLOPs of four levels", round(flops / meters[0].flops, 2), "times plain")
 # %% [markdown]
 # At the fullest moment of $L$ levels, with $n$ layers, there are
 #
-# $$\text{work} + L \cdot \text{boundary} + \frac{n}{2^L} \cdot \text{interior}$$
+# $$\text{work} + L \cdot \text{boundary} + \frac{n}{2^L} \cdot \text{kept}$$
 #
-# bytes of activations: one boundary for each level, the layers that run plainly at the lowest level, and what the running operation works with (as in the first lesson, two boundaries; here an interior is as large as a boundary).
+# bytes of activations: one boundary for each level, the layers that run plainly at the lowest level, and what the running operation works with (as in the first lesson, two boundaries; *kept* is what one plain layer keeps, here one boundary).
 #
-# The price: each level computes half of the layers once more. A layer is computed again as often as it lies in a first half, so the bound of a third more no longer holds: it is a sixth for each level. (The input of the whole chain needs no gradient, which spares plain training one product. So the factors are a little larger.)
+# The price: each level computes half of the layers once more. A layer is computed again as often as it lies in a first half, so it is no longer a third more in all, but a sixth for each level. (The input of the whole chain needs no gradient, which spares plain training one product. So the factors are a little larger.)
 #
 # What does that give for deeper chains? Segments and levels that need the least memory, by the two formulas, in boundaries:
 
@@ -122,12 +122,12 @@ pd.DataFrame(rows).T
 # %% [markdown]
 # The memory grows with the logarithm of the depth now (Chen and others, 2016, [arXiv:1604.06174](https://arxiv.org/abs/1604.06174), who also gave the square root). The FLOPs grow with it, too: on average, a layer is computed again half as often as there are levels.
 #
-# And the last level is never worth it here: it saves one layer's interior, and takes one boundary for it.
+# And the last level is never worth it here: it saves what one layer keeps, and takes one boundary for it.
 
 # %% [markdown]
 # ## A ready curve
 #
-# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much of the plain memory it may use: 1 is all of it, 0 only the inputs. It then saves what spares most work within that budget.
+# Which results to save is a question that a compiler can answer. `torch.compile` splits forward from backward, and a knob says how much memory for activations it may use: 1 is what the compiler would take by its own choice, 0 only the inputs. It then saves what spares most work within that budget.
 #
 # The knob, `torch._functorch.config.activation_memory_budget`, is a **private** part of PyTorch: it may change or go with any version. Use it to learn, and look before you build on it. The backend named here needs no C++ compiler; it makes nothing faster and only decides what to save.
 
@@ -190,7 +190,7 @@ if curve:
     display(plot_budgets(curve))
 
 # %% [markdown]
-# Read it from the right. The first large saving costs no FLOPs: plain training keeps many things that no product is needed for. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
+# Read it from the right. The first large saving costs no FLOPs: the compiler's own choice keeps many things that no product is needed for. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
 #
 # ## What the compiler solves
 #

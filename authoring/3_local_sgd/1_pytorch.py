@@ -15,6 +15,11 @@
 
 # %%
 import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -153,7 +158,7 @@ communication_table(on_rank_0)
 #
 # ### The driver and the ring
 #
-# The simplest way: one rank, the **driver**, receives the gradients of all the others, averages them and sends the mean back. Everything goes through the driver's one line.
+# The simplest way: one rank, here called the **driver**, receives the gradients of all the others, averages them and sends the mean back. Everything goes through the driver's one line.
 #
 # In a **ring** every rank sends only to its neighbour. The gradient is cut into as many pieces as there are ranks.
 # In the first round trip the pieces are added up on their way, in the second the finished sums are handed around. That makes $2(N-1)$ messages, each an $N$-th of the gradient.
@@ -300,15 +305,15 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 #
 # ### Exercise: Local SGD
 #
-# *Difficulty* *** · *12 minutes* · *Why*: most mistakes in this loop raise no error; the loss still falls, and you publish one of several models.
+# *Difficulty* *** · *18 minutes* · *Why*: most mistakes in this loop raise no error; the loss still falls, and you publish one of several models.
 #
 # Write `train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period)`. Every rank calls it; `dist.get_rank()` and `dist.get_world_size()` tell who you are, and how many.
 #
 # - `micro_batches` is the list of *all* ranks' micro-batches. Rank $r$ of $N$ takes number $r$, $r + N$, $r + 2N$ and so on.
-# - The models may *begin* with different weights. All must start from those of rank 0 (`dist.broadcast(tensor, src=0)`), frozen ones too.
+# - The models may *begin* with different weights. All must start from those of rank 0, frozen ones too. The collective for that is the *broadcast*: after `dist.broadcast(tensor, src=0)` every rank's tensor holds rank 0's numbers.
 # - An optimizer step comes after `accumulation_steps` of the rank's micro-batches, with the gradient of their large batch. `loss_of(model, batch)` is the mean loss of one micro-batch.
 # - Between averages the ranks send nothing. After every `averaging_period` optimizer *steps*, and after the last one, all hold the mean of their parameters.
-# - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out.
+# - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out; with none left there is no step and no average.
 
 
 # %% exercise="train_local_sgd" points=4
@@ -336,7 +341,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 check(train_local_sgd)
 
 # %% [markdown]
-# `check` lets two and three ranks train with your function, and compares every gradient and weight on every rank. A rank that would wait for ever is told at once. `hint(train_local_sgd)` helps on request.
+# `check` lets two and three ranks train with your function, and compares every gradient and weight on every rank. If a rank would wait forever, `check` says so at once. `hint(train_local_sgd)` helps on request.
 #
 # ## The same weights
 #
@@ -375,9 +380,66 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 train_local_to_the_end(model, optimizer, bert_loss, mine[: 3 - rank], 1)
 
 # %% [markdown]
-# In a script of your own, rank 0 would now wait for half an hour, the usual time-out of gloo (which carries the messages between processors). Here the wait was ended: the sentence names the rank that did not come, and the line where the other one waited.
+# Here the wait was ended by the course's devices: the sentence names the rank that did not come, and the line where the other one waited.
 # (A rank that is merely slow is waited for longer. `start_devices(2, timeout=5)` would give it five seconds.)
 #
+# In a script of your own it depends on what the missing rank does instead. Here are two plain processes with *gloo*, which carries the messages between processors. Rank 1 makes one all-reduce less. Once its process ends at once, once it lives on for five seconds:
+
+# %%
+folder = Path(tempfile.mkdtemp())
+(folder / "two_ranks.py").write_text(
+    """
+import sys, time
+import torch
+import torch.distributed as dist
+
+rank, meeting_place, lives_on = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+dist.init_process_group("gloo", init_method=meeting_place, rank=rank, world_size=2)
+dist.all_reduce(torch.ones(1))
+if rank == 1:  # makes one all-reduce less
+    time.sleep(lives_on)
+    sys.exit()
+start = time.perf_counter()
+try:
+    dist.all_reduce(torch.ones(1))
+except RuntimeError as error:
+    print(time.perf_counter() - start, error)
+"""
+)
+
+
+def left_alone(lives_on):
+    """How long rank 0 waits when rank 1 lives on for some seconds, and with which error."""
+    place = (folder / f"place_{lives_on}").as_uri()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, folder / "two_ranks.py", str(rank), place, str(lives_on)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=100)[0] for process in processes]
+    seconds, error = said[0].split(maxsplit=1)
+    return float(seconds), error
+
+
+waited = {}
+for lives_on in (0, 5):
+    waited[lives_on], error = left_alone(lives_on)
+    words = re.search("Connection (closed|reset) by peer", error)
+    print(f"rank 1 lives on for {lives_on} s; rank 0's error has the words 'by peer':", bool(words))
+print("rank 0 waited longer for the rank that lived on:", waited[5] > waited[0] + 1)
+
+# %% [markdown]
+# When the other process **ends**, rank 0 fails at once. The last line of its log is "Connection closed by peer" or "Connection reset by peer", with no word on why: look into the *other* rank's log.
+# While the other process **lives**, because it evaluates, or waits elsewhere, or sits in a notebook as ours do, rank 0 waits, up to the time-out of gloo:
+
+# %%
+print(dist.constants.default_pg_timeout)
+
+# %% [markdown]
 # With $H = 2$ and four against three micro-batches nothing would have hung. Both ranks would have made two averages, rank 0 after steps 2 and 4, rank 1 after steps 2 and 3, and nobody would ever have noticed. Make the number of steps equal *before* you begin.
 #
 # The old devices are gone. The next ones start like the first:
@@ -400,4 +462,4 @@ stop_devices()
 # - Local SGD: every rank trains alone for $H$ optimizer *steps*, then all take the mean of their *parameters*; and once more at the end.
 # - Equal starts, different data, equally many steps on every rank. A collective ends when all have called it.
 #
-# Next: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb). There torch's own averager runs beside your loop, and you count what is sent and say when meeting seldom pays.
+# Next: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb). There torch's own averager runs beside your loop, and you count what is sent and say when it pays to meet less often.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Local SGD: averages and bytes
 #
-# **You will be able to** use torch's own averager without its surprises, say what an average leaves unequal, count what a training sends without running it, and say when meeting seldom pays.
+# **You will be able to** use torch's own averager without its surprises, say what an average leaves unequal, count what a training run sends without running it, and say when it pays to meet less often.
 #
-# **Minutes**: 45 · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 50, with a place to stop · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -161,12 +161,14 @@ equal = [step for step, distance in enumerate(gaps, start=1) if distance < 1e-12
 reveal("first average of torch, period 4", equal[0], "steps")
 
 # %% [markdown]
-# Two surprises in torch 2.13:
+# Two surprises in torch 2.13, where the averager is used alone:
 #
 # 1. **The first average comes after the first step.** The averager's counter begins at 0, and 0 is a multiple of everything. From then on the periods are right, but shifted.
-# 2. **There is no last average.** The training ends with the replicas apart.
+# 2. **There is no last average.** The run ends with the replicas apart.
 #
-# Both have a cure. A *warm-up* keeps the averager still for its first calls. And the last average is yours to call:
+# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`; the warm-up steps are DDP's, and averaging right after them makes sense. Afterwards gradients may still be averaged within one machine.
+#
+# Without DDP both have a cure. `warmup_steps` makes the averager skip its first calls. And the last average is yours to call:
 
 # %%
 # %%px
@@ -192,7 +194,7 @@ except ValueError as error:
 # %% [markdown]
 # ### Exercise: the last average
 #
-# *Difficulty* ** · *6 minutes* · *Why*: this is the loop of torch's documentation, and it ends with as many models as there are ranks.
+# *Difficulty* ** · *6 minutes* · *Why*: this is the averager of torch's documentation without the DDP around it, and it ends with as many models as there are ranks.
 #
 # ```python
 # def train(model, optimizer, loss_of, micro_batches, averaging_period):
@@ -316,7 +318,7 @@ for name, tensors in groups.items():
 #
 # ### Exercise: all that should be equal
 #
-# *Difficulty* * · *5 minutes* · *Why*: a model that evaluates differently on every rank is hard to find fault with.
+# *Difficulty* * · *5 minutes* · *Why*: a model that evaluates differently on every rank is a bug that is hard to find.
 #
 # Write `average_replicas(model)`. Every rank calls it. Afterwards, on every rank,
 #
@@ -339,9 +341,11 @@ def average_replicas(model):
 check(average_replicas)
 
 # %% [markdown]
+# **A good place to stop for today.**
+#
 # ## What is sent
 #
-# Now count. Six optimizer steps on the small BERT: one device alone, DDP, and Local SGD with several $H$. `measure` counts a training and times it, for the explorer at the end.
+# Now count. Six optimizer steps on the small BERT: one device alone, DDP, and Local SGD with several $H$. `measure` counts a training run and times it, for the explorer at the end.
 
 
 # %%
@@ -384,7 +388,7 @@ communication_table(runs[1:], by_kind=False)
 #
 # ### Exercise: count without running
 #
-# *Difficulty* ** · *6 minutes* · *Why*: whether a training fits a network is decided before it is started.
+# *Difficulty* ** · *6 minutes* · *Why*: whether a training run fits a network is decided before it is started.
 #
 # Write `communication(model, micro_batches, devices, accumulation_steps, averaging_period=None)`. It returns two whole numbers for **one rank** and the whole training: how many all-reduces, and the payload that it hands to them, in bytes.
 #
@@ -470,13 +474,37 @@ def loss_curve(local_steps):
 
 
 curves = {H: loss_curve(H) for H in (1, 8, 32, 160)}
-rows = [(H, steps // H, f"{curve[-1][1]:.2f}") for H, curve in curves.items()]
-pd.DataFrame(rows, columns=["H", "averages", "loss at the end"])
+
+
+def loss_alone():
+    """The loss of one replica that never meets the others."""
+    model = BagOfWords()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03)
+    for batch in micro_batches[::replicas]:
+        model(batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model(held_out).item()
+
+
+begin, best = curves[1][0][1], curves[1][-1][1]
+ends = {f"H = {H}": curve[-1][1] for H, curve in curves.items()}
+ends |= {"the start": begin, "one replica alone": loss_alone()}
+pd.DataFrame(
+    {
+        "averages": [*(steps // H for H in curves), 0, 0],
+        "loss at the end": [f"{loss:.3f}" for loss in ends.values()],
+        "share of H = 1's gain": [
+            f"{(begin - loss) / (begin - best):.0%}" for loss in ends.values()
+        ],
+    },
+    index=ends.keys(),
+)
 
 # %% [markdown]
-# **At equal samples** meeting less often costs something, but surprisingly little. Averaging *once*, at the very end, loses most.
+# **At equal samples** meeting less often costs something. Read it against the two ends of the table: with $H = 32$ nearly all of the gain is there, with one average at the very end about half, and a replica that never meets the others has about a fifth.
 #
-# **At equal time** the order may turn round. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
+# **At equal time** the order may be reversed. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
 #
 # - A message takes the link's latency plus its bytes divided by the link's bandwidth.
 # - An all-reduce is a ring: $2(N-1)$ messages one after the other, each an $N$-th of the payload.
@@ -506,7 +534,7 @@ plot_losses(
 )
 
 # %% [markdown]
-# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it turns round: when $H = 1$ has its first point, $H = 32$ is through.
+# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ is through.
 # Time to a loss is what counts, and it has a best $H$ in the middle: the single average at the end comes early, with a loss that the others beat.
 #
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
@@ -535,10 +563,13 @@ pd.DataFrame(rows).T
 
 # %% [markdown]
 # - In a data centre and with few devices, DDP hides most of its sending behind the backward pass. Local SGD cannot, so $H = 1$ is *slower* than DDP there.
-# - Between continents meeting at every step is out of the question. Published work takes $H$ in the hundreds: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$; it feeds the averaged change to a second optimizer.
-# - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP goes around the ring once for each of its buckets.
+# - Between continents meeting at every step is out of the question. One published example: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$. It takes the averaged change of the weights as the *gradient* of a second, outer optimizer.
+# - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP goes around the ring once for each of its buckets. The last row of the data centre is this ring's price, not what a data centre would do: with so many devices libraries take trees, whose number of messages in a row grows with the logarithm.
+# - Here $H = 1$ sends one flat buffer, and DDP many buckets. Where latency rules, that is why $H = 1$ is the faster of the two.
 #
 # What the table does not know: with 4096 replicas the loss at equal samples suffers more than with 8.
+#
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one costs loss and gains nothing. **Learning rate**: an average of $N$ replicas is like a batch $N$ times as large, as in DDP, so begin with DDP's; the larger the learning rate, the further the replicas drift within $H$ steps. **Resuming**: save every rank's optimizer state, not only rank 0's.
 #
 # ## Memory, speed and communication
 #

@@ -3,7 +3,7 @@
 #
 # **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, predict what it sends, say what it leaves unequal, and find out whether your processes know of each other at all.
 #
-# **Minutes**: 40 · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
+# **Minutes**: 55, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -148,7 +148,7 @@ reveal(
 )
 
 # %% [markdown]
-# Four optimizer steps, $H = 8$: nobody should come to 8 before the end. Yet there were three averages. The source is short enough to read:
+# Four optimizer steps, $H = 8$: no rank reaches 8 steps. Yet there were three averages. The source is short enough to read:
 
 # %%
 print(inspect.getsource(LocalSGD.step))
@@ -163,7 +163,7 @@ print(inspect.getsource(LocalSGD.__exit__))
 #
 # ## When does it average?
 #
-# Watch a training micro-batch by micro-batch. `watched` notes after each block how many optimizer steps and averages there have been.
+# Watch a training run, one micro-batch after the other. `watched` notes after each block how many optimizer steps and averages there have been.
 
 
 # %%
@@ -253,6 +253,8 @@ check(train_locally)
 # %% [markdown]
 # Stuck? `hint(train_locally)` tells a little more each time.
 #
+# **A good place to stop for today.**
+#
 # ## What the guard saves
 #
 # One `if` turns calls into optimizer steps. Call it the *guard*:
@@ -333,6 +335,7 @@ pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").r
 # Write `local_sgd_traffic(micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded)`. It returns three whole numbers: how often one rank averages its weights in one pass, how many all-reduces that makes, and how many bytes it hands over.
 #
 # - `micro_batches` are one rank's. The data loader is prepared, so a last, shorter window steps, too.
+# - Unlike in the last lesson's `communication`, the class *always* averages once more on exit.
 # - `parameters` is the number of parameter tensors, `model_bytes` the bytes of all of them together.
 # - `guarded` says whether `local_sgd.step()` is called after each optimizer step (True) or in each block (False).
 
@@ -405,7 +408,7 @@ print(
 )
 
 # %% [markdown]
-# DDP leaves the frozen part at home. `LocalSGD` sends everything; who adapts a large model with few trained weights sends the large model.
+# DDP leaves the frozen part at home. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
 #
 # Do so many messages matter? Each one costs the link's *latency*. The link model of the [last notebook](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
 
@@ -464,7 +467,7 @@ for name, mine in {
     print(f"{name:30} the ranks are apart: {gap(mine) > 1e-6}")
 
 # %% [markdown]
-# - **Optimizer state** stays local. That is a choice, not a slip: each rank goes on with a momentum (or Adam's moments) that belongs to its own last steps. Averaging it, too, would send two or three times as much. But a checkpoint holds rank 0's state only.
+# - **Optimizer state** stays local. That is a choice, not a slip: each rank goes on with a momentum (or Adam's moments) that belongs to its own last steps. Averaging it, too, would send two or three times as much. But a saved checkpoint usually holds rank 0's state only; to go on after a stop as if there had been none, save it on every rank.
 # - **Buffers** such as the statistics of a BatchNorm stay local, and `model.eval()` uses them. Rank 0's model, which is saved, has seen rank 0's data only. Average the buffers yourself before you save; BERT has none that training changes.
 #
 # And it saves no memory. Each rank holds a whole model, all its gradients, a whole optimizer state and its activations, as under DDP. It saves communication.
@@ -552,6 +555,22 @@ except AttributeError as error:
 # %% [markdown]
 # A clear error, if you know what `no_sync` is. On *one* device the same line runs without a word: there `LocalSGD` does nothing.
 #
+# The commonest failure comes with a larger model: under FSDP, DeepSpeed or Megatron each rank holds only a part of the weights, and there is no whole model to average. The class refuses. Here a stand-in says that it is one of these:
+
+# %%
+from accelerate.utils import DistributedType
+
+
+class UnderFSDP:
+    distributed_type = DistributedType.FSDP
+
+
+try:
+    LocalSGD(accelerator=UnderFSDP(), model=torch.nn.Linear(4, 1), local_sgd_steps=4)
+except NotImplementedError as error:
+    print("NotImplementedError:", error)
+
+# %% [markdown]
 # The next failure is worse. Let rank 0 meet a broken batch in its third step, with $H=4$.
 #
 # Its `with` block ends with the error. But `__exit__` averages on the way out, and waits for rank 1. Rank 1 comes, for *its own* periodic average in step 4; the two pair up. Then rank 0 is gone, and rank 1 waits for it at step 8.
@@ -583,9 +602,9 @@ except DeviceError as error:
     print(error)
 
 # %% [markdown]
-# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In a plain script rank 1 would wait until a timeout (half an hour by default), unless the launcher ends all processes when one fails, as `torchrun` does.
+# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In a plain script rank 0's process ends with its error, and rank 1 stops at once with "Connection closed by peer", as the [first lesson of this unit](1_pytorch.ipynb) showed. Only if rank 0 catches the error and lives on does rank 1 wait, up to half an hour. `torchrun` ends all processes when one fails.
 #
-# The same happens without any error when the ranks have unequal numbers of steps. `prepare` deals the micro-batches evenly (`even_batches=True`), so leave that on.
+# The same happens without any error when the ranks make unequal numbers of steps. `prepare` deals the micro-batches evenly (`even_batches=True`), so leave that on.
 #
 # ## Do the processes know of each other?
 #

@@ -3,14 +3,14 @@
 #
 # **You will be able to** teach the `Trainer` something that no version of it can do, in a callback of your own; say when Local SGD with $H=1$ is the same as DDP and when it is not; and place all three techniques of this course on one plane.
 #
-# **Minutes**: 45 · **Before this**: [Local SGD with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 60, with a place to stop · **Before this**: [Local SGD with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question
 #
 # The `Trainer` has an argument for accumulation and one for checkpointing. For Local SGD transformers 5.23 has none.
 #
-# But the Trainer calls *callbacks* at fixed moments, and Local SGD is a matter of moments: train alone, average now, go on. Is that enough? And when the Trainer saves a checkpoint between two averages, whose weights are in it?
+# But the Trainer calls *callbacks* at fixed moments, and Local SGD is a matter of moments: train alone, average now, go on. Is that enough? And when the Trainer saves the model between two averages, whose weights are in the file?
 
 # %%
 import os
@@ -141,7 +141,7 @@ print(
 #
 # **Before saving.** The Trainer decides in `on_step_end` (strategy `"steps"`) or in `on_epoch_end` (strategy `"epoch"`) whether to evaluate or save, sets `control.should_evaluate` and `control.should_save`, and does it right after the event. Its own callback comes first, so yours finds the flags set. `on_save` would be too late: it comes when the checkpoint is written.
 #
-# **Predict.** $H=3$, 4 optimizer steps, and a checkpoint every 2 steps (`save_steps=2`). How many averages must there be, so that no checkpoint holds weights that are not averaged and the ranks end equal?
+# **Predict.** $H=3$, 4 optimizer steps, and a checkpoint every 2 steps (`save_steps=2`). How many averages must there be at least, so that no saved checkpoint holds weights that are not averaged and the ranks end equal? (An average right after another one changes nothing: count it once.)
 
 # %%
 # BEGIN SOLUTION
@@ -228,6 +228,8 @@ check(LocalSGDCallback)
 
 # %% [markdown]
 # `check` trains with your callback on two and on three ranks, and `hint(LocalSGDCallback)` helps on request.
+#
+# **A good place to stop for today.**
 #
 # ## Another way to write it
 #
@@ -367,7 +369,7 @@ if rank == 0:
 reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0][0], "averages")
 
 # %% [markdown]
-# One average before the checkpoint after step 2, one that is due after step 3, one before the last checkpoint.
+# The guess was for $H=3$, 4 steps and `save_steps=2`: one average before the checkpoint after step 2, one that is due after step 3, one before the last checkpoint. (Your own callback may count 4: its last checkpoint and its end of training both average after step 4, and the second one changes nothing.)
 #
 # Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
 #
@@ -440,7 +442,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # - **SGD**: equal. Weight decay is linear, too.
-# - **Clipping**: each rank cuts its *own* gradient, and two ranks' gradients are longer than their mean, in which opposite parts cancel. What is cut, and how much, is another question on each rank. It is the furthest apart.
+# - **Clipping**: each rank cuts its *own* gradient, and the ranks' gradients are on average at least as long as their mean, in which opposite parts cancel. What is cut, and how much, is another question on each rank. Here it is the furthest apart; in the small model of the [second lesson](1b_averages_and_bytes.ipynb) AdamW was. It depends on how often the limit cuts and how long a step is.
 # - **AdamW**: each rank divides by the size of its own gradients. The mean of the quotients is not the quotient of the means.
 #
 # So "Local SGD with $H=1$" is a test for SGD without clipping, and only there. With AdamW it is another training, which need not be worse.
@@ -451,7 +453,7 @@ pd.DataFrame(
 #
 # Write `same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps)`. It returns True if Local SGD must end where DDP ends, up to rounding, and False otherwise.
 #
-# - `optimizer` is `"sgd"` or `"adamw"`, `momentum` is SGD's, `max_grad_norm` is 0 for no clipping (if it is on, assume that it cuts).
+# - `optimizer` is `"sgd"` or `"adamw"`, `momentum` is SGD's (the second lesson of this unit tried it), `max_grad_norm` is 0 for no clipping (if it is on, assume that it cuts).
 # - `local_steps` is $H$. The optimizer state stays local.
 
 
@@ -569,7 +571,7 @@ pd.DataFrame(table, columns=["version", "sum", "norm", "moved by", "same to 1e-6
 #
 # ## All three on one plane
 #
-# Accumulation, checkpointing and Local SGD each act on another driver of the first lesson. Put them one upon the other, on two devices with 16 reviews of each rank in every optimizer step, and look at all three drivers at once. Each row is the Trainer with some more arguments.
+# Accumulation, checkpointing and Local SGD each act on a different cost of the first lesson: memory, speed or communication. Stack them, on two devices with 16 reviews of each rank in every optimizer step, and look at all three costs at once. Each row is the Trainer with some more arguments.
 
 # %%
 # %%px
@@ -635,10 +637,10 @@ plot_techniques(runs)
 
 # %% [markdown]
 # - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
-# - **Checkpointing** goes down further, and the dot grows: up to a third more computation.
+# - **Checkpointing** goes down further, and the dot grows: a third more computation, since everything trains here.
 # - **Local SGD** goes left, and saves no memory. (The flat buffer of an average takes some for a moment; here the peak lies elsewhere.) It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
 #
-# The order to try them follows from that. First accumulation, which costs the least. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link.
+# By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #
 # Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second notebook of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
@@ -651,9 +653,9 @@ explorer(runs[::-1], budget=30 * 2**20)
 # - A callback is given `trainer`; `trainer.model_wrapped` is the DDP wrapper. `no_sync` is entered in `on_train_begin` and left in `on_train_end`.
 # - Average in `on_optimizer_step` when due; in `on_step_end` and `on_epoch_end` when `control` says that the Trainer is about to evaluate or save; at the end. `on_save` is too late.
 # - $H=1$ is DDP for optimizers that are linear in the gradient: SGD. Not with clipping, not with AdamW.
-# - `grad_norm` and clipping are one rank's; a checkpoint holds rank 0's optimizer state.
+# - `grad_norm` and clipping are one rank's; a saved checkpoint holds rank 0's optimizer state.
 # - Memory: accumulation, then checkpointing. Communication: Local SGD. The first two leave the training as it was.
 #
-# You can now take a training that does not fit, say which of the three drivers is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
+# You can now take a training run that does not fit, say which of the three costs is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
 #
 # Last: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it predicted without the card.

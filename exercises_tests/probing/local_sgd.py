@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from exercises_tests.probing.rank_threads import as_ranks
-from exercises_tests.probing.toys import Case, Recorder, draw, flat
+from exercises_tests.probing.toys import Case, Recorder, as_it_was, draw, flat
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -79,7 +79,12 @@ class Diary(Recorder):
             {
                 sent.at
                 for sent in self.rank.sent
-                if sent.at > 0 and (sent.bytes > LARGER_THAN_A_SIGNAL or sent.kind == "broadcast")
+                if sent.at > 0
+                and (
+                    sent.bytes > LARGER_THAN_A_SIGNAL
+                    or sent.kind == "broadcast"
+                    or sent.at != int(sent.at)  # within a window nothing is sent, not even a signal
+                )
             }
         )
         return {
@@ -136,6 +141,9 @@ def local_training(case: LocalCase, ranks: list[dict]) -> Observation:
     )
     for number, pages in enumerate(ranks):
         shown[f"rank {number}'s weight at the end ({case})"] = pages["at_end"]
+        shown[f"whether rank {number}'s micro-batches are as they were ({case})"] = pages[
+            "as_before"
+        ]
     return shown
 
 
@@ -151,15 +159,16 @@ def probe_on_ranks(
         shown = {}
         for case in cases:
             models, micro_batches = case.draw(seed, apart=apart)
+            before = copy.deepcopy(micro_batches)
 
-            def train(rank, case=case, models=models, micro_batches=micro_batches):
+            def train(rank, case=case, models=models, micro_batches=micro_batches, before=before):
                 model = models[rank.number]
                 optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
                 diary = Diary(model, optimizer, rank, case.accumulation_steps)
-                answer(
-                    model, optimizer, squared_error, *arguments(case, micro_batches, rank.number)
-                )
-                return diary.pages()
+                given = arguments(case, micro_batches, rank.number)
+                answer(model, optimizer, squared_error, *given)
+                as_given = arguments(case, before, rank.number)
+                return diary.pages() | {"as_before": as_it_was(given, as_given)}
 
             shown |= local_training(case, as_ranks(train, case.ranks))
         return shown

@@ -42,6 +42,7 @@ def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observati
             "at_first": flat(model),
             "gradients": [],
             "weights": [],
+            "as_before": True,
             "averages": [float(step) for step in case.averages],
         }
         for model in models

@@ -35,3 +35,10 @@ def test_hostile_class():
     assert line == (
         "hostile_class: 10 hostile and broken submissions of 10 kinds beside 3 honest ones; not as it must be: 0"
     )
+
+
+def test_interrupted():
+    line = last_line("interrupted", "--short")
+    assert line == (
+        "interrupted: killed 2 times over 12 notebooks, 2 workers; not as it must be: 0"
+    )

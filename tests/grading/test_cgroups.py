@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,19 @@ def test_memory_that_belongs_to_no_process_is_counted():
     assert run(2**30) == (0, "all of it\n")
     status, said = run(128 * 2**20)
     assert status != 0 and said == ""
+
+
+def test_groups_of_a_run_that_was_killed_are_swept_up():
+    code = "import os; from trainlean.grading.cgroups import memory_group; print(memory_group(2**30), flush=True); os._exit(9)"
+    left = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    ).stdout.strip()
+    if left == "None":
+        pytest.skip("no control group can be had here")
+    assert Path(left).exists()
+    mine = cgroups.memory_group(2**30)
+    cgroups.remove(mine)
+    assert not Path(left).exists() and not mine.exists()
 
 
 def test_without_groups_a_command_stays_as_it_is(monkeypatch, tmp_path):

@@ -75,7 +75,7 @@ PICTURES = {
         {"Layer": {1: (9216, 10**6), 4: (4096, 2 * 10**6)}},
         layers=4,
         boundary=1024,
-        interior={"Layer": 1024},
+        kept={"Layer": 1024},
         work={"Layer": 2048},
     ),
     "budgets": lambda: plot_budgets({1: (2 * MiB, 10**6), 0.5: (MiB, 10**6), 0: (0, 2 * 10**6)}),
@@ -208,7 +208,12 @@ def test_a_diff_shows_what_came_and_what_went_without_the_names(monkeypatch):
     monkeypatch.setattr("IPython.display.display", shown.append)
     show_diff(before, after)
     (diff,) = shown
-    assert diff.lines == [" def train(x):", "-    y = x + 1", "-    return [y]", "+    return x < 1"]
+    assert diff.lines == [
+        " def train(x):",
+        "-    y = x + 1",
+        "-    return [y]",
+        "+    return x < 1",
+    ]
     assert repr(diff) == "\n".join(diff.lines)
     assert "return x &lt; 1" in diff._repr_html_()
 

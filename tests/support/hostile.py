@@ -359,7 +359,7 @@ BODIES |= {
     + RIGHTLY,
     "files in memory that have no name": """
     import os
-    files = [os.memfd_create(f"{number}") for number in range(30)]
+    files = [os.memfd_create(f"{number}") for number in range(16)]
     for file in files:
         os.write(file, bytes(15 * 2**20))
 """

@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
+
 ROOT = Path("/sys/fs/cgroup")
 ENTER = 'echo $$ > "$0"/cgroup.procs && exec "$@"'  # for sh: the folder, then the command
 GONE_SECONDS = 5  # for a group's processes to be gone after they were ended
@@ -17,6 +19,7 @@ GONE_SECONDS = 5  # for a group's processes to be gone after they were ended
 def memory_group(limit: int) -> Path | None:
     """The folder of a new control group that may use so many bytes; None where none can be had."""
     for parent, file in _places():
+        _sweep(parent)
         folder = parent / f"trainlean-{os.getpid()}-{time.monotonic_ns()}"
         try:
             folder.mkdir()
@@ -45,6 +48,14 @@ def remove(folder: Path | None) -> None:
             folder.rmdir()
             return
         time.sleep(0.02)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the groups of runs that were killed before they could do it themselves."""
+    for folder in parent.glob("trainlean-*-*"):
+        with contextlib.suppress(OSError, ValueError):
+            if not psutil.pid_exists(int(folder.name.split("-")[1])):
+                folder.rmdir()  # refused as long as anything runs in it
 
 
 def _places() -> list[tuple[Path, str]]:

@@ -157,7 +157,6 @@ class Worker:
 
     def _read(self, data: bytes, where: str) -> tuple[str, list[tuple[dict, bytes]]]:
         """Why a notebook cannot be read, or its exercises with their statements; both from a process under limits."""
-
         seconds = READING_SECONDS * self.time_factor
 
         def read(pipe):

@@ -22,14 +22,14 @@ def plot_segments(
     *,
     layers: int,
     boundary: int,
-    interior: dict[str, int],
+    kept: dict[str, int],
     work: dict[str, int],
 ) -> Picture:
     """Activations and FLOPs of a checkpointed chain by its number of segments, beside the formula.
 
     `chains`: kind of layer to {segments: (bytes, FLOPs)}, measured. The formula, in bytes: work + (k - 1) x boundary
-    + layers / k x interior, for k segments; `interior` and `work` are given for each kind. A dotted line is its least,
-    at the square root that Chen, Xu, Zhang and Guestrin found (2016, arXiv:1604.06174).
+    + layers / k x kept, for k segments; `kept`, the bytes of one plain layer, and `work` are given for each kind. A dotted
+    line is its least, at the square root that Chen, Xu, Zhang and Guestrin found (2016, arXiv:1604.06174).
     """
     with course_style():
         picture = Picture(9, 5, f"activations and FLOPs by segments: {', '.join(chains)}")
@@ -37,13 +37,13 @@ def plot_segments(
         axes = picture.subplots(2, len(chains), sharex=True, height_ratios=(1.7, 1), squeeze=False)
         fine = [k / 10 for k in range(10, 10 * layers + 1)]
         for (kind, measured), (top, bottom) in zip(chains.items(), axes.T):
-            formula = [work[kind] + (k - 1) * boundary + layers / k * interior[kind] for k in fine]
+            formula = [work[kind] + (k - 1) * boundary + layers / k * kept[kind] for k in fine]
             top.plot(fine, [size / 1024 for size in formula], color=INK, lw=1, label="formula")
             sizes = [size / 1024 for size, _ in measured.values()]
             top.plot(list(measured), sizes, "o", color=COLOURS["activations"], label="measured")
-            top.axvline((layers * interior[kind] / boundary) ** 0.5, color=INK, lw=0.8, ls=":")
+            top.axvline((layers * kept[kind] / boundary) ** 0.5, color=INK, lw=0.8, ls=":")
             top.set(
-                title=f"{kind}: interior = {interior[kind] // boundary} x boundary",
+                title=f"{kind}: a plain layer keeps {kept[kind] // boundary} x boundary",
                 ylabel="activations (KiB)",
                 ylim=(0, None),
             )

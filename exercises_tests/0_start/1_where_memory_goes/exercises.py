@@ -35,16 +35,17 @@ EXERCISES = (
         oracle=oracles.peak_at_batch,
         mistakes=mistakes.peak_at_batch,
         hints=(
-            "Which of the categories has one entry per weight, and which one per sample?",
-            "Divide the activations by the measured batch to have those of one sample.",
-            "activations * new_batch / batch; everything else stays.",
+            "Which of the categories have one entry per weight, and which are there once for every sample?",
+            "Divide the activations by the measured batch to have those of one sample; what is temporary at the turn grows in the same way.",
+            "activations * new_batch / batch, temporary * new_batch / batch; everything else stays.",
         ),
         also_right=(
             {
-                SCALED: '{name: size * new_batch / batch if name == "activations" else size for name, size in peak.items()}'
+                SCALED: "{name: size * new_batch / batch if name in grows else size for name, size in peak.items()}"
             },
             {
-                f"    return {SCALED}": """    peak["activations"] = sum(peak["activations"] / batch for _ in range(new_batch))
+                f"    return {SCALED}": """    for category in grows:
+        peak[category] = sum(peak[category] / batch for _ in range(new_batch))
     return peak"""
             },
         ),
@@ -56,10 +57,12 @@ EXERCISES = (
         oracle=oracles.largest_batch,
         mistakes=mistakes.largest_batch,
         hints=(
-            "What remains of the budget when the fixed categories are in place?",
-            "Divide what remains by the activations of one sample, and round down.",
-            "int(max(0, (budget - fixed) // (activations / batch))).",
+            "What remains of the budget when the fixed categories are in place, and which of the two peaks must fit as well?",
+            "Divide what remains by what one sample adds at the turn (activations and temporary), and round down. The optimizer's step fits or it does not, whatever the batch.",
+            "0 if step_bytes > budget, else int(max(0, (budget - fixed) // ((activations + temporary) / batch))).",
         ),
-        also_right=({WHOLE: '(budget - fixed) * batch // peak["activations"]'},),
+        also_right=(
+            {WHOLE: '(budget - fixed) * batch // (peak["activations"] + peak["temporary"])'},
+        ),
     ),
 )

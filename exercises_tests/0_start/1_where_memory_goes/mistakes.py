@@ -91,7 +91,8 @@ training_state_bytes = (
 
 # ---------------------------------------------------------------- peak_at_batch
 
-SCALED = 'peak | {"activations": peak["activations"] / batch * new_batch}'
+GROWS = 'grows = ("activations", "temporary")'
+SCALED = "peak | {category: peak[category] / batch * new_batch for category in grows}"
 
 peak_at_batch = (
     Mistake(
@@ -102,9 +103,15 @@ peak_at_batch = (
     ),
     Mistake(
         "gradients grow too",
-        {"new_batch}": 'new_batch, "gradients": peak["gradients"] / batch * new_batch}'},
+        {GROWS: 'grows = ("activations", "temporary", "gradients")'},
         why="A gradient has the shape of its weight; the samples of a batch are summed into it.",
         hint="What is the shape of parameter.grad, and does the batch size appear in it?",
+    ),
+    Mistake(
+        "only the activations grow",
+        {GROWS: 'grows = ("activations",)'},
+        why="What is temporary at the turn is made from the activations, so there is one share of it for every sample.",
+        hint="In the numbers of the runs, what is temporary per review at batch 4, and at batch 32?",
     ),
     Mistake(
         "nothing grows",
@@ -180,6 +187,24 @@ largest_batch = (
         hint="Which sizes does your search leave out?",
     ),
     Mistake(
+        "the optimizer's step forgotten",
+        {"    if step_bytes > budget:\n        return 0\n": ""},
+        why="There are two peaks, and the optimizer's step is the same at every batch: where it is above the budget, no batch fits.",
+        hint="At batch 1 the turn is low; which moment then needs the most memory?",
+    ),
+    Mistake(
+        "a step of exactly the budget taken for too large",
+        {"step_bytes > budget": "step_bytes >= budget"},
+        why="An optimizer's step of exactly the budget fits: at most means that the two may be equal.",
+        hint="If the optimizer's step needs every byte of the budget, is that too much?",
+    ),
+    Mistake(
+        "temporary memory left out",
+        {'(peak["activations"] + peak["temporary"])': 'peak["activations"]'},
+        why="Each sample also needs its share of what is temporary at the turn, so the last sample counted here does not fit.",
+        hint="Which two categories grow with the batch?",
+    ),
+    Mistake(
         "only the weights taken off",
         {' + peak["gradients"] + peak["optimizer state"]': ""},
         why="Gradients and optimizer state take their bytes whatever the batch, like the weights.",
@@ -187,7 +212,7 @@ largest_batch = (
     ),
     Mistake(
         "the measured batch taken for one sample",
-        {'peak["activations"] / batch': 'peak["activations"]'},
+        {'peak["temporary"]) / batch': 'peak["temporary"])'},
         why="The measured activations belong to the whole measured batch, so this counts batches, not samples.",
         hint="How many bytes of activations does one sample have?",
     ),

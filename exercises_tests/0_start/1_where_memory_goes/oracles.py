@@ -2,7 +2,11 @@
 
 import torch
 
-from .probes import CATEGORIES, OPTIMIZERS, draw_budget, draw_models, draw_peak
+<<<<<<< HEAD
+from .probes import CATEGORIES, GROWING, OPTIMIZERS, draw_budget, draw_models, draw_peak
+=======
+from .probes import CATEGORIES, OPTIMIZERS, draw_budget, draw_many, draw_models, draw_peak
+>>>>>>> mu
 
 MAKE = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -39,31 +43,45 @@ def state_after_a_step(model, name):
 
 
 def peak_at_batch(seed):
-    """One sample's activations, as many times as there are samples; the rest as it was."""
+    """One sample's share of what grows, as many times as there are samples; the rest as it was."""
     shown = {}
     for number in range(4):
         peak, batch, new_batch = draw_peak(seed + number)
         case = f"at batch {new_batch}, measured at {batch}"
         for category in CATEGORIES:
             one_sample = peak[category] / batch
-            grows = category == "activations"
+            grows = category in GROWING
             shown[f"the {category} {case}, in bytes,"] = (
                 one_sample * new_batch if grows else float(peak[category])
             )
     return shown
 
 
+def peak_of(peak, batch, samples):
+    return sum(
+        size * samples / batch if category in GROWING else size for category, size in peak.items()
+    )
+
+
 def largest_batch(seed):
     """Tries batch after batch until one does not fit."""
     shown = {}
     for number in range(5):
-        peak, batch, budget = draw_budget(seed + number)
-        fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
-        fits = 0
-        while fixed + (fits + 1) * (peak["activations"] / batch) <= budget:
+        peak, _, batch, budget = draw_budget(seed + number)
+        needed, fits = sum(peak.values()), batch
+        while needed > budget and fits:
+            fits -= 1
+            needed = peak_of(peak, batch, fits)
+        while peak_of(peak, batch, fits + 1) <= budget:
             fits += 1
         shown[f"the largest batch for {budget:,} bytes"] = fits
     return shown | {
         "the largest batch where three samples need the budget to the byte": 3,
+<<<<<<< HEAD
+        "the largest batch where the optimizer's step needs the budget to the byte": 3,
+        "the largest batch where the optimizer's step is a byte too large": 0,
+=======
+        "the largest batch where thousands of small samples fit": draw_many(seed)[-1],
+>>>>>>> mu
         "the largest batch where not even the weights fit": 0,
     }

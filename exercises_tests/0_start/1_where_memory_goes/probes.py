@@ -33,7 +33,8 @@ def training_state_bytes(answer, seed):
 
 # ---------------------------------------------------------------- peak_at_batch
 
-CATEGORIES = ("weights", "gradients", "optimizer state", "activations")
+CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "temporary")
+GROWING = ("activations", "temporary")
 
 
 def draw_peak(seed):
@@ -44,8 +45,10 @@ def draw_peak(seed):
     # Of two seeds in a row, one goes up and one down.
     batch, new_batch = sorted(sizes, reverse=bool(seed % 2))
     activations = batch * int(random.integers(100_000, 900_000)) * 4
-    peak = dict(zip(CATEGORIES, (weights, weights, 2 * weights, activations), strict=True))
-    return peak, batch, new_batch
+    # As the lesson's runs have them: at the turn only the last layers' gradients are there.
+    gradients, temporary = weights // 16, batch * (activations // batch // 64) * 4
+    sizes = (weights, gradients, 2 * weights, activations, temporary)
+    return dict(zip(CATEGORIES, sizes, strict=True)), batch, new_batch
 
 
 def peak_at_batch(answer, seed):
@@ -73,27 +76,55 @@ def as_float(value):
 
 
 def fixed_part(peak):
-    return sum(size for name, size in peak.items() if name != "activations")
+    return sum(size for name, size in peak.items() if name not in GROWING)
+
+
+def one_sample(peak, batch):
+    return sum(peak[name] for name in GROWING) // batch
 
 
 def draw_budget(seed):
+    """A peak at the turn, the peak in the optimizer's step, the measured batch, and a budget above both."""
     peak, batch, _ = draw_peak(seed)
     random = np.random.default_rng(seed + 1)
     # Of two seeds in a row, one is nearer to the number above.
     room = random.integers(3, 41) + random.uniform(0.1, 0.4) + 0.5 * (seed % 2)
-    return peak, batch, int(fixed_part(peak) + room * peak["activations"] / batch)
+    budget = int(fixed_part(peak) + room * one_sample(peak, batch))
+    return peak, int(budget * random.uniform(0.5, 0.9)), batch, budget
+
+
+def draw_many(seed):
+    """(peak, batch, budget, samples): thousands of samples fit to the byte, and one of them is no whole number of bytes."""
+    peak, _, _ = draw_peak(seed)
+    random = np.random.default_rng(seed + 2)
+    two_samples = 2 * int(random.integers(300, 900)) + 1
+    samples = 2 * int(random.integers(2000, 4000))
+    peak["activations"] = 4 * two_samples
+    return peak, 8, fixed_part(peak) + samples // 2 * two_samples, samples
 
 
 def largest_batch(answer, seed):
     shown = {}
     for number in range(5):
-        peak, batch, budget = draw_budget(seed + number)
-        shown[f"the largest batch for {budget:,} bytes"] = answer(dict(peak), batch, budget)
-    peak, batch, _ = draw_budget(seed)
+        peak, step_bytes, batch, budget = draw_budget(seed + number)
+        shown[f"the largest batch for {budget:,} bytes"] = answer(
+            dict(peak), step_bytes, batch, budget
+        )
+    peak, _, batch, budget = draw_budget(seed)
+    three = fixed_part(peak) + 3 * one_sample(peak, batch)
     shown["the largest batch where three samples need the budget to the byte"] = answer(
-        dict(peak), batch, fixed_part(peak) + 3 * peak["activations"] // batch
+        dict(peak), three - 1, batch, three
     )
+    shown["the largest batch where the optimizer's step needs the budget to the byte"] = answer(
+        dict(peak), three, batch, three
+    )
+    shown["the largest batch where the optimizer's step is a byte too large"] = answer(
+        dict(peak), three + 1, batch, three
+    )
+    peak, batch, budget, _ = draw_many(seed)
+    shown["the largest batch where thousands of small samples fit"] = answer(peak, batch, budget)
+    peak, batch, _ = draw_budget(seed)
     shown["the largest batch where not even the weights fit"] = answer(
-        dict(peak), batch, peak["weights"] // 2
+        dict(peak), 0, batch, peak["weights"] // 2
     )
     return shown

@@ -4,9 +4,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy
 
-from exercises_tests.probing.toys import Case, Held, Recorder, draw, flat, training
+from exercises_tests.probing.toys import (
+    Case,
+    Held,
+    Recorder,
+    as_it_was,
+    draw,
+    flat,
+    lopsided_loss,
+    training,
+)
 
 LEARNING_RATE = 0.1
 SAMPLES = 3  # in a micro-batch
@@ -64,10 +73,13 @@ CLIPPED = (
 
 
 def logged(losses, case):
-    losses = [] if losses is None else [float(loss) for loss in losses]
+    losses = [] if losses is None else list(losses)
+    on_graphs = any(getattr(loss, "requires_grad", False) for loss in losses)
+    losses = [float(loss) for loss in losses]
     return {
         f"the number of losses returned ({case})": len(losses),
         f"the returned losses ({case})": torch.tensor(losses, dtype=torch.float64).numpy(),
+        f"whether a returned loss still holds its graph ({case})": on_graphs,
     }
 
 
@@ -79,19 +91,22 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
         for case in cases:
             model, micro_batches = draw(case, seed, samples=SAMPLES)
             with Held(model) as one:
-                mse_loss(model(micro_batches[0][0]), micro_batches[0][1])
+                lopsided_loss(model(micro_batches[0][0]), micro_batches[0][1])
             optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
             recorder = Recorder(model, optimizer, SAMPLES)
             with Held(model) as held:
                 result = answer(
                     model,
                     optimizer,
-                    mse_loss,
+                    lopsided_loss,
                     micro_batches,
                     case.accumulation_steps,
                     *arguments(case),
                 )
             shown |= training(case, recorder)
+            shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
+                micro_batches, draw(case, seed, samples=SAMPLES)[1]
+            )
             shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
                 held.peak / one.peak
             )
@@ -193,5 +208,8 @@ def token_weighted_backward(answer, seed):
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
         shown[f"whether the activations of the whole window are held at once ({case})"] = (
             len(window) > 1 and held.peak > (max(held_by_each) + sum(held_by_each)) / 2
+        )
+        shown[f"whether the window is as it was ({case})"] = as_it_was(
+            window, draw_window(case, seed)[1]
         )
     return shown

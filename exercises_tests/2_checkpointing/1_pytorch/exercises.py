@@ -132,7 +132,7 @@ EXERCISES = (
         hints=(
             "For a given number of segments: how many boundaries are there, and how long is the longest segment?",
             "Try 1, 2, 3 ... segments and stop at the first that fits: the fewest segments recompute the fewest layers.",
-            "work + (segments - 1) * boundary + math.ceil(layers / segments) * interior <= budget; None after the loop.",
+            "work + (segments - 1) * boundary + math.ceil(layers / segments) * kept <= budget; None after the loop.",
         ),
         also_right=(
             {"    return None\n": ""},

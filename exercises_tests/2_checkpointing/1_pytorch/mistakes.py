@@ -49,7 +49,7 @@ checkpointed_bill = (
     Mistake(
         "half more",
         {FLOPS: 'plain["FLOPs"] * 3 / 2'},
-        why="Plain training is three forward units, not two: one forward, two backward. One unit more is a third.",
+        why="Plain training is three forward units where all weights train: one forward, two backward. One unit more is a third; half more is what it costs where weights are frozen.",
         hint="What does the backward pass compute a gradient for, beside the weights?",
     ),
     Mistake(
@@ -401,7 +401,7 @@ run_in_segments = (
 
 ORDER = "range(1, layers + 1)"
 LENGTH = "-(-layers // segments)"
-SIZE = "work + (segments - 1) * boundary + longest * interior"
+SIZE = "work + (segments - 1) * boundary + longest * kept"
 TRY_ALL = f"""    for segments in {ORDER}:  # fewer segments recompute fewer layers
         longest = {LENGTH}
         if {SIZE} <= budget:
@@ -413,7 +413,7 @@ choose_segments = (
     Mistake(
         "always the square root",
         {TRY_ALL: "    return round(layers**0.5)\n"},
-        {TRY_ALL: "    return round((layers * interior / boundary) ** 0.5)\n"},
+        {TRY_ALL: "    return round((layers * kept / boundary) ** 0.5)\n"},
         {TRY_ALL: "    return int(layers**0.5)\n"},
         why="The square root needs about the least memory, which was not asked: where the budget allows more, fewer segments recompute less; where even that does not fit, there is no answer.",
         hint="If everything fits without any checkpoint, why recompute?",
@@ -453,7 +453,7 @@ choose_segments = (
     Mistake(
         "never every layer",
         {ORDER: "range(1, layers)"},
-        why="A range leaves its end out, so as many segments as layers was never tried; where the interior is large, that is what fits.",
+        why="A range leaves its end out, so as many segments as layers was never tried; where a layer keeps much, that is what fits.",
         hint="Which is the last number that your loop tries?",
     ),
     Mistake(

@@ -365,12 +365,12 @@ class Noisy(Plain):
 
 
 class Averaging(Plain):
-    """Keeps a running mean of its own, changed in place or `anew`; its output does not depend on it."""
+    """Keeps a running mean of its own, changed in place or `anew`, outside its state_dict; its output does not depend on it."""
 
     def __init__(self, anew=False):
         super().__init__()
         self.anew = anew
-        self.register_buffer("mean", torch.zeros(WIDTH))
+        self.register_buffer("mean", torch.zeros(WIDTH), persistent=False)
 
     def forward(self, x):
         with torch.no_grad():

@@ -22,7 +22,7 @@ EXERCISES = (
         hints=(
             "How many layers are checkpointed, how many are plain, and what does each of them hold when the forward pass ends?",
             "Then begin the backward pass: if the very last layer is a checkpointed one, its interior comes on top before anything is freed.",
-            "checkpointed = math.ceil(layers / n); plain = layers - checkpointed, plus 1 if (layers - 1) % n == 0; plain * interior + checkpointed * boundary.",
+            "checkpointed = math.ceil(layers / n); plain = layers - checkpointed, plus 1 if (layers - 1) % n == 0; plain * interior + layers * boundary.",
         ),
         also_right=(
             {COUNT: "len([number for number in range(layers) if number % every_n_layers == 0])"},

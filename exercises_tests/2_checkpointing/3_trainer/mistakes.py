@@ -4,20 +4,21 @@ from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- peak_activations
 
-OFF = "    if every_n_layers is None:\n        return layers * interior\n"
-IF_OFF = "return layers * interior"
+OFF = "    if every_n_layers is None:\n        return layers * (interior + boundary)\n"
+IF_OFF = "return layers * (interior + boundary)"
 COUNT = "math.ceil(layers / every_n_layers)"
 IF_LAST = "if (layers - 1) % every_n_layers == 0:"
 AGAIN = (
     "        interiors += 1  # the last layer is run again while everything else is still there\n"
 )
-PEAK = "return interiors * interior + checkpointed * boundary"
+PEAK = "return interiors * interior + layers * boundary"
 
 peak_activations = (
     Mistake(
         "groups of n layers",
         {PEAK: "return min(every_n_layers, layers) * interior + checkpointed * boundary"},
         {PEAK: "return every_n_layers * interior + checkpointed * boundary"},
+        {PEAK: "return every_n_layers * (interior + boundary) + checkpointed * boundary"},
         why="`every_n_layers=n` does not make segments of n layers: it checkpoints one layer in n and leaves the others plain, with everything they keep.",
         hint="Of layers 1 to 6 with every_n_layers=3, which ones keep all their activations?",
     ),
@@ -50,12 +51,8 @@ peak_activations = (
     ),
     Mistake(
         "interior and boundary swapped",
-        {
-            IF_OFF: "return layers * boundary",
-            PEAK: "return interiors * boundary + checkpointed * interior",
-        },
-        {PEAK: "return interiors * boundary + checkpointed * interior"},
-        why="A plain layer keeps its interior, a checkpointed one only its input, the boundary.",
+        {PEAK: "return interiors * boundary + layers * interior"},
+        why="A checkpointed layer keeps its boundary; the interior is what it makes again.",
         hint="Which of the two is larger, and which layers are meant to save memory?",
     ),
     Mistake(
@@ -74,29 +71,35 @@ peak_activations = (
         hint="Which activations are gone by the time the last checkpointed layer is run again?",
     ),
     Mistake(
-        "the input of the layer that is run again counted once",
-        {AGAIN: f"{AGAIN}        checkpointed -= 1\n"},
-        why="That is more exact than the rule that was asked for: it adds the whole interior, in which the layer's input is counted a second time.",
-        hint="What does the second point of the walk put on top?",
-    ),
-    Mistake(
         "the boundaries forgotten",
         {PEAK: "return interiors * interior"},
         why="A checkpointed layer keeps what went into it, its boundary, from the forward pass to its turn in the backward pass.",
         hint="From what is a layer computed again?",
     ),
     Mistake(
-        "a boundary for every layer",
-        {PEAK: "return interiors * interior + layers * boundary"},
-        why="A plain layer's input is part of its interior, so only checkpointed layers add a boundary.",
-        hint="Which layers need their input to be kept apart?",
+        "no boundary for a plain layer",
+        {PEAK: "return interiors * interior + checkpointed * boundary"},
+        {
+            IF_OFF: "return layers * interior",
+            PEAK: "return interiors * interior + checkpointed * boundary",
+        },
+        why="A plain layer keeps its input too: its boundary, beside the interior that it makes inside.",
+        hint="With checkpointing off, which bytes of a layer are not in its interior?",
+    ),
+    Mistake(
+        "the input of the layer that is run again counted twice",
+        {
+            PEAK: "return interiors * interior + layers * boundary + (boundary if (layers - 1) % every_n_layers == 0 else 0)"
+        },
+        why="The layer that is run again starts from the boundary that it has kept; only its interior comes on top.",
+        hint="Is the input of the layer that is run again a new tensor?",
     ),
     Mistake(
         "off counted as checkpointed",
         {IF_OFF: "return interior + layers * boundary"},
         {IF_OFF: "return 0"},
-        {IF_OFF: "return layers * (interior + boundary)"},
-        why="With `every_n_layers` None there is no checkpointing, and every layer keeps its interior.",
+        {IF_OFF: "return layers * interior"},
+        why="With `every_n_layers` None there is no checkpointing, and every layer keeps its boundary and its interior.",
         hint="What does a plain layer keep?",
     ),
 )

@@ -13,12 +13,12 @@ def peak_activations(seed):
         ]
         alive = most = 0
         for kept_little in checkpointed:
-            alive += boundary if kept_little else interior
+            alive += boundary if kept_little else boundary + interior
             most = max(most, alive)
         for kept_little in reversed(checkpointed):
             if kept_little:
                 most = max(most, alive + interior)  # computed again, next to its boundary
-            alive -= boundary if kept_little else interior
+            alive -= boundary if kept_little else boundary + interior
         shown[name_of_depth(*depth)] = most
     return shown
 

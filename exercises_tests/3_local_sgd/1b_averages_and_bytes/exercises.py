@@ -45,13 +45,13 @@ def in_one_piece(model):
     nn.utils.vector_to_parameters(together / dist.get_world_size(), tensors)
 
 
-def through_the_state(model):
+def with_all_gathered(model):
     """Every rank gathers the tensors of all and takes the mean itself."""
-    for tensor in model.state_dict().values():
+    for tensor in [*model.parameters(), *model.buffers()]:
         if tensor.is_floating_point():
             gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-            dist.all_gather(gathered, tensor)
-            tensor.copy_(torch.stack(gathered).mean(0))
+            dist.all_gather(gathered, tensor.detach())
+            tensor.data.copy_(torch.stack(gathered).mean(0))
 
 
 # ---------------------------------------------------------------- the exercises
@@ -113,6 +113,6 @@ EXERCISES = (
             "Loop over model.parameters() and over those of model.buffers() for which is_floating_point() is true; all_reduce, then divide in place.",
             "for tensor in [*(p.data for p in model.parameters()), *model.buffers()]: if tensor.is_floating_point(): dist.all_reduce(tensor); tensor /= dist.get_world_size().",
         ),
-        also_right=(in_one_piece, through_the_state),
+        also_right=(in_one_piece, with_all_gathered),
     ),
 )

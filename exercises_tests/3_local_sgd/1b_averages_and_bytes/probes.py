@@ -90,7 +90,10 @@ def communication(answer, seed):
 
 
 class Normed(nn.Module):
-    """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight."""
+    """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight.
+
+    A running level of the input is a buffer, too, but in no `state_dict()`.
+    """
 
     def __init__(
         self,
@@ -111,9 +114,11 @@ class Normed(nn.Module):
         if tied:
             self.last.weight = self.first.weight
         self.first.requires_grad_(not frozen)
+        self.register_buffer("level", torch.zeros(width), persistent=False)
         self.to(torch.float64 if double else torch.float32)
 
     def forward(self, inputs):
+        self.level.mul_(0.9).add_(inputs.mean(0), alpha=0.1)
         return self.last(self.norm(self.first(inputs)))
 
 

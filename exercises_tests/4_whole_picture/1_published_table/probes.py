@@ -73,6 +73,9 @@ def cases(seed):
         peak, effective, context, fixed, each = draw_peaks(seed + number)
         case = f"for {effective} samples where {int(part * effective)} fit at a time"
         yield case, peak, effective, int(fixed + context + part * effective * each), context
+    many = int(np.random.default_rng(seed).choice([720, 960, 1200]))
+    case = f"for {many} samples where {many // 3} fit at a time"
+    yield case, peak, many, peak(many // 3) + context, context
     half = max(size for size in range(1, effective) if effective % size == 0)
     for case, budget in {
         f"where all {effective} samples fit at a time": peak(effective) + context,

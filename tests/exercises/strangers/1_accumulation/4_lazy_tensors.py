@@ -279,7 +279,7 @@ class Marked:
 
     def forward_and_backward(self, inputs, targets):
         loss = self.loss_function(self.model(inputs), targets)
-        loss.mul(1 / self.k).backward()
+        (loss / self.k).backward()
         mark_step(wait=True)
 
     def update(self):
@@ -338,7 +338,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             optimizer.zero_grad()
 
 
-# %% train_with_marks: wrong, marked between forward and backward
+# %% train_with_marks: wrong
 # forward and backward are two graphs
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):

@@ -978,8 +978,8 @@ def save_linear(ctx, op, *args, **kwargs):
     return CheckpointPolicy.PREFER_RECOMPUTE if op in linear else CheckpointPolicy.MUST_SAVE
 
 
-# %% save_linear: wrong
-# In the recomputation the products are computed again, although they were saved.
+# %% save_linear: right
+# PyTorch hands out what it has saved, whatever the policy says in the recomputation.
 def save_linear(ctx, op, *args, **kwargs):
     linear = op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default)
     if linear and not ctx.is_recompute:

@@ -467,21 +467,6 @@ def average_replicas(model):
             t.data /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
-# The gradients are averaged, too.
-def average_replicas(model):
-    for p in model.parameters():
-        dist.all_reduce(p.data)
-        p.data /= dist.get_world_size()
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-    for b in model.buffers():
-        if b.is_floating_point():
-            dist.all_reduce(b)
-            b /= dist.get_world_size()
-
-
 # %% communication: right
 def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
     import math

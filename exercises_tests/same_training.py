@@ -1,0 +1,61 @@
+"""Small edits of the solutions that are the same training, with the reason: `benchmarks/mutants.py` counts them apart.
+
+{exercise: {(lines of the solution, lines in their place): reason}}, as the benchmark prints them.
+"""
+
+BEGINS_EMPTY = "The model is handed over without gradients, and the statement speaks of no others."
+ORDER = "Neither statement uses what the other changes."
+NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
+
+SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
+    "largest_batch": {
+        (
+            "return max(0, int((budget - fixed) // one_sample))",
+            "return max(0, (budget - fixed) // one_sample)",
+        ): "The same number as a float; a check takes it for a whole number.",
+        (
+            "return max(0, int((budget - fixed) // one_sample))",
+            "return max(0, int((budget - fixed) / one_sample))",
+        ): "int() drops the fraction, and what is below 0 becomes 0.",
+    },
+    "largest_micro_batch": {
+        (
+            "for micro_batch in range(effective_batch, 0, -1):",
+            "for micro_batch in range(effective_batch + 1, 0, -1):",
+        ): "One more than the effective batch never divides it.",
+    },
+    "peak_at_batch": {
+        (
+            "return peak | {'activations': peak['activations'] / batch * new_batch}",
+            "return peak | {'activations': peak['activations'] // batch * new_batch}",
+        ): "Each sample takes a whole number of bytes.",
+    },
+    "repaired_loop": {
+        ("optimizer.zero_grad()", ""): BEGINS_EMPTY,
+        (
+            "optimizer.zero_grad()",
+            "optimizer.zero_grad()  # after: optimizer.zero_grad()",
+        ): BEGINS_EMPTY,
+        (
+            "optimizer.zero_grad()\nfor epoch in range(epochs):",
+            "for epoch in range(epochs):\n    optimizer.zero_grad()",
+        ): "Every epoch ends with an empty gradient.",
+        ("if index + 1 == start + size:", "if index + 1 >= start + size:"): NEVER_ABOVE,
+    },
+    "token_weighted_backward": {
+        (
+            "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
+            "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
+        ): "The same number, counted again for every micro-batch.",
+    },
+    "train_clipped": {
+        (
+            "loss.backward()\nwindow_loss += loss.item()",
+            "window_loss += loss.item()\nloss.backward()",
+        ): ORDER,
+        (
+            "optimizer.zero_grad()\nreported.append(window_loss)",
+            "reported.append(window_loss)\noptimizer.zero_grad()",
+        ): ORDER,
+    },
+}
