@@ -196,7 +196,7 @@ def test_published_dots_stand_at_the_flops_of_their_predictions():
 
 def before(x):
     y = x + 1
-    return y  # noqa: RET504  the diff's first line
+    return [y]
 
 
 def after(x):
@@ -208,7 +208,12 @@ def test_a_diff_shows_what_came_and_what_went_without_the_names(monkeypatch):
     monkeypatch.setattr("IPython.display.display", shown.append)
     show_diff(before, after)
     (diff,) = shown
-    assert diff.lines == [" def train(x):", "-    y = x + 1", "-    return y", "+    return x < 1"]
+    assert diff.lines == [
+        " def train(x):",
+        "-    y = x + 1",
+        "-    return [y]",
+        "+    return x < 1",
+    ]
     assert repr(diff) == "\n".join(diff.lines)
     assert "return x &lt; 1" in diff._repr_html_()
 
