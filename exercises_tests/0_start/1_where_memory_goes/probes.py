@@ -99,7 +99,7 @@ def draw_many(seed):
     random = np.random.default_rng(seed + 2)
     two_samples = 2 * int(random.integers(300, 900)) + 1
     samples = 2 * int(random.integers(2000, 4000))
-    peak["activations"] = 4 * two_samples
+    peak["activations"], peak["temporary"] = 4 * two_samples, 0
     return peak, 8, fixed_part(peak) + samples // 2 * two_samples, samples
 
 
