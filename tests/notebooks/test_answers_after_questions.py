@@ -28,6 +28,7 @@ TELLING = {
 }
 # Guesses whose value stands earlier with the same unit, and of what it is said there.
 VALUE_STANDS = {
+    "first gradient of 4 x 4, relative to the large batch's": "of reviews, of work, of all-reduces",
     "averages with H=3, 4 steps and save_steps=2": "of other runs, with H = 8 and H = 2",
 }
 # Exercises whose solution stands for the greater part in an earlier cell, and why that is so.
