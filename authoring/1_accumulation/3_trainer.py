@@ -448,7 +448,7 @@ for items in (None, 16, 1_000_000):
 
 # %%
 def who_divides(name):
-    """Whether the Trainer leaves the division to the model, and whether the count changes its loss."""
+    """Is the division left to the model, and does the count change the model's loss?"""
     torch.manual_seed(0)
     tiny = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50}
     tiny |= {"num_attention_heads": 2, "pad_token_id": 0, "num_labels": 2}
