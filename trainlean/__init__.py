@@ -27,7 +27,7 @@ EXPORTS = {  # by the file that has them
         "communication_table",
     ],
     "costs.meter": ["Meter", "measure"],
-    "costs.predict": ["predict_run", "predict_largest_batch"],
+    "costs.predict": ["predict_run"],
     "recordings.loops": ["record"],
     "recordings.lives": ["record_lives"],
     "table.rows": ["CONTEXT", "ROWS", "CURVE", "find_rows", "predict_row"],

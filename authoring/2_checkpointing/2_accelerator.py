@@ -170,9 +170,9 @@ def language_model_activations(vocabulary, checkpointing):
             use_cache=False,
             bos_token_id=None,
             eos_token_id=None,
-            loss_type="ForCausalLM",
         )
     )
+    model.loss_type = "ForCausalLM"
     if checkpointing:
         switch_on(model)
     tokens = torch.randint(vocabulary, (2, 128))

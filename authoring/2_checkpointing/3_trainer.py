@@ -394,6 +394,7 @@ print(
     f"rule {format_bytes(front[-1].peak['activations'])}, traced "
     f"{format_bytes(every_layer.peak['activations'])}"
 )
+print(f"the boundaries of all 24 layers alone: {format_bytes(24 * boundary)}")
 
 # %%
 plot_checkpointed_layers(
@@ -405,7 +406,7 @@ plot_checkpointed_layers(
 # %% [markdown]
 # The front is nearly a straight line: each further checkpointed layer trades the same memory for the same computation. So by FLOPs there is no best $n$: take the largest one that fits. By seconds it may be another setting, and the next section measures that.
 #
-# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundaries of checkpointed layers to the processor's memory, and pays for it with traffic between card and processor; the course has not measured that.
+# Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundaries of checkpointed layers (with every layer, those of the line above the picture) to the processor's memory and back, for every micro-batch; what that costs in seconds the course has not measured.
 #
 # (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; nobody has published the points between.
 #

@@ -502,7 +502,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# **At equal samples** meeting less often costs something. Read it against the two ends of the table: with $H = 32$ nearly all of the gain is there, with one average at the very end about half, and a replica that never meets the others has about a fifth.
+# **At equal samples** meeting less often costs something. Read it against the two ends of the table: with $H = 32$ most of the gain is there, with one average at the very end about half, and a replica that never meets the others has about a fifth.
 #
 # **At equal time** the order may be reversed. What is a step's time on a network that you do not have? The bytes are counted; a model of the *link* turns them into time:
 #

@@ -40,7 +40,6 @@ from trainlean import (
     measured_table,
     plot_micro_batches,
     plot_table,
-    predict_largest_batch,
     predict_row,
     predict_run,
     prediction_table,
@@ -300,9 +299,11 @@ print(
     "its activations against the traced ones:"
     f"{(rule_activations - parts['activations']) / MiB:+8,.0f} MiB"
 )
+rest = meter(row) - parts["weights"] - parts["gradients"] - parts["optimizer state"]
+print(f"what it does not know of, the rest:     {(parts['activations'] - rest) / MiB:+8,.0f} MiB")
 
 # %% [markdown]
-# The state is too large by about as much as the activations (those of 2022, with the softmax's input) are too small. A total that agrees proves nothing about its parts. None of the three knows the optimizer, although each could be told.
+# The state is too large by nearly as much as the activations (those of 2022, with the softmax's input) and the allocator's blocks are too small. A total that agrees proves nothing about its parts. None of the three knows the optimizer, although each could be told.
 # A formula is quick and needs no code; the trace sees what the libraries really do.
 #
 # ## Rows of today
@@ -571,12 +572,34 @@ for card in (16160, 12000):
 
 # %% [markdown]
 # The choice had to divide 64. What is the largest micro-batch of all, if every one makes a step of its own?
-# `predict_largest_batch` searches for it, one prediction after the other. Plain:
+# Memory grows in a line: predict two sizes, see where the line meets the card, and try the sizes there. Plain:
+
 
 # %%
-largest = partial(predict_largest_batch, bert_large_config(), CARD - CONTEXT, device="gpu")
-plain_size = largest()
-print(f"{plain_size} sequences at once, plain")
+@cache
+def total(sequences, checkpointing):
+    run = predict_run(
+        bert_large_config(), micro_batch=sequences, checkpointing=checkpointing, device="gpu"
+    )
+    return run.device_bytes["allocator_reserved"] + CONTEXT
+
+
+def largest_that_fits(checkpointing, sizes):
+    """The most sequences at once that fit the card, searched from the line through two sizes."""
+    one, other = (total(size, checkpointing) for size in sizes)
+    each = (other - one) / (sizes[1] - sizes[0])
+    size = sizes[1] + int((CARD - other) // each)
+    while total(size, checkpointing) > CARD:
+        size -= 1
+    while total(size + 1, checkpointing) <= CARD:
+        size += 1
+    for tried in (size, size + 1):
+        mib = total(tried, checkpointing) / MiB
+        print(f"{tried} sequences: {mib:,.0f} of {CARD / MiB:,.0f} MiB")
+    return size
+
+
+plain_size = largest_that_fits(False, (2, 4))
 
 # %% [markdown]
 # **Predict.** How many sequences at once does the same card hold with every layer checkpointed?
@@ -588,13 +611,9 @@ my_guess = 30
 guess("sequences at once with checkpointing", my_guess, "sequences")
 
 # %%
-checkpointed_size = largest(checkpointing=True)
-reveal("sequences at once with checkpointing", checkpointed_size, "sequences", "predicted")
-for sequences in (checkpointed_size, checkpointed_size + 1):
-    run = predict_run(bert_large_config(), micro_batch=sequences, checkpointing=True, device="gpu")
-    total = run.device_bytes["allocator_reserved"] + CONTEXT
-    print(f"{sequences} sequences: {total / MiB:,.0f} of {CARD / MiB:,.0f} MiB")
+checkpointed_size = largest_that_fits(True, (16, 32))
 print(f"{checkpointed_size / plain_size:.1f} times as many as without")
+reveal("sequences at once with checkpointing", checkpointed_size, "sequences", "predicted")
 
 # %% [markdown]
 # A checkpointed layer keeps only its input of each sequence. It costs one more forward pass, here a third more FLOPs, at any size.
