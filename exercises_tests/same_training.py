@@ -8,6 +8,12 @@ ORDER = "Neither statement uses what the other changes."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
+    "communication": {
+        (
+            "steps = micro_batches // (devices * accumulation_steps)",
+            "steps = micro_batches / (devices * accumulation_steps)",
+        ): "The micro-batches fill whole windows, and a check takes 16.0 for a whole number.",
+    },
     "largest_batch": {
         (
             "return max(0, int((budget - fixed) // one_sample))",

@@ -240,6 +240,12 @@ def test_what_an_error_says_below_its_first_line_is_told():
     )
 
 
+def test_an_error_without_a_word_is_a_crash_like_any_other():
+    verdict = judge(total, raises(AssertionError()), seed=1)
+    assert verdict.outcome == CRASHED
+    assert verdict.message == "Your answer raised AssertionError: "
+
+
 def test_few_numbers_are_shown_and_a_zero_truth_is_told():
     assert (
         first_difference({"a": np.array([1.0, 2.0])}, {"a": np.array([2.0, 1.0])}, "the truth")

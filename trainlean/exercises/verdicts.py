@@ -167,7 +167,10 @@ def _of_an_error(name: str, raised: str, learners_traceback: str) -> str:
 
 def _further_lines(raised: str, learners_traceback: str) -> str:
     """What an error says below its first line, where some libraries give the reason; without the stacks of C++."""
-    below = learners_traceback.rpartition(raised.partition(": ")[2])[2].splitlines()
+    first = raised.partition(": ")[2]
+    if not first:  # an error without a word, such as a bare `assert`
+        return ""
+    below = learners_traceback.rpartition(first)[2].splitlines()
     lines = [line.strip() for line in below if line.strip()]
     for number, line in enumerate(lines):
         if line.startswith("Exception raised from") or "0x" in line:

@@ -88,7 +88,8 @@ class Recipe:
         return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epochs"
 
 
-RECIPES = (Recipe(22, 2, 8, 2, 0.02), Recipe(9, 3, 3, 1, 0.05))
+# Of the last one a sample is left over, which makes a step alone.
+RECIPES = (Recipe(22, 2, 8, 2, 0.02), Recipe(9, 3, 3, 1, 0.05), Recipe(7, 3, 3, 1, 0.05))
 
 
 class ToyWithLoss(Toy):
@@ -149,6 +150,10 @@ def accumulation_arguments(answer, seed):
                 )
             if args.max_grad_norm is None:
                 raise TypeError("max_grad_norm must be a number.")
+            where = {
+                f"use_cpu ({recipe})": bool(args.use_cpu),
+                f"whether the output folder is the one given ({recipe})": args.output_dir == folder,
+            }
             args.disable_tqdm, args.report_to = True, []
             trainer = Trainer(model, args, train_dataset=samples, data_collator=collate)
             sizes = []
@@ -163,6 +168,7 @@ def accumulation_arguments(answer, seed):
         shown |= see_recipe(
             recipe, max(sizes), behind, watch.rates, watch.optimizer, watch.recorder
         )
+        shown |= where
     return shown
 
 
