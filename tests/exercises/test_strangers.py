@@ -37,9 +37,9 @@ def strangers():
         ends = [head.start() for head in heads[1:]] + [len(text)]
         for head, end in zip(heads, ends, strict=True):
             place = f"{path.parent.name}/{path.stem}:{text[: head.start()].count(chr(10)) + 1}"
-            yield pytest.param(
-                *head.groups(), text[head.end() : end].strip(), id=f"{head[1]}-{place}"
-            )
+            known = [pytest.mark.xfail(strict=True, reason="an open case")] if head[4] else []
+            values = (head[1], head[2], head[3], text[head.end() : end].strip())
+            yield pytest.param(*values, id=f"{head[1]}-{place}", marks=known)
 
 
 @pytest.mark.parametrize(("name", "outcome", "mistake", "source"), list(strangers()))
