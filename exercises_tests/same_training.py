@@ -5,9 +5,38 @@
 
 BEGINS_EMPTY = "The model is handed over without gradients, and the statement speaks of no others."
 ORDER = "Neither statement uses what the other changes."
+DIVIDED_FIRST = "A sum of parts is the mean, too."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
+    "average_replicas": {
+        (
+            "for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:",
+            "for tensor in [*model.buffers(), *(parameter.data for parameter in model.parameters())]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:",
+            "for tensor in [*[parameter.data for parameter in model.parameters()], *model.buffers()]:",
+        ): "Both are read once, to their end.",
+        (
+            "dist.all_reduce(tensor)\ntensor /= dist.get_world_size()",
+            "tensor /= dist.get_world_size()\ndist.all_reduce(tensor)",
+        ): DIVIDED_FIRST,
+    },
+    "train_with_averager": {
+        (
+            "from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager",
+            "",
+        ): "The lesson has imported it.",
+        (
+            "dist.all_reduce(parameter.data)\nparameter.data /= dist.get_world_size()",
+            "parameter.data /= dist.get_world_size()\ndist.all_reduce(parameter.data)",
+        ): DIVIDED_FIRST,
+        (
+            "dist.all_reduce(parameter.data)",
+            "dist.all_reduce(parameter)",
+        ): "The same numbers in the same place.",
+    },
     "communication": {
         (
             "steps = micro_batches // (devices * accumulation_steps)",
