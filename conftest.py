@@ -40,6 +40,13 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+def pytest_collection_modifyitems(items):
+    """An exercise's tests stay in one worker, which then sees its oracle and its mistakes only once."""
+    for item in items:
+        if item.path.name in ("test_exercises.py", "test_strangers.py"):
+            item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item):
     """nbval starts a notebook's kernel in the set-up of its first cell; the kernel inherits the build's environment.
