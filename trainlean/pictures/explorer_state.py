@@ -255,8 +255,13 @@ class ExplorerState:
                 continue  # one device has nobody to average with
             wanted, has = self.values[control.setting], control.of(run)
             numbers = isinstance(wanted, (int, float)) and isinstance(has, (int, float))
-            distance += abs(log2(wanted) - log2(has)) if numbers else 1.5 * (wanted != has)
+            distance += _octaves(wanted, has) if numbers else 1.5 * (wanted != has)
         return distance + 1.5 * (self.communicates and alone == bool(run.collectives))
+
+
+def _octaves(one: float, other: float) -> float:
+    """How far two numbers are from each other in powers of two; a 0 lies one below the 1."""
+    return abs(log2(max(one, 0.5)) - log2(max(other, 0.5)))
 
 
 def _effective_batch(run: Run) -> int | None:
