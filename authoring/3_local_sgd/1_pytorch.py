@@ -307,18 +307,18 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 #
 # *Difficulty* *** · *18 minutes* · *Why*: most mistakes in this loop raise no error; the loss still falls, and you publish one of several models.
 #
-# Write `train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period)`. Every rank calls it; `dist.get_rank()` and `dist.get_world_size()` tell who you are, and how many.
+# Write `train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps)`. Every rank calls it; `dist.get_rank()` and `dist.get_world_size()` tell who you are, and how many.
 #
 # - `micro_batches` is the list of *all* ranks' micro-batches. Rank $r$ of $N$ takes number $r$, $r + N$, $r + 2N$ and so on.
 # - The models may *begin* with different weights. All must start from those of rank 0, frozen ones too. The collective for that is the *broadcast*: after `dist.broadcast(tensor, src=0)` every rank's tensor holds rank 0's numbers.
 # - An optimizer step comes after `accumulation_steps` of the rank's micro-batches, with the gradient of their large batch. `loss_of(model, batch)` is the mean loss of one micro-batch.
-# - Between averages the ranks send nothing. After every `averaging_period` optimizer *steps*, and after the last one, all hold the mean of their parameters.
+# - Between averages the ranks send nothing. After every `local_steps` optimizer *steps*, and after the last one, all hold the mean of their parameters.
 # - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out; with none left there is no step and no average.
 
 
 # %% exercise="train_local_sgd" points=4
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
-    """Train this rank alone; average the replicas every averaging_period steps and at the end."""
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    """Train this rank alone; average the replicas every local_steps steps and at the end."""
     # BEGIN SOLUTION
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for parameter in model.parameters():
@@ -330,7 +330,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, batch) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for parameter in model.parameters():
                 dist.all_reduce(parameter.data)
                 parameter.data /= world_size

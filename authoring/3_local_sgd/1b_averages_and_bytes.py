@@ -197,29 +197,29 @@ except ValueError as error:
 # *Difficulty* ** · *6 minutes* · *Why*: this is the averager of torch's documentation without the DDP around it, and it ends with as many models as there are ranks.
 #
 # ```python
-# def train(model, optimizer, loss_of, micro_batches, averaging_period):
-#     averager = PeriodicModelAverager(period=averaging_period)
+# def train(model, optimizer, loss_of, micro_batches, local_steps):
+#     averager = PeriodicModelAverager(period=local_steps)
 #     for batch in micro_batches:
 #         optimizer.zero_grad()
 #         loss_of(model, batch).backward()
 #         optimizer.step()
 #         averager.average_parameters(model.parameters())
 # ```
-# Write `train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period)`, the same without surprises. `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights.
+# Write `train_with_averager(model, optimizer, loss_of, micro_batches, local_steps)`, the same without surprises. `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights.
 #
-# - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`averaging_period` is $H$), and not before.
+# - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`local_steps` is $H$), and not before.
 # - After the last step they are equal, whatever the number of steps.
 #
 # Import the averager in your function, or count by hand.
 
 
 # %% exercise="train_with_averager" points=3
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
-    """Train one rank with torch's averager: first after averaging_period steps, last at the end."""
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    """Train one rank with torch's averager: first after local_steps steps, last at the end."""
     # BEGIN SOLUTION
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(period=averaging_period, warmup_steps=averaging_period - 1)
+    averager = PeriodicModelAverager(period=local_steps, warmup_steps=local_steps - 1)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -390,19 +390,19 @@ communication_table(runs[1:], by_kind=False)
 #
 # *Difficulty* ** · *6 minutes* · *Why*: whether a training run fits a network is decided before it is started.
 #
-# Write `communication(model, micro_batches, devices, accumulation_steps, averaging_period=None)`. It returns two whole numbers for **one rank** and the whole training: how many all-reduces, and the payload that it hands to them, in bytes.
+# Write `communication(model, micro_batches, devices, accumulation_steps, local_steps=None)`. It returns two whole numbers for **one rank** and the whole training: how many all-reduces, and the payload that it hands to them, in bytes.
 #
 # - `micro_batches` counts those of all `devices` together, and fills whole windows everywhere.
-# - `averaging_period=None`: at every optimizer step the gradients go in one flat tensor. A number $H$: Local SGD; what is averaged goes in one flat tensor after every $H$ steps, and after the last one.
+# - `local_steps=None`: at every optimizer step the gradients go in one flat tensor. A number $H$: Local SGD; what is averaged goes in one flat tensor after every $H$ steps, and after the last one.
 # - Only what training changes is sent: no frozen parameters, no buffers. Weights need not have 4 bytes (`element_size()`).
 
 
 # %% exercise="communication" points=3
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     """All-reduces and payload bytes of one rank in a whole training, as two whole numbers."""
     # BEGIN SOLUTION
     steps = micro_batches // (devices * accumulation_steps)
-    times = steps if averaging_period is None else -(-steps // averaging_period)
+    times = steps if local_steps is None else -(-steps // local_steps)
     payload = sum(
         parameter.numel() * parameter.element_size()
         for parameter in model.parameters()

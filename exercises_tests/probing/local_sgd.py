@@ -21,14 +21,14 @@ class LocalCase:
 
     micro_batches: int
     accumulation_steps: int
-    averaging_period: int
+    local_steps: int
     ranks: int = 2
     tied: bool = False
     frozen: bool = False
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
-        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.averaging_period}, {self.micro_batches} micro-batches{kind}"
+        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.micro_batches} micro-batches{kind}"
 
     @property
     def steps(self) -> int:
@@ -40,7 +40,7 @@ class LocalCase:
         return [
             step
             for step in range(1, self.steps + 1)
-            if step % self.averaging_period == 0 or step == self.steps
+            if step % self.local_steps == 0 or step == self.steps
         ]
 
     def shares(self, micro_batches):

@@ -17,7 +17,7 @@ BACKWARD = "(loss_of(model, batch) / accumulation_steps).backward()\n"
 UPDATE = """        optimizer.step()
         optimizer.zero_grad()
 """
-DUE = "step % averaging_period == 0 or step == steps"
+DUE = "step % local_steps == 0 or step == steps"
 SUM = "dist.all_reduce(parameter.data)"
 DIVISION = "\n                parameter.data /= world_size"
 EACH = "for parameter in model.parameters():\n"
@@ -43,7 +43,7 @@ FROM_0 = {
     WINDOW: "mine[step * accumulation_steps : (step + 1) * accumulation_steps]",
 }
 IN_DUE_WINDOWS = {
-    BACKWARD: f"{BACKWARD}            if step % averaging_period == 0:\n{indent(MEAN, ' ' * 16)}"
+    BACKWARD: f"{BACKWARD}            if step % local_steps == 0:\n{indent(MEAN, ' ' * 16)}"
 }
 INTO_A_COPY = {SUM: "total = parameter.data.clone()\n                dist.all_reduce(total)"}
 ON_RANK_0 = "\n                if dist.get_rank() == 0:\n                    "
@@ -89,8 +89,8 @@ train_local_sgd = (
     ),
     Mistake(
         "first average after the first step",
-        {**FROM_0, DUE: "step % averaging_period == 0"},
-        {**FROM_0, DUE: "step % averaging_period == 0 or step == steps - 1"},
+        {**FROM_0, DUE: "step % local_steps == 0"},
+        {**FROM_0, DUE: "step % local_steps == 0 or step == steps - 1"},
         why="Counted from 0, the very first step is a multiple of H; the replicas are averaged after steps 1, H + 1, 2 H + 1.",
         hint="Which number does your counter have right after the first optimizer step?",
     ),
@@ -110,11 +110,11 @@ train_local_sgd = (
     ),
     Mistake(
         "H counts micro-batches",
-        counting_micro_batches("number == len(mine)", early="number % averaging_period == 0"),
-        counting_micro_batches("", early="number % averaging_period == 0"),
-        counting_micro_batches("number % averaging_period == 0 and number % accumulation_steps"),
-        counting_micro_batches("number % averaging_period == 0 or number == len(mine)"),
-        counting_micro_batches("number % averaging_period == 0"),
+        counting_micro_batches("number == len(mine)", early="number % local_steps == 0"),
+        counting_micro_batches("", early="number % local_steps == 0"),
+        counting_micro_batches("number % local_steps == 0 and number % accumulation_steps"),
+        counting_micro_batches("number % local_steps == 0 or number == len(mine)"),
+        counting_micro_batches("number % local_steps == 0"),
         why="H is a number of optimizer steps; counted in micro-batches the averages come more often, and in the middle of a window.",
         hint="By how much does your counter grow in one window of k micro-batches?",
     ),

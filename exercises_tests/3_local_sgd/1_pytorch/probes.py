@@ -3,13 +3,11 @@
 from exercises_tests.probing.local_sgd import LocalCase, probe_on_ranks
 
 CASES = (
-    LocalCase(micro_batches=16, accumulation_steps=2, averaging_period=3),
-    LocalCase(micro_batches=8, accumulation_steps=1, averaging_period=2, tied=True),
-    LocalCase(micro_batches=18, accumulation_steps=2, averaging_period=2, ranks=3),
-    LocalCase(
-        micro_batches=9, accumulation_steps=2, averaging_period=2, frozen=True
-    ),  # one left over
-    LocalCase(micro_batches=7, accumulation_steps=1, averaging_period=1),  # one left over
+    LocalCase(micro_batches=16, accumulation_steps=2, local_steps=3),
+    LocalCase(micro_batches=8, accumulation_steps=1, local_steps=2, tied=True),
+    LocalCase(micro_batches=18, accumulation_steps=2, local_steps=2, ranks=3),
+    LocalCase(micro_batches=9, accumulation_steps=2, local_steps=2, frozen=True),  # one left over
+    LocalCase(micro_batches=7, accumulation_steps=1, local_steps=1),  # one left over
 )
 
 train_local_sgd = probe_on_ranks(
@@ -17,7 +15,7 @@ train_local_sgd = probe_on_ranks(
     lambda case, micro_batches, rank: (
         list(micro_batches),
         case.accumulation_steps,
-        case.averaging_period,
+        case.local_steps,
     ),
     apart=True,
 )

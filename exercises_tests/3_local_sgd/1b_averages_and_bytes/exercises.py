@@ -12,28 +12,28 @@ from .mistakes import ALL_STEPS, AVERAGES, LAST
 # ---------------------------------------------------------------- other right ways
 
 
-def by_torchs_optimizer(model, optimizer, loss_of, micro_batches, averaging_period):
+def by_torchs_optimizer(model, optimizer, loss_of, micro_batches, local_steps):
     """The optimizer that asks the averager itself; its counter is set to 1, so that no warm-up is needed."""
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
     from torch.distributed.optim import PostLocalSGDOptimizer
 
-    averager = PeriodicModelAverager(period=averaging_period)
+    averager = PeriodicModelAverager(period=local_steps)
     averager.step = 1
     local = PostLocalSGDOptimizer(optimizer, averager)
     for batch in micro_batches:
         local.zero_grad()
         loss_of(model, batch).backward()
         local.step()
-    if len(micro_batches) % averaging_period:
+    if len(micro_batches) % local_steps:
         in_one_piece(model)
 
 
-def counted_by_hand(model, optimizer, loss_of, micro_batches, averaging_period):
+def counted_by_hand(model, optimizer, loss_of, micro_batches, local_steps):
     for number, batch in enumerate(micro_batches, 1):
         loss_of(model, batch).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if number % averaging_period == 0 or number == len(micro_batches):
+        if number % local_steps == 0 or number == len(micro_batches):
             in_one_piece(model)
 
 
@@ -95,7 +95,7 @@ EXERCISES = (
             {"parameter.numel() * parameter.element_size()": "parameter.nbytes"},
             {
                 f"// {ALL_STEPS}": "/ devices / accumulation_steps",
-                f"steps if averaging_period is None else {AVERAGES}": "-int(-steps // (averaging_period or 1))",
+                f"steps if local_steps is None else {AVERAGES}": "-int(-steps // (local_steps or 1))",
                 "return times, times * payload": "return [times, times * payload]",
             },
         ),

@@ -6,7 +6,7 @@ from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- train_with_averager
 
-WARM_UP = ", warmup_steps=averaging_period - 1"
+WARM_UP = ", warmup_steps=local_steps - 1"
 ZERO = "        optimizer.zero_grad()\n"
 STEP = "        optimizer.step()\n"
 SUM = "dist.all_reduce(parameter.data)"
@@ -40,15 +40,15 @@ train_with_averager = (
     ),
     Mistake(
         "warm-up of H steps",
-        {"averaging_period - 1": "averaging_period", **NO_LAST},
-        {"averaging_period - 1": "averaging_period"},
+        {"local_steps - 1": "local_steps", **NO_LAST},
+        {"local_steps - 1": "local_steps"},
         why="The averager counts its first call as 0, so a warm-up of H makes the first average fall on step H + 1.",
         hint="Which number does the averager's counter have when it is called after step H?",
     ),
     Mistake(
         "warm-up of one step",
-        {"averaging_period - 1": "1"},
-        {"averaging_period - 1": "1", **NO_LAST},
+        {"local_steps - 1": "1"},
+        {"local_steps - 1": "1", **NO_LAST},
         why="After a warm-up of one step the first average falls on step 2, whatever H is.",
         hint="How does the number of warm-up steps depend on H?",
     ),
@@ -109,7 +109,7 @@ train_with_averager = (
 # ---------------------------------------------------------------- communication
 
 ALL_STEPS = "(devices * accumulation_steps)"
-AVERAGES = "-(-steps // averaging_period)"
+AVERAGES = "-(-steps // local_steps)"
 TRAINED = "for parameter in model.parameters()\n        if parameter.requires_grad\n"
 
 communication = (
@@ -157,19 +157,19 @@ communication = (
     ),
     Mistake(
         "last average forgotten",
-        {AVERAGES: "steps // averaging_period"},
+        {AVERAGES: "steps // local_steps"},
         why="When the steps are no multiple of H, one more average comes after the last step.",
         hint="With 8 steps and H = 3: after which steps are the replicas averaged?",
     ),
     Mistake(
         "last average always added",
-        {AVERAGES: "steps // averaging_period + 1"},
+        {AVERAGES: "steps // local_steps + 1"},
         why="When the last step is a multiple of H, the replicas have just been averaged and no further average is needed.",
         hint="With 8 steps and H = 4: after which steps are the replicas averaged?",
     ),
     Mistake(
         "not rounded",
-        {AVERAGES: "steps / averaging_period"},
+        {AVERAGES: "steps / local_steps"},
         why="Averages come whole: a shorter period at the end has its average, too.",
         hint="With 8 steps and H = 3: how many averages are there?",
     ),
@@ -199,7 +199,7 @@ communication = (
     ),
     Mistake(
         "every step, whatever H",
-        {f"steps if averaging_period is None else {AVERAGES}": "steps"},
+        {f"steps if local_steps is None else {AVERAGES}": "steps"},
         why="With Local SGD the ranks communicate once in H steps, not at each of them.",
         hint="Which argument of your function did you not use?",
     ),

@@ -14,16 +14,16 @@ from trainlean.exercises.comparing import Observation
 # ---------------------------------------------------------------- train_with_averager
 
 AVERAGER_CASES = (
-    LocalCase(micro_batches=10, accumulation_steps=1, averaging_period=2),
-    LocalCase(micro_batches=8, accumulation_steps=1, averaging_period=4, frozen=True),
-    LocalCase(micro_batches=6, accumulation_steps=1, averaging_period=1),
-    LocalCase(micro_batches=9, accumulation_steps=1, averaging_period=5, ranks=3, tied=True),
+    LocalCase(micro_batches=10, accumulation_steps=1, local_steps=2),
+    LocalCase(micro_batches=8, accumulation_steps=1, local_steps=4, frozen=True),
+    LocalCase(micro_batches=6, accumulation_steps=1, local_steps=1),
+    LocalCase(micro_batches=9, accumulation_steps=1, local_steps=5, ranks=3, tied=True),
 )
 
 
 train_with_averager = probe_on_ranks(
     AVERAGER_CASES,
-    lambda case, micro_batches, rank: (case.shares(micro_batches)[rank], case.averaging_period),
+    lambda case, micro_batches, rank: (case.shares(micro_batches)[rank], case.local_steps),
     apart=False,
 )
 

@@ -1,5 +1,5 @@
 # %% train_local_sgd: right
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     world_size = dist.get_world_size()
     weights = list(model.parameters())
 
@@ -23,9 +23,9 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             loss.backward()
         optimizer.step()
         number += 1
-        if number % averaging_period == 0:
+        if number % local_steps == 0:
             same()
-    if steps % averaging_period != 0:
+    if steps % local_steps != 0:
         same()
     optimizer.zero_grad()
 
@@ -42,7 +42,7 @@ def spread(flat, model):
         start += p.numel()
 
 
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     """Everything in one flat tensor."""
     rank, size = dist.get_rank(), dist.get_world_size()
     flat = payload(model)
@@ -58,7 +58,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         optimizer.step()
         optimizer.zero_grad()
         done += 1
-        if done % averaging_period == 0 or number == len(mine):
+        if done % local_steps == 0 or number == len(mine):
             flat = payload(model)
             flat /= size
             dist.all_reduce(flat, op=dist.ReduceOp.SUM)
@@ -96,20 +96,20 @@ class LocalTrainer:
         self.pending += 1
 
 
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     trainer = LocalTrainer(model, optimizer, loss_of)
     trainer.begin()
     own = iter(micro_batches[trainer.rank :: trainer.ranks])
     for _ in range(len(micro_batches) // trainer.ranks // accumulation_steps):
         trainer.step([next(own) for _ in range(accumulation_steps)])
-        if trainer.pending == averaging_period:
+        if trainer.pending == local_steps:
             trainer.average()
     if trainer.pending:
         trainer.average()
 
 
 # %% train_local_sgd: right
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     """Frozen parameters are equal after the broadcast, so their mean is what they are."""
     n = dist.get_world_size()
     for p in model.parameters():
@@ -123,7 +123,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             loss_of(model, batch).mul(1 / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == whole:
+        if step % local_steps == 0 or step == whole:
             for p in trained:
                 total = p.detach().clone()
                 dist.all_reduce(total)
@@ -133,7 +133,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, replicas begin with different weights
 # The ranks keep the weights with which they came.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     steps = len(micro_batches) // (n * accumulation_steps)
     mine = iter(micro_batches[dist.get_rank() :: n])
@@ -142,7 +142,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -150,7 +150,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, frozen weights left out at the start
 # Only trained parameters are sent around at the beginning: frozen ones stay different until the first average.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in filter(lambda p: p.requires_grad, model.parameters()):
         dist.broadcast(p.data, src=0)
@@ -161,7 +161,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -169,7 +169,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, no last average
 # The last, shorter period is never averaged.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -180,7 +180,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0:
+        if step % local_steps == 0:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -188,7 +188,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, H counts micro-batches
 # Micro-batches are counted towards the period, not optimizer steps.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
 
     def average():
@@ -205,13 +205,13 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         if number % accumulation_steps == 0:
             optimizer.step()
             optimizer.zero_grad()
-        if number % averaging_period == 0 or number == len(mine):
+        if number % local_steps == 0 or number == len(mine):
             average()
 
 
 # %% train_local_sgd: wrong, sum in place of mean
 # The sum over the ranks is never divided.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -222,14 +222,14 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
 
 
 # %% train_local_sgd: wrong, divided by two
 # Divided by 2, however many ranks there are.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -240,7 +240,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(2)
@@ -248,7 +248,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, consecutive pieces
 # Each rank takes a stretch of the list, not every n-th micro-batch.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n, rank = dist.get_world_size(), dist.get_rank()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -260,7 +260,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -268,7 +268,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, not the same number of steps on every rank
 # Every rank counts its own windows, so one rank may make a step more and wait for ever.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n, rank = dist.get_world_size(), dist.get_rank()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -279,7 +279,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, batch) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -287,7 +287,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, loss not divided
 # The loss is not divided by the accumulation steps.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -298,7 +298,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             loss_of(model, next(mine)).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -306,7 +306,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, gradients never zeroed
 # The gradients are never cleared.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -316,7 +316,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         for _ in range(accumulation_steps):
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -324,7 +324,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, gradients averaged at every step as well
 # The gradients are averaged before every step, as DDP does.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -343,7 +343,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, first average after the first step
 # Steps are counted from 0: the first average comes after the first step.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -354,7 +354,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps - 1:
+        if step % local_steps == 0 or step == steps - 1:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data.div_(n)
@@ -362,7 +362,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
 
 # %% train_local_sgd: wrong, rank 0's weights sent to all
 # Rank 0's weights are handed out instead of the mean.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -373,14 +373,14 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.broadcast(p.data, src=0)
 
 
 # %% train_local_sgd: wrong
 # The mean is made in a copy and never written back.
-def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, averaging_period):
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
     for p in model.parameters():
         dist.broadcast(p.data, src=0)
@@ -391,7 +391,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             (loss_of(model, next(mine)) / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % averaging_period == 0 or step == steps:
+        if step % local_steps == 0 or step == steps:
             flat = torch.cat([p.data.flatten() for p in model.parameters()])
             dist.all_reduce(flat)
             flat /= n

@@ -1,5 +1,5 @@
 # %% train_with_averager: right
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     world_size = dist.get_world_size()
 
     def average():
@@ -12,12 +12,12 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()
-        if step % averaging_period == 0 or step == len(micro_batches):
+        if step % local_steps == 0 or step == len(micro_batches):
             average()
 
 
 # %% train_with_averager: right
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
     now = PeriodicModelAverager(period=1)
@@ -29,18 +29,18 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         loss.backward()
         optimizer.step()
         since += 1
-        if since == averaging_period or not batches_left:
+        if since == local_steps or not batches_left:
             now.average_parameters(model.parameters())
             since = 0
 
 
 # %% train_with_averager: right
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
     from torch.distributed.optim import PostLocalSGDOptimizer
 
-    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps - 1)
     local = PostLocalSGDOptimizer(optimizer, averager)
     for batch in micro_batches:
         local.zero_grad()
@@ -74,21 +74,21 @@ class Replica:
         self.averaged_at = self.steps
 
 
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     replica = Replica(model, optimizer)
     for batch in micro_batches:
         replica.step(loss_of(model, batch))
-        if not replica.steps % averaging_period:
+        if not replica.steps % local_steps:
             replica.meet()
     replica.meet()
 
 
 # %% train_with_averager: wrong, both surprises
 # The loop of the documentation: first average after the first step, none at the end.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(period=averaging_period)
+    averager = PeriodicModelAverager(period=local_steps)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -98,10 +98,10 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, still averaged after the first step
 # No warm-up: the first average comes after the first step, and all are shifted.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(period=averaging_period)
+    averager = PeriodicModelAverager(period=local_steps)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -114,10 +114,10 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, no last average
 # No last average.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps - 1)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -127,10 +127,10 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, warm-up of H steps
 # The warm-up is one step too long: averages after steps H + 1, 2H + 1 and so on.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period)
+    averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -143,10 +143,10 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, the averager asked once more
 # The averager is called once more at the end, but this call is seldom due and does nothing.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps - 1)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -157,11 +157,11 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong
 # A new averager in every step: its count never gets anywhere, so only the last average is made.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
     for batch in micro_batches:
-        averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+        averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps - 1)
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()
@@ -173,7 +173,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong
 # The ranks meet after every step.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -185,7 +185,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong
 # Only at the end, whatever the period.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -197,10 +197,10 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, averaged after zero_grad
 # The gradients are cleared before the averager looks for them: it raises.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps - 1)
     for batch in micro_batches:
         loss_of(model, batch).backward()
         optimizer.step()
@@ -213,7 +213,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, still averaged after the first step
 # Counted from 0 by hand.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     def meet():
         for p in model.parameters():
             dist.all_reduce(p.data)
@@ -223,17 +223,17 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()
-        if step % averaging_period == 0:
+        if step % local_steps == 0:
             meet()
     meet()
 
 
 # %% train_with_averager: wrong, sum in place of the last mean
 # The sums of the last average are not divided.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps - 1)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -245,10 +245,10 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, rank 0's weights in place of the last average
 # At the end all take the weights of rank 0, and what the others did last is lost.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
-    averager = PeriodicModelAverager(averaging_period, warmup_steps=averaging_period - 1)
+    averager = PeriodicModelAverager(local_steps, warmup_steps=local_steps - 1)
     for batch in micro_batches:
         optimizer.zero_grad()
         loss_of(model, batch).backward()
@@ -260,7 +260,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong
 # The average comes before the step that makes it due, so it misses that step.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     def meet():
         for p in model.parameters():
             dist.all_reduce(p.data)
@@ -269,7 +269,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
     for step, batch in enumerate(micro_batches, start=1):
         optimizer.zero_grad()
         loss_of(model, batch).backward()
-        if step % averaging_period == 0:
+        if step % local_steps == 0:
             meet()
         optimizer.step()
     meet()
@@ -277,7 +277,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
 
 # %% train_with_averager: wrong, gradients never zeroed
 # The gradients are never cleared.
-def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_period):
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     def meet():
         for p in model.parameters():
             dist.all_reduce(p.data)
@@ -286,7 +286,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, averaging_peri
     for step, batch in enumerate(micro_batches, start=1):
         loss_of(model, batch).backward()
         optimizer.step()
-        if step % averaging_period == 0:
+        if step % local_steps == 0:
             meet()
     meet()
 
@@ -468,17 +468,17 @@ def average_replicas(model):
 
 
 # %% communication: right
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     import math
 
     steps = micro_batches // devices // accumulation_steps
-    calls = math.ceil(steps / (averaging_period or 1))
+    calls = math.ceil(steps / (local_steps or 1))
     size = sum(p.nbytes for p in filter(lambda p: p.requires_grad, model.parameters()))
     return calls, calls * size
 
 
 # %% communication: right
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     """Walk through the training."""
     calls = payload = step = 0
     steps = micro_batches // (devices * accumulation_steps)
@@ -488,7 +488,7 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
             one += parameter.numel() * parameter.element_size()
     while step < steps:
         step += 1
-        if averaging_period is None or step % averaging_period == 0 or step == steps:
+        if local_steps is None or step % local_steps == 0 or step == steps:
             calls += 1
             payload += one
     return calls, payload
@@ -508,18 +508,18 @@ class Link:
         return (calls, calls * self.size)
 
 
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     steps, left = divmod(micro_batches, devices * accumulation_steps)
-    if averaging_period is None:
+    if local_steps is None:
         return Link(model).total(steps)
-    whole, rest = divmod(steps, averaging_period)
+    whole, rest = divmod(steps, local_steps)
     return Link(model).total(whole + bool(rest))
 
 
 # %% communication: right
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     steps = micro_batches // (devices * accumulation_steps)
-    H = 1 if averaging_period is None else averaging_period
+    H = 1 if local_steps is None else local_steps
     meetings = len(range(0, steps, H))
     numbers = [p.numel() * p.dtype.itemsize for p in model.parameters() if p.requires_grad]
     return [meetings, sum(numbers * meetings)]
@@ -527,45 +527,45 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
 
 # %% communication: wrong, frozen weights counted
 # Frozen parameters are sent, too.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     steps = micro_batches // (devices * accumulation_steps)
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     return calls, calls * sum(p.nbytes for p in model.parameters())
 
 
 # %% communication: wrong, four bytes for every number
 # Every number is taken for 4 bytes.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     steps = micro_batches // (devices * accumulation_steps)
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     return calls, calls * 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 # %% communication: wrong, last average forgotten
 # The average after the last, shorter period is forgotten.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // (devices * accumulation_steps)
-    calls = steps // (averaging_period or 1)
+    calls = steps // (local_steps or 1)
     return calls, calls * size
 
 
 # %% communication: wrong, last average always added
 # One average at the end always comes on top.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // (devices * accumulation_steps)
-    if averaging_period is None:
+    if local_steps is None:
         return steps, steps * size
-    calls = steps // averaging_period + 1
+    calls = steps // local_steps + 1
     return calls, calls * size
 
 
 # %% communication: wrong, buffers counted
 # The buffers are counted, too.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     steps = micro_batches // (devices * accumulation_steps)
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     size = sum(t.nbytes for t in [*model.parameters(), *model.buffers()] if t.requires_grad)
     size += sum(b.nbytes for b in model.buffers())
     return calls, calls * size
@@ -573,62 +573,62 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
 
 # %% communication: wrong, devices not counted
 # micro_batches is taken for those of one device.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // accumulation_steps
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     return calls, calls * size
 
 
 # %% communication: wrong, micro-batches in place of optimizer steps
 # The accumulation steps are ignored.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // devices
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     return calls, calls * size
 
 
 # %% communication: wrong, one all-reduce for each weight
 # A call for every parameter instead of one flat tensor.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     trained = [p for p in model.parameters() if p.requires_grad]
     steps = micro_batches // (devices * accumulation_steps)
-    times = -(-steps // (averaging_period or 1))
+    times = -(-steps // (local_steps or 1))
     return times * len(trained), times * sum(p.nbytes for p in trained)
 
 
 # %% communication: wrong
 # The bytes of one average only.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // (devices * accumulation_steps)
-    return -(-steps // (averaging_period or 1)), size
+    return -(-steps // (local_steps or 1)), size
 
 
 # %% communication: wrong, the bytes of all ranks together
 # The bytes of all devices together.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // (devices * accumulation_steps)
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     return calls, calls * size * devices
 
 
 # %% communication: wrong, bytes sent taken for the payload
 # What a ring sends instead of what is handed over.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // (devices * accumulation_steps)
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     return calls, calls * size * 2 * (devices - 1) // devices
 
 
 # %% communication: wrong, tied weights counted twice
 # A weight that two layers share is counted twice.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     steps = micro_batches // (devices * accumulation_steps)
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     size = sum(
         p.nbytes
         for module in model.modules()
@@ -640,16 +640,16 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
 
 # %% communication: wrong
 # The two numbers are the wrong way round.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // (devices * accumulation_steps)
-    calls = -(-steps // (averaging_period or 1))
+    calls = -(-steps // (local_steps or 1))
     return calls * size, calls
 
 
 # %% communication: wrong, every step, whatever H
 # The period is ignored.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     steps = micro_batches // (devices * accumulation_steps)
     return steps, steps * size
@@ -657,11 +657,11 @@ def communication(model, micro_batches, devices, accumulation_steps, averaging_p
 
 # %% communication: wrong
 # The period is counted in micro-batches of a rank.
-def communication(model, micro_batches, devices, accumulation_steps, averaging_period=None):
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     mine = micro_batches // devices
-    if averaging_period is None:
+    if local_steps is None:
         calls = mine // accumulation_steps
     else:
-        calls = -(-mine // averaging_period)
+        calls = -(-mine // local_steps)
     return calls, calls * size
