@@ -75,7 +75,7 @@ EXERCISES = (
         points=4,
         probe=probes.checkpoint,
         oracle=oracles.checkpoint,
-        truth="plain training",
+        truth="the right one",
         mistakes=mistakes.checkpoint,
         hints=(
             "What does the forward pass have to remember so that the backward pass can run the block again, exactly?",

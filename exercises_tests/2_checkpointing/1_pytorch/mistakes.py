@@ -138,6 +138,7 @@ checkpoint = (
             **INTO_GRAD,
             RETURN: "return None, None, *(tensor.grad for tensor in inputs)",
         },
+        {CALL: "return Recompute.apply(block, len(inputs), *inputs)", TENSORS: "inputs"},
         by_torch("use_reentrant=True"),
         why="Autograd sees only what is handed to apply. Where the input requires no gradient, as in a first block, it then records nothing, and the block's weights silently get no gradient.",
         hint="Which of the tensors that you hand to apply requires a gradient when the input is a batch of data?",
@@ -145,6 +146,7 @@ checkpoint = (
     Mistake(
         "other dropout in the recomputation",
         {FORK: "", SET_STATE: ""},
+        {SET_STATE: ""},
         by_torch("use_reentrant=False, preserve_rng_state=False"),
         why="The second forward pass draws new random numbers, so the gradient belongs to another dropout mask than the output does. Nothing is raised.",
         hint="What does dropout ask for, and in what state was it at the first forward pass?",

@@ -138,7 +138,7 @@ class Scaled(nn.Module):
 def make_blocks(case):
     if case == "an input of whole numbers":
         return [Block(ids=True), Block()]
-    if case == "two inputs":
+    if "two" in case:
         return [Scaled(), Scaled()]
     blocks = [
         Block(
@@ -159,6 +159,7 @@ CHECKPOINT_CASES = (
     "tied weights",
     "an input of whole numbers",
     "two inputs",
+    "two inputs that are trained",
     "a weight that takes no part",
     "dropout",
 )
@@ -170,13 +171,17 @@ def checkpoint(answer, seed):
         for case in CHECKPOINT_CASES:
             torch.manual_seed(seed)
             blocks = make_blocks(case)
-            needs = case == "three blocks"
+            needs = case in ("three blocks", "two inputs that are trained")
             x = (
                 torch.randint(7, (ROWS,))
                 if "whole" in case
                 else torch.randn(ROWS, WIDTH).requires_grad_(needs)
             )
-            more = ((torch.rand(ROWS, WIDTH) > 0.5).float(),) if case == "two inputs" else ()
+            more = (
+                ((torch.rand(ROWS, WIDTH) > 0.5).float().requires_grad_(needs),)
+                if "two" in case
+                else ()
+            )
             hidden = x
             with Counter() as counter:
                 for block in blocks:
@@ -190,7 +195,8 @@ def checkpoint(answer, seed):
                 trained = [weight for weight in block.parameters() if weight.requires_grad]
                 shown[f"the gradient of block {number} ({case})"] = gradients(trained)
             if needs:
-                shown["the gradient of the input"] = gradients([x])
+                for number, given in enumerate((x, *more), 1):
+                    shown[f"the gradient of input {number} ({case})"] = gradients([given])
             shown[
                 f"the number of inner tensors in memory between forward and backward ({case})"
             ] = kept
@@ -237,6 +243,7 @@ SEGMENT_CASES = (
     (5, 1, ""),
     (4, 4, ""),
     (8, 3, "dropout"),
+    (8, 3, "a layer twice in a segment"),
 )  # layers, segments, kind
 
 
@@ -276,6 +283,8 @@ def run_in_segments(answer, seed):
         case = name_case(number, segments, kind)
         torch.manual_seed(seed)
         layers = [Layer(dropout=0.5 * (kind == "dropout")) for _ in range(number)]
+        if kind == "a layer twice in a segment":
+            layers[3] = layers[2]
         with Counter() as counter:
             x = torch.randn(LAYER_ROWS, LAYER_WIDTH).requires_grad_(x_is_trained(kind))
             output = answer(layers, x, segments)
@@ -420,6 +429,6 @@ def train_attention(run, seed):
     return {
         "the output": hidden,
         "the gradient": gradients([x, *block.parameters()]),
-        "the FLOPs of forward and backward": counter.flops,
         "the bytes kept between forward and backward": kept,
+        "the FLOPs of forward and backward": counter.flops,
     }

@@ -79,7 +79,8 @@ train_checkpointed = (
         "nothing prepared",
         {PREPARE: ""},
         {PREPARE: "", SWITCH: ""},
-        why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one steps after each micro-batch.",
+        {PREPARE: "    accelerator.prepare(model, optimizer, dataloader)\n"},
+        why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one, which `prepare` leaves as it is, steps after each micro-batch.",
         hint="Which method makes the accelerator's own of model, optimizer and data loader?",
     ),
     Mistake(

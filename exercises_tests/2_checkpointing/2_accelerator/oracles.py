@@ -12,6 +12,7 @@ from .probes import (
     LAYERS,
     LEARNING_RATE,
     MICRO_BATCH,
+    PREPARED,
     STACKS,
     WHOLE_WINDOWS,
     WITH_A_REST,
@@ -50,9 +51,7 @@ def train_checkpointed(seed):
             training(case, recorder),
             ", ".join(str(number) for number in range(LAYERS, 0, -1)),
         )
-        shown[
-            f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"
-        ] = 3
+        shown[f"{PREPARED} ({case})"] = 3
     return shown
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+from unittest import mock
 
 import numpy as np
 import torch
@@ -62,6 +63,7 @@ def in_backward() -> bool:
 
 # ---------------------------------------------------------------- train_checkpointed
 
+PREPARED = "how many of the accelerator's model, optimizer and data loader take part"
 LAYERS, MICRO_BATCH = 3, 2
 WHOLE_WINDOWS = (
     Case(micro_batches=4, accumulation_steps=2),
@@ -121,6 +123,18 @@ def only_counts(shown: Observation) -> Observation:
     return {name: value for name, value in shown.items() if name.startswith("the number of")}
 
 
+@contextlib.contextmanager
+def read_from():
+    """The prepared data loaders whose batches are read while the context is open."""
+    from accelerate.data_loader import DataLoaderShard
+
+    loaders, begin = [], DataLoaderShard.begin
+    with mock.patch.object(
+        DataLoaderShard, "begin", lambda loader: (loaders.append(loader), begin(loader))
+    ):
+        yield loaders
+
+
 @one_thread()
 def train_checkpointed(answer, seed):
     from accelerate import Accelerator
@@ -134,17 +148,16 @@ def train_checkpointed(answer, seed):
             lr=LEARNING_RATE,
         )
         recorder = Recorder(model, optimizer)
-        with fresh_accelerate():
+        with fresh_accelerate(), read_from() as loaders:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
             answer(accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH))
             prepared = [
-                min(1, len(kind))
-                for kind in (accelerator._models, accelerator._optimizers, accelerator._dataloaders)
+                accelerator._models,
+                accelerator._optimizers,
+                [loader for loader in accelerator._dataloaders if loader in loaders],
             ]
         shown |= looked_at(case, training(case, recorder), again)
-        shown[
-            f"how many of model, optimizer and data loader the accelerator was given to prepare ({case})"
-        ] = sum(prepared)
+        shown[f"{PREPARED} ({case})"] = sum(bool(kind) for kind in prepared)
     return shown
 
 
@@ -187,7 +200,9 @@ class Block(nn.Module):
             .permute(2, 0, 3, 1, 4)
         )
         scores = parts[0] @ parts[1].transpose(-1, -2) / (width // self.heads) ** 0.5
-        shares = scores.masked_fill(padding[:, None, None], float("-inf")).softmax(-1)
+        if padding is not None:  # as torch's own attention takes it
+            scores = scores.masked_fill(padding[:, None, None], float("-inf"))
+        shares = scores.softmax(-1)
         hidden = hidden + self.dropout(self.project((shares @ parts[2]).transpose(1, 2).flatten(2)))
         return hidden + self.dropout(self.mlp(self.mlp_norm(hidden)))
 
@@ -382,6 +397,20 @@ class Averaging(Plain):
         return super().forward(x)
 
 
+class Counting(Plain):
+    """Counts its runs in the second of its buffers, by which its output is divided or not; the first one stays."""
+
+    def __init__(self, weakens=False):
+        super().__init__()
+        self.weakens = weakens
+        self.register_buffer("scale", torch.full((), 2.0))
+        self.register_buffer("runs", torch.zeros(()))
+
+    def forward(self, x):
+        self.runs += 1
+        return self.scale * super().forward(x) / (self.runs.item() if self.weakens else 1)
+
+
 class Measuring(Plain):
     """Fills a buffer at its first run and only reads it from then on."""
 
@@ -406,6 +435,8 @@ TWICE = {  # how to make the block
     "noise in training only": lambda: Noisy(always=False),
     "a running mean of its own": Averaging,
     "a running mean put anew at each run": lambda: Averaging(anew=True),
+    "a count in its second buffer": Counting,
+    "a count in a buffer that its output depends on": lambda: Counting(weakens=True),
     "a buffer that the first run fills": Measuring,
 }
 

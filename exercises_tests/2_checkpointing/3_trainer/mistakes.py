@@ -25,6 +25,7 @@ peak_activations = (
     Mistake(
         "checkpointed and plain layers swapped",
         {COUNT: f"layers - {COUNT}"},
+        {COUNT: f"layers - {COUNT}", IF_LAST: "if (layers - 1) % every_n_layers:"},
         why="One layer in n is checkpointed and all the others are plain; here it is the other way round.",
         hint="With every_n_layers=8, are there more plain layers or more checkpointed ones?",
     ),

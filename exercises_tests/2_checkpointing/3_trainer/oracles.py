@@ -49,4 +49,5 @@ def arguments_for_budget(seed):
             ", ".join(map(str, layers(every))) or "none"
         )
         shown[f"use_cpu ({question})"] = True
+        shown[f"whether output_dir is the one that was given ({question})"] = True
     return shown

@@ -1,6 +1,7 @@
 """The questions of the lesson 2_checkpointing/3_trainer."""
 
 import functools
+import os
 import random
 import tempfile
 from dataclasses import dataclass
@@ -167,4 +168,7 @@ def arguments_for_budget(answer, seed):
             shown[f"the effective batch ({question})"] = micro_batch * steps
             shown[f"the list of checkpointed layers ({question})"] = checkpointed_layers(args)
             shown[f"use_cpu ({question})"] = bool(args.use_cpu)
+            shown[f"whether output_dir is the one that was given ({question})"] = os.path.abspath(
+                args.output_dir
+            ) == os.path.abspath(folder)
     return shown

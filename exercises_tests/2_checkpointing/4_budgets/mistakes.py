@@ -43,6 +43,15 @@ def kept_by(order: str) -> dict:
     }
 
 
+def taken_out(result: str) -> dict:
+    """Takes a result out of the list that was given, and hands copies of what is left to the two calls."""
+    return {
+        FIRST: f"size, flops = {result}",
+        NOT_KEPT: NOT_KEPT.replace("rest", "results[:]"),
+        KEPT: KEPT.replace("rest", "results[:]"),
+    }
+
+
 least_recomputation = (
     Mistake(
         "greedy by FLOPs per byte",
@@ -103,6 +112,11 @@ least_recomputation = (
     Mistake(
         "results of no bytes not kept",
         {IF_IT_FITS: "if 0 < size <= budget:"},
+        {
+            NO_MORE: """    if not results or budget == 0:
+        return sum(flops for _, flops in results)
+"""
+        },
         why="A result of 0 bytes costs nothing to keep, whatever the budget, and spares its FLOPs.",
         hint="What is there to lose when a result of 0 bytes is kept?",
     ),
@@ -116,6 +130,8 @@ least_recomputation = (
         "the list of results changed",
         {NO_MORE: f"    results.sort()\n{NO_MORE}"},
         {FIRST: "(size, flops), rest = results.pop(0), results"},
+        taken_out("results.pop(0)"),
+        taken_out("results.pop()"),
         {
             RECURSION: TABLE.replace("for size, flops in results:", "while results:").replace(
                 "total +=", "size, flops = results.pop()\n        total +="
@@ -141,6 +157,10 @@ least_recomputation = (
         "bytes or results counted, not FLOPs",
         {NOT_KEPT: NOT_KEPT.replace("flops +", "size +")},
         {NOT_KEPT: NOT_KEPT.replace("flops +", "1 +")},
+        {
+            RECURSION: ALL_SUBSETS.replace("flops for _, flops in some", "size for size, _ in some")
+            + "    return sum(flops for _, flops in results) - sum(flops for _, flops in best)\n"
+        },
         why="The bytes only have to stay within the budget, and the number of results is free; what shall be least are the FLOPs.",
         hint="Which of the two numbers of a result is the limit, and which one the price?",
     ),

@@ -145,6 +145,7 @@ communication = (
     Mistake(
         "bytes sent taken for the payload",
         {"times * payload": "times * payload * 2 * (devices - 1) / devices"},
+        {"times * payload": "times * payload * 2 * (devices - 1) // devices"},
         why="2(N-1)/N times the payload is what a rank of a ring sends; the payload is what it hands over, whoever carries it how.",
         hint="How large are the tensors that a rank gives to `all_reduce`?",
     ),

@@ -240,6 +240,10 @@ local_sgd_traffic = (
     Mistake(
         "not rounded",
         {AVERAGES: "calls / local_steps + 1"},
+        {
+            "-(-micro_batches // accumulation_steps)": "micro_batches / accumulation_steps",
+            AVERAGES: "calls / local_steps + 1",
+        },
         why="Averages come whole: what is left after the last multiple of H makes no periodic average.",
         hint="Which division of Python gives whole numbers?",
     ),

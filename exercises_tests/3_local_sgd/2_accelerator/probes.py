@@ -39,7 +39,7 @@ class Case:
         return self.micro_batches % self.accumulation_steps > 0
 
 
-CASES = (Case(9, 3, 2, tied=True), Case(3, 1, 2, frozen=True), Case(3, 2, 1))
+CASES = (Case(9, 3, 2, tied=True), Case(9, 1, 2, frozen=True), Case(3, 2, 1))
 
 
 @functools.cache

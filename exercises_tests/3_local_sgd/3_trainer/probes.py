@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from exercises_tests.probing.accelerate import accelerate_on_ranks
-from exercises_tests.probing.local_sgd import moment
+from exercises_tests.probing.local_sgd import LARGER_THAN_A_SIGNAL, moment
 from exercises_tests.probing.rank_threads import as_ranks
 from exercises_tests.probing.toys import Recorder, Toy, flat
 
@@ -207,7 +207,13 @@ def train_watched(answer, case: Case, rank, model, samples):
         wrapped = WrappedModel()
         trainer.add_callback(wrapped.of(trainer))
         trainer.train()
-    moments = [sent.at for sent in rank.sent if sent.kind == "all_reduce"]
+    # What a model begins with is broadcast before the first step; averages may go by any kind of message.
+    moments = [
+        sent.at
+        for sent in rank.sent
+        if sent.kind == "all_reduce"
+        or (sent.bytes > LARGER_THAN_A_SIGNAL and sent.at != moment(0, 0))
+    ]
     return (
         len(recorder.weights),
         moments,
@@ -320,6 +326,7 @@ def questions(seed: int):
         ("sgd", momentum, decay, CLIPPED_AT, 1),
         ("sgd", 0.0, 0.0, 0.0, H),
         ("sgd", momentum, 0.0, 0.0, H),
+        ("sgd", 0.0, 0.0, CLIPPED_AT, H),
     )
     yield from (
         ("adamw", 0.0, 0.0, 0.0, 1),

@@ -3,7 +3,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     checkpointed = [
         every_n_layers is not None and number % every_n_layers == 0 for number in range(layers)
     ]
-    kept = [boundary if one else interior for one in checkpointed]
+    kept = [boundary if one else boundary + interior for one in checkpointed]
     most = sum(kept)
     for number in reversed(range(layers)):
         now = sum(kept[: number + 1]) + (interior if checkpointed[number] else 0)
@@ -14,9 +14,9 @@ def peak_activations(layers, every_n_layers, interior, boundary):
 # %% peak_activations: right
 def peak_activations(layers, every_n_layers, interior, boundary):
     if not every_n_layers:
-        return interior * layers
+        return (interior + boundary) * layers
     of = range(0, layers, every_n_layers)
-    total = len(of) * boundary + (layers - len(of)) * interior
+    total = layers * boundary + (layers - len(of)) * interior
     return total + interior if layers - 1 in of else total
 
 
@@ -28,7 +28,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
         if number < 0:
             return 0
         cheap = every_n_layers and number % every_n_layers == 0
-        return kept(number - 1) + (boundary if cheap else interior)
+        return kept(number - 1) + (boundary if cheap else boundary + interior)
 
     last_again = every_n_layers and (layers - 1) % every_n_layers == 0
     return kept(layers - 1) + (interior if last_again else 0)
@@ -46,7 +46,7 @@ class Steps:
         alive = peak = 0
         stack = []
         for i in range(layers):
-            stack.append(boundary if self.is_checkpointed(i) else interior)
+            stack.append(boundary if self.is_checkpointed(i) else boundary + interior)
             alive += stack[-1]
             peak = max(peak, alive)
         while stack:
@@ -65,38 +65,38 @@ def peak_activations(layers, every_n_layers, interior, boundary):
 # The interior of the layer that is run again is forgotten.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     c = -(-layers // every_n_layers)
-    return (layers - c) * interior + c * boundary
+    return (layers - c) * interior + layers * boundary
 
 
 # %% peak_activations: wrong, one interior too many
 # An interior comes on top always, also where the last layer is plain.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     c = len(range(0, layers, every_n_layers))
-    return (layers - c + 1) * interior + c * boundary
+    return (layers - c + 1) * interior + layers * boundary
 
 
 # %% peak_activations: wrong, rounded down
 # The number of checkpointed layers is rounded down.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     c = layers // every_n_layers
     extra = 1 if (layers - 1) % every_n_layers == 0 else 0
-    return (layers - c + extra) * interior + c * boundary
+    return (layers - c + extra) * interior + layers * boundary
 
 
-# %% peak_activations: wrong
-# Counted from one: the last layer of each group is checkpointed, not the first.
+# %% peak_activations: wrong, one interior too many
+# Counted from one: the last layer of each group is checkpointed, not the first. That makes one interior more, always.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     total = 0
     for number in range(1, layers + 1):
-        total += boundary if number % every_n_layers == 0 else interior
+        total += boundary if number % every_n_layers == 0 else boundary + interior
     return total + (interior if layers % every_n_layers == 0 else 0)
 
 
@@ -104,7 +104,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
 # Segments of every_n_layers layers, as checkpoint_sequential makes them.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     segments = math.ceil(layers / every_n_layers)
     return segments * boundary + every_n_layers * interior
 
@@ -114,28 +114,28 @@ def peak_activations(layers, every_n_layers, interior, boundary):
 def peak_activations(layers, every_n_layers, interior, boundary):
     every = every_n_layers or 1
     c = math.ceil(layers / every)
-    return (layers - c + ((layers - 1) % every == 0)) * interior + c * boundary
+    return (layers - c + ((layers - 1) % every == 0)) * interior + layers * boundary
 
 
 # %% peak_activations: wrong, checkpointed and plain layers swapped
 # Checkpointed and plain layers are mixed up.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     plain = math.ceil(layers / every_n_layers)
-    total = plain * interior + (layers - plain) * boundary
+    total = plain * interior + layers * boundary
     if (layers - 1) % every_n_layers:
         total += interior
     return total
 
 
-# %% peak_activations: wrong, the input of the layer that is run again counted once
+# %% peak_activations: wrong
 # The layer that is run again gives its boundary back, before its interior is there.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     c = math.ceil(layers / every_n_layers)
-    total = (layers - c) * interior + c * boundary
+    total = (layers - c) * interior + layers * boundary
     if (layers - 1) % every_n_layers == 0:
         total += interior - boundary
     return total
@@ -145,9 +145,9 @@ def peak_activations(layers, every_n_layers, interior, boundary):
 # Whether the last layer is checkpointed is asked with layers instead of layers - 1.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     c = math.ceil(layers / every_n_layers)
-    total = (layers - c) * interior + c * boundary
+    total = (layers - c) * interior + layers * boundary
     return total + interior if layers % every_n_layers == 0 else total
 
 
@@ -155,7 +155,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
 # Only what the checkpointed layers keep is counted.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
-        return layers * interior
+        return layers * (interior + boundary)
     return math.ceil(layers / every_n_layers) * boundary + interior
 
 
