@@ -1,7 +1,6 @@
 """The questions of the lesson 0_start/1_where_memory_goes."""
 
 import numpy as np
-
 import torch
 
 from exercises_tests.probing.toys import Toy, as_it_was
