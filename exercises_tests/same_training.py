@@ -59,12 +59,6 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "for micro_batch in range(effective_batch + 1, 0, -1):",
         ): "One more than the effective batch never divides it.",
     },
-    "peak_at_batch": {
-        (
-            "return peak | {'activations': peak['activations'] / batch * new_batch}",
-            "return peak | {'activations': peak['activations'] // batch * new_batch}",
-        ): "Each sample takes a whole number of bytes.",
-    },
     "repaired_loop": {
         ("optimizer.zero_grad()", ""): BEGINS_EMPTY,
         (

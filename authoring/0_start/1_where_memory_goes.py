@@ -194,7 +194,7 @@ print("batch 1, in the optimizer's step:", format_bytes(runs[0].peak_bytes))
 # as they lie in memory between `optimizer.step()` and `zero_grad()`.
 #
 # - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one average per weight) or `"adamw"` (two).
-# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64`. The models have no buffers: count parameters.
+# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters.
 # - Leave out the optimizer's step counters; they are a few bytes.
 
 
@@ -224,7 +224,7 @@ check(training_state_bytes)
 # *Difficulty* * · *5 minutes* · *Why*: one small measurement tells what a large run will need.
 #
 # Write `peak_at_batch(peak, batch, new_batch)`. `peak` is a dictionary from category to bytes, measured with `batch` samples, with the keys
-# `"weights"`, `"gradients"`, `"optimizer state"`, `"activations"` and `"temporary"`. Return the dictionary for `new_batch` samples.
+# `"weights"`, `"gradients"`, `"optimizer state"`, `"activations"` and `"temporary"`. Return the dictionary for `new_batch` samples, and leave `peak` as it is.
 # Assume that with `batch` samples and with `new_batch` samples the peak lies at the turn from forward to backward.
 
 

@@ -669,9 +669,9 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 #
 # Write `token_weighted_backward(model, window)`.
 #
-# - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; the length differs from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
+# - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count.
-# - Never hold the activations of more than one micro-batch. There is no optimizer step here.
+# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is.
 
 
 # %% exercise="token_weighted_backward" points=3

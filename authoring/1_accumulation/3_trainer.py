@@ -722,7 +722,7 @@ for name, model, more in [
 # - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict,
 # - `num_items_in_batch`: a tensor without dimensions, the number of targets in the whole window.
 #
-# It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets.
+# It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets. `labels` stay as they are.
 
 
 # %% exercise="window_token_loss" points=3

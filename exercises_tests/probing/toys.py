@@ -99,14 +99,15 @@ class Recorder:
         self.since_step = 0
         self.samples = samples
         model.register_forward_hook(self._forward)
-        optimizer.register_step_pre_hook(lambda *_: self._before_step(model))
-        optimizer.register_step_post_hook(lambda *_: self.weights.append(flat(model)))
+        # After the step the gradient is still the one it used, clipped by another hook or not.
+        optimizer.register_step_post_hook(lambda *_: self._after_step(model))
 
     def _forward(self, _, inputs, __):
         self.since_step += len(inputs[0]) // self.samples if self.samples else 1
 
-    def _before_step(self, model):
+    def _after_step(self, model):
         self.gradients.append(flat(model, gradients=True))
+        self.weights.append(flat(model))
         self.forwards.append(self.since_step)
         self.since_step = 0
 

@@ -23,7 +23,7 @@ MAKERS = frozenset(
     "load_reviews load_tokenizer batches dataset small_bert small_bert_config bert_large_config Link".split()
 )
 LIBRARIES = frozenset(
-    "collections copy dataclasses functools inspect itertools math np numpy operator random re string torch types typing".split()
+    "collections copy dataclasses functools inspect itertools math np numpy operator random re string tempfile torch types typing".split()
 )
 
 

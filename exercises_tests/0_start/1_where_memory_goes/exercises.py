@@ -44,7 +44,8 @@ EXERCISES = (
                 SCALED: "{name: size * new_batch / batch if name in grows else size for name, size in peak.items()}"
             },
             {
-                f"    return {SCALED}": """    for category in grows:
+                f"    return {SCALED}": """    peak = dict(peak)
+    for category in grows:
         peak[category] = sum(peak[category] / batch for _ in range(new_batch))
     return peak"""
             },

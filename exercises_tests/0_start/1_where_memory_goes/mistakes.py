@@ -172,6 +172,12 @@ largest_batch = (
     Mistake(
         "first batch that does not fit",
         {f"max(0, {WHOLE})": f"max(0, {WHOLE}) + 1"},
+        {
+            f"    return max(0, {WHOLE})": """    size = 0
+    while fixed + size * one_sample <= budget:
+        size += 1
+    return size"""
+        },
         why="This is one sample more than fits.",
         hint="Has your search already gone one step too far when it stops?",
     ),

@@ -1,8 +1,9 @@
 """The questions of the lesson 0_start/1_where_memory_goes."""
 
 import numpy as np
+import torch
 
-from exercises_tests.probing.toys import Toy
+from exercises_tests.probing.toys import Toy, as_it_was
 
 # ---------------------------------------------------------------- training_state_bytes
 
@@ -15,11 +16,23 @@ KINDS = {
 }
 
 
+class OfTwoTypes(Toy):
+    """The toy with its first layer in float32 and its last one in float64."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.last.double()
+
+    def forward(self, inputs):
+        return self.last(torch.tanh(self.first(inputs)).double())
+
+
 def draw_models(seed):
     """Models of a fresh width, by what is special about them."""
     width = int(np.random.default_rng(seed).integers(5, 60))
     models = {kind: Toy(width, **changes) for kind, changes in KINDS.items()}
     models["a float64 model"].double()
+    models["a model of two types"] = OfTwoTypes(width)
     return models
 
 
@@ -51,11 +64,25 @@ def draw_peak(seed):
     return dict(zip(CATEGORIES, sizes, strict=True)), batch, new_batch
 
 
+def draw_half_bytes(seed):
+    """A small peak at batch 16 whose samples take half a byte beside the whole ones, and a batch whose bytes are whole again."""
+    random = np.random.default_rng(seed)
+    peak, _, _ = draw_peak(seed)
+    for category in GROWING:
+        peak[category] = 16 * int(random.integers(30, 90)) + 8
+    return peak, 16, 2 * int(random.integers(9, 30))
+
+
+def draw_peaks(seed):
+    return [*(draw_peak(seed + number) for number in range(4)), draw_half_bytes(seed)]
+
+
 def peak_at_batch(answer, seed):
-    shown = {}
-    for number in range(4):
-        peak, batch, new_batch = draw_peak(seed + number)
-        got = answer(dict(peak), batch, new_batch)
+    shown, untouched = {}, True
+    for peak, batch, new_batch in draw_peaks(seed):
+        given = dict(peak)
+        got = answer(given, batch, new_batch)
+        untouched &= as_it_was(given, peak)
         case = f"at batch {new_batch}, measured at {batch}"
         if not isinstance(got, dict):
             raise TypeError(
@@ -65,7 +92,7 @@ def peak_at_batch(answer, seed):
             f"the {category} {case}, in bytes,": as_float(got.get(category))
             for category in CATEGORIES
         }
-    return shown
+    return shown | {"whether the measured peak is as it was": untouched}
 
 
 def as_float(value):

@@ -84,6 +84,7 @@ def token_weighted_backward(seed):
         )
         losses_of_targets(model, {"input_ids": input_ids, "labels": labels}, "mean").backward()
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
+        shown[f"the weight afterwards ({case})"] = flat(model)
         shown[f"whether the activations of the whole window are held at once ({case})"] = False
         shown[f"whether the window is as it was ({case})"] = True
     return shown

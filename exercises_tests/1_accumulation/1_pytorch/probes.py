@@ -147,34 +147,36 @@ class TinyLanguageModel(nn.Module):
 
 @dataclass(frozen=True)
 class Window:
-    """The longest text of each micro-batch in one window; two texts in each."""
+    """The longest text of each micro-batch in one window, and how many texts it holds."""
 
     lengths: tuple[int, ...]
+    texts: tuple[int, ...]
     tied: bool = False
     frozen: bool = False
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
-        return f"texts of up to {', '.join(map(str, self.lengths))} tokens{kind}"
+        sizes = (f"{n} x {length}" for n, length in zip(self.texts, self.lengths, strict=True))
+        return f"micro-batches of {', '.join(sizes)} tokens{kind}"
 
 
 WINDOWS = (
-    Window((10, 4, 6, 2)),
-    Window((5,)),
-    Window((3, 9), tied=True),
-    Window((8, 3, 3), frozen=True),
+    Window((10, 4, 6, 2), texts=(2, 3, 2, 4)),
+    Window((5,), texts=(2,)),
+    Window((3, 9), texts=(3, 2), tied=True),
+    Window((8, 3, 3), texts=(2, 2, 4), frozen=True),
 )
 
 
 def draw_window(case: Window, seed: int):
-    """A fresh model and window: input_ids and labels, each [2, length]; padding and the start of some texts are not to be learned."""
+    """A fresh model and window: input_ids and labels, each [texts, length]; padding and the start of some texts are not to be learned."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = TinyLanguageModel(tied=case.tied, frozen=case.frozen)
     micro_batches = []
-    for length in case.lengths:
-        input_ids = torch.randint(1, VOCABULARY, (2, length), generator=generator)
+    for texts, length in zip(case.texts, case.lengths, strict=True):
+        input_ids = torch.randint(1, VOCABULARY, (texts, length), generator=generator)
         labels = input_ids.clone()
         if (
             length > 2
@@ -206,6 +208,7 @@ def token_weighted_backward(answer, seed):
         with Held(model) as held:
             answer(model, window)
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
+        shown[f"the weight afterwards ({case})"] = flat(model)
         shown[f"whether the activations of the whole window are held at once ({case})"] = (
             len(window) > 1 and held.peak > (max(held_by_each) + sum(held_by_each)) / 2
         )

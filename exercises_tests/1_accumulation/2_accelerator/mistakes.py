@@ -354,6 +354,7 @@ train_synchronised_once = (
     Mistake(
         "divided by the ranks as well",
         {LOSS: f"{LOSS} / 2"},
+        {LOSS: f"{LOSS} / torch.distributed.get_world_size()"},
         why="DistributedDataParallel already takes the mean over the ranks, so the division by their number makes the gradient too small.",
         hint="What does the all-reduce of DistributedDataParallel do after it has summed the gradients?",
     ),
@@ -387,12 +388,6 @@ train_synchronised_once = (
         one_by_one("index % accumulation_steps == 0"),
         why="Counted from 0 the modulo is zero at the first micro-batch, so the first step comes after one micro-batch and every later window is cut in the wrong place.",
         hint="What is `number % accumulation_steps` for the first micro-batch?",
-    ),
-    Mistake(
-        "torch.distributed asked",
-        {LOSS: f"{LOSS} / torch.distributed.get_world_size()"},
-        why="`check` plays both ranks in one process and has no default process group; and there is nothing to ask, because DistributedDataParallel takes the mean over the ranks.",
-        hint="What is left to do by hand, if the model averages over the ranks by itself?",
     ),
     Mistake(
         "step after every micro-batch",

@@ -1,7 +1,6 @@
 """The questions of the lesson 1_accumulation/2_accelerator."""
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from unittest import mock
@@ -12,6 +11,7 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.rank_threads import Rank, as_ranks
 from exercises_tests.probing.toys import Case, Recorder, draw, flat, training
 from trainlean.exercises.comparing import Observation
 
@@ -161,35 +161,35 @@ OF_EACH_RANK = (
 
 
 def two_ranks(work):
-    """Run `work(rank, process_group)` on two ranks with a gloo group of their own; the results in the order of ranks.
+    """Run `work(rank, process_group)` on two ranks with a gloo group for DDP; the results in the order of ranks.
 
-    The ranks are threads of this process: their group lives on the loopback and gives up after 5 seconds.
+    The ranks are threads of this process: the gloo group lives on the loopback and gives up after 5 seconds. What an answer
+    sends by hand goes through `Rank`, the default group.
     """
     from torch import distributed
 
     store = distributed.HashStore()
 
-    def on(rank):
+    def on(rank: Rank):
         options = distributed.ProcessGroupGloo._Options()
         options._timeout = timedelta(seconds=5)
         options._devices = [distributed.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-        group = distributed.ProcessGroup(store, rank, RANKS)
-        gloo = distributed.ProcessGroupGloo(store, rank, RANKS, options)
+        group = distributed.ProcessGroup(store, rank.number, RANKS)
+        gloo = distributed.ProcessGroupGloo(store, rank.number, RANKS, options)
         group._register_backend(
             torch.device("cpu"), distributed.ProcessGroup.BackendType.GLOO, gloo
         )
         return work(rank, group)
 
-    with ThreadPoolExecutor(RANKS) as pool:
-        return list(pool.map(on, range(RANKS)))
+    return as_ranks(on, RANKS)
 
 
 class Synchronisation:
     """Notes on one rank how many all-reduces came before each optimizer step, and in which passes no_sync was on."""
 
-    def __init__(self, model: nn.parallel.DistributedDataParallel, optimizer, group):
+    def __init__(self, model: nn.parallel.DistributedDataParallel, optimizer, group, rank: Rank):
         self.all_reduces, self.since_step, self.only_backward = [], 0, 0
-        self.group = group
+        self.group, self.rank, self.sent_before = group, rank, len(rank.sent)
         model.register_comm_hook(None, self._all_reduce)
         model.register_forward_hook(self._forward)
         optimizer.register_step_post_hook(self._stepped)
@@ -210,8 +210,9 @@ class Synchronisation:
         self.only_backward += synchronised_in_forward and not model.require_backward_grad_sync
 
     def _stepped(self, *_):
-        self.all_reduces.append(self.since_step)
-        self.since_step = 0
+        sent_by_hand = len(self.rank.sent) - self.sent_before
+        self.all_reduces.append(self.since_step + sent_by_hand)
+        self.since_step, self.sent_before = 0, len(self.rank.sent)
 
 
 def distributed_draw(case, seed):
@@ -231,12 +232,13 @@ def train_synchronised_once(answer, seed):
     def work(rank, group):
         seen = []
         for case, replicas, shares in drawn:
-            model = nn.parallel.DistributedDataParallel(replicas[rank], process_group=group)
-            optimizer = torch.optim.SGD(replicas[rank].parameters(), lr=LEARNING_RATE)
-            recorder = Recorder(replicas[rank], optimizer)
-            synchronisation = Synchronisation(model, optimizer, group)
-            answer(model, optimizer, squared_error, shares[rank], case.accumulation_steps)
-            seen.append((recorder, synchronisation, flat(replicas[rank])))
+            replica, share = replicas[rank.number], shares[rank.number]
+            model = nn.parallel.DistributedDataParallel(replica, process_group=group)
+            optimizer = torch.optim.SGD(replica.parameters(), lr=LEARNING_RATE)
+            recorder = Recorder(replica, optimizer)
+            synchronisation = Synchronisation(model, optimizer, group, rank)
+            answer(model, optimizer, squared_error, share, case.accumulation_steps)
+            seen.append((recorder, synchronisation, flat(replica)))
         return seen
 
     shown = {}

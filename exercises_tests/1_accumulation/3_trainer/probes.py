@@ -131,6 +131,7 @@ def see_recipe(
 
 def accumulation_arguments(answer, seed):
     from transformers import Trainer, TrainingArguments
+    from transformers.trainer_utils import SaveStrategy
 
     shown = {}
     for recipe in RECIPES:
@@ -155,6 +156,7 @@ def accumulation_arguments(answer, seed):
                 f"whether the output folder is the one given ({recipe})": args.output_dir == folder,
             }
             args.disable_tqdm, args.report_to = True, []
+            args.save_strategy = SaveStrategy.NO  # arguments of a class in a notebook do not pickle
             trainer = Trainer(model, args, train_dataset=samples, data_collator=collate)
             sizes = []
             model.register_forward_pre_hook(
@@ -317,9 +319,24 @@ def window_token_loss(answer, seed):
         model, samples = draw_text(case, seed)
         with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
             args = quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps)
-            trainer = Trainer(model, args, train_dataset=samples, compute_loss_func=answer)
+            asked, untouched = noting_labels(answer)
+            trainer = Trainer(model, args, train_dataset=samples, compute_loss_func=asked)
             recorder = recorded(trainer).recorder
         for number, gradient in enumerate(recorder.gradients, 1):
             shown[f"the gradient at step {number} ({case})"] = gradient
         shown[f"the weight after the last step ({case})"] = recorder.weights[-1]
+        shown[f"whether the labels are as they were ({case})"] = all(untouched)
     return shown
+
+
+def noting_labels(loss):
+    """The same loss function, and a list that says for each of its calls whether it left the labels as they were."""
+    untouched = []
+
+    def asked(outputs, labels, *more, **named):
+        given = labels.clone()
+        result = loss(outputs, labels, *more, **named)
+        untouched.append(torch.equal(given, labels))
+        return result
+
+    return asked, untouched

@@ -23,7 +23,12 @@ NO_MARK_AFTER_THE_UPDATE = {
 
 MARKS = (
     Mistake("no mark after backward", NO_MICRO_BATCH_MARK, **NO_MARK_AFTER_BACKWARD),
-    Mistake("no mark after the update", NO_UPDATE_MARK, **NO_MARK_AFTER_THE_UPDATE),
+    Mistake(
+        "no mark after the update",
+        NO_UPDATE_MARK,
+        {UPDATE_MARK: "optimizer.zero_grad()"},
+        **NO_MARK_AFTER_THE_UPDATE,
+    ),
     Mistake(
         "marked between forward and backward",
         {**NO_MICRO_BATCH_MARK, BACKWARD: f"        mark_step()\n{BACKWARD}"},
@@ -39,6 +44,7 @@ MARKS = (
     Mistake(
         "no marks",
         {**NO_MICRO_BATCH_MARK, **NO_UPDATE_MARK},
+        {**NO_MICRO_BATCH_MARK, UPDATE_MARK: "optimizer.zero_grad()"},
         why="Nothing tells the backend when to run: the whole training is one recorded graph that waits for somebody to read a value.",
         hint="Who decides when a recorded graph is run?",
     ),
@@ -305,7 +311,12 @@ repaired_lazy_loop = (
         hint="What became of the scaling factor?",
     ),
     Mistake("the mark after backward is lost", NO_MICRO_BATCH_MARK, **NO_MARK_AFTER_BACKWARD),
-    Mistake("the mark after the update is lost", NO_UPDATE_MARK, **NO_MARK_AFTER_THE_UPDATE),
+    Mistake(
+        "the mark after the update is lost",
+        NO_UPDATE_MARK,
+        {UPDATE_MARK: "optimizer.zero_grad()"},
+        **NO_MARK_AFTER_THE_UPDATE,
+    ),
     Mistake(
         "zeroed inside the window",
         {"        output = model": f"        {ZERO}\n        output = model"},

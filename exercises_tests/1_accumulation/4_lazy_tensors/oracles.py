@@ -37,6 +37,7 @@ def oracle_training(with_losses=False):
             if not with_losses:
                 shown[f"the number of graphs run in all ({case})"] = n + n // k
             shown[f"the number of weights whose last update was left unrun ({case})"] = 0
+            shown[f"the number of gradients left unrun ({case})"] = 0
             shown[f"the weight at the end ({case})"] = flat(model)
             if with_losses:
                 shown[f"the returned losses ({case})"] = np.array(losses)
@@ -56,6 +57,8 @@ def fallbacks(seed):
             f"{name} {calls.count(name)}" for name in sorted(set(calls))
         ),
         "the same of a train() with lazy kernels only": "nothing",
+        "how often train() was called, for what train() called without a lazy kernel": 1,
+        "how often train() was called, for the same of a train() with lazy kernels only": 1,
         "whether counters of calls before train() are still there": True,
     }
 

@@ -119,6 +119,7 @@ def watch(answer, seed, with_losses, as_iterator):
         )
         in_all = graphs_run(metrics) - before
         left = unrun(model.parameters())
+        left_gradients = unrun(parameter.grad for parameter in model.parameters())
         run_all()
         shown[f"the number of graphs run before each optimizer step ({case})"] = np.asarray(steps)
         shown[f"the number of gradients that still wait at each optimizer step ({case})"] = (
@@ -131,6 +132,7 @@ def watch(answer, seed, with_losses, as_iterator):
         if not with_losses:  # who returns losses may read them after the training
             shown[f"the number of graphs run in all ({case})"] = in_all
         shown[f"the number of weights whose last update was left unrun ({case})"] = left
+        shown[f"the number of gradients left unrun ({case})"] = left_gradients
         shown[f"the weight at the end ({case})"] = flat(model.to("cpu"))
         if with_losses:
             shown[f"the returned losses ({case})"] = (
@@ -198,8 +200,14 @@ def ask_fallbacks(answer, seed):
         ("what train() called without a lazy kernel", calls),
         ("the same of a train() with lazy kernels only", []),
     ):
-        found = answer(lambda names=names: call(names))
-        shown[what] = in_words(found)
+        calls_of_train = []
+
+        def train(names=names, calls_of_train=calls_of_train):
+            calls_of_train.append(names)
+            call(names)
+
+        shown[what] = in_words(answer(train))
+        shown[f"how often train() was called, for {what}"] = len(calls_of_train)
     here = counters()
     shown["whether counters of calls before train() are still there"] = all(
         here.get(name, 0) for name in earlier

@@ -80,9 +80,14 @@ largest_micro_batch = (
     Mistake(
         "context forgotten",
         {FITS: "peak(micro_batch) <= budget"},
-        {FITS: "peak(micro_batch) - context <= budget"},
         why="The CUDA context takes its part of the card before the first tensor; this choice runs out of memory.",
         hint="How many bytes of the budget are left when the context is in place?",
+    ),
+    Mistake(
+        "context taken off the peak",
+        {FITS: "peak(micro_batch) - context <= budget"},
+        why="The peak is without the context, so the context is added to it; taken off, it makes the card larger than it is.",
+        hint="Does the context make a training need more of the card, or less?",
     ),
     Mistake(
         "effective batch changed",
@@ -185,9 +190,14 @@ choose_row = (
     Mistake(
         "context forgotten",
         {WITHIN: 'row["memory"] <= budget'},
-        {WITHIN: 'row["memory"] - context <= budget'},
         why="The rows' memory is without the context, and the budget has to hold both.",
         hint="What else lies on the device besides what the row says?",
+    ),
+    Mistake(
+        "context taken off the row's memory",
+        {WITHIN: 'row["memory"] - context <= budget'},
+        why="The rows' memory is without the context already, so the context is added to it; taken off, it makes the budget larger than it is.",
+        hint="Is the context in the row's memory, and which way must it be counted?",
     ),
     Mistake(
         "slowest row that fits",

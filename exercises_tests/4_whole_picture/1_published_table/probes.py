@@ -82,6 +82,7 @@ def cases(seed):
         "where only one sample fits at a time": peak(1) + context,
         "where the budget is needed to the byte": peak(half) + context,
         "where the context alone makes it too large": peak(half) + context - 1,
+        "where one sample is a byte too large without the context": peak(1) - 1,
         "where nothing fits": peak(1) // 2,
     }.items():
         yield case, peak, effective, budget, context
@@ -123,6 +124,15 @@ def draw_choice(seed):
     return rows, int(sizes[3] + context + (sizes[4] - sizes[3]) * 0.5), context
 
 
+def draw_near(seed):
+    """Four timed rows, the larger the faster: one fits, one without the context, one is too large by less than it, one by more."""
+    rows, budget, context = draw_choice(seed)
+    rows = sorted((row for row in rows if row["speed"]), key=lambda row: row["speed"])[:4]
+    for row, contexts in zip(rows, (-1.5, -0.5, 0.5, 1.5), strict=True):
+        row["memory"] = budget + int(contexts * context)
+    return rows[::-1], budget, context
+
+
 def questions(seed):
     for number in range(3):
         rows, budget, context = draw_choice(seed + number)
@@ -130,6 +140,8 @@ def questions(seed):
     tightest = min(row["memory"] for row in rows if row["speed"])
     yield "where one row needs the budget to the last MiB", rows, tightest + context, context
     yield "where nothing that was timed fits", rows, tightest + context - 1, context
+    rows, budget, context = draw_near(seed)
+    yield "where a row is above the budget by less than the context", rows, budget, context
 
 
 def choose_row(answer, seed):

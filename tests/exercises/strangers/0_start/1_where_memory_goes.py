@@ -166,13 +166,14 @@ def training_state_bytes(model, optimizer_name):
 def peak_at_batch(peak, batch, new_batch):
     result = dict(peak)
     result["activations"] *= new_batch / batch
+    result["temporary"] *= new_batch / batch
     return result
 
 
 # %% peak_at_batch: right
 def peak_at_batch(peak, batch, new_batch):
     def scaled(category, size):
-        return size * new_batch / batch if category == "activations" else size
+        return size * new_batch / batch if category in {"activations", "temporary"} else size
 
     return {category: scaled(category, size) for category, size in peak.items()}
 
@@ -181,10 +182,11 @@ def peak_at_batch(peak, batch, new_batch):
 class Peak:
     def __init__(self, peak):
         self.fixed = [(name, peak[name]) for name in ("optimizer state", "gradients", "weights")]
-        self.activations = peak["activations"]
+        self.activations, self.temporary = peak["activations"], peak["temporary"]
 
     def at(self, factor):
-        return dict([("activations", self.activations * factor), *self.fixed])
+        grown = [("temporary", self.temporary * factor), ("activations", self.activations * factor)]
+        return dict([*grown, *self.fixed])
 
 
 def peak_at_batch(peak, batch, new_batch):
@@ -197,8 +199,9 @@ import copy
 
 def peak_at_batch(peak, batch, new_batch):
     new_peak = copy.deepcopy(peak)
-    per_sample = new_peak.pop("activations") / batch
-    new_peak.update(activations=sum(per_sample for _ in range(new_batch)))
+    for name in ("activations", "temporary"):
+        per_sample = new_peak.pop(name) / batch
+        new_peak[name] = sum(per_sample for _ in range(new_batch))
     return new_peak
 
 
@@ -212,6 +215,7 @@ def peak_at_batch(peak, batch, new_batch):
 # changes the dictionary that it was given
 def peak_at_batch(peak, batch, new_batch):
     peak["activations"] = peak["activations"] / batch * new_batch
+    peak["temporary"] = peak["temporary"] / batch * new_batch
     return peak
 
 
@@ -220,6 +224,7 @@ def peak_at_batch(peak, batch, new_batch):
 def peak_at_batch(peak, batch, new_batch):
     new = peak.copy()
     new["activations"] = peak["activations"] * batch / new_batch
+    new["temporary"] = peak["temporary"] * batch / new_batch
     return new
 
 
@@ -230,13 +235,15 @@ def peak_at_batch(peak, batch, new_batch):
     for key in peak:
         out[key] = peak[key]
     out["activations"] = peak["activations"] * (new_batch // batch)
+    out["temporary"] = peak["temporary"] * (new_batch // batch)
     return out
 
 
 # %% peak_at_batch: wrong, measured bytes taken for one sample's
 # takes the measured activations for those of one sample
 def peak_at_batch(peak, batch, new_batch):
-    return {**peak, "activations": peak["activations"] * new_batch}
+    grown = {name: peak[name] * new_batch for name in ("activations", "temporary")}
+    return {**peak, **grown}
 
 
 # %% peak_at_batch: wrong, gradients grow too
@@ -248,6 +255,7 @@ def peak_at_batch(peak, batch, new_batch):
         "gradients": peak["gradients"] * factor,
         "optimizer state": peak["optimizer state"],
         "activations": peak["activations"] * factor,
+        "temporary": peak["temporary"] * factor,
     }
 
 
@@ -255,34 +263,39 @@ def peak_at_batch(peak, batch, new_batch):
 # never less than what was measured
 def peak_at_batch(peak, batch, new_batch):
     factor = max(1, new_batch / batch)
-    return peak | {"activations": peak["activations"] * factor}
+    grown = {name: peak[name] * factor for name in ("activations", "temporary")}
+    return peak | grown
 
 
 # %% peak_at_batch: wrong
 # gives the total instead of the categories
 def peak_at_batch(peak, batch, new_batch):
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
-    return fixed + peak["activations"] / batch * new_batch
+    return fixed + (peak["activations"] + peak["temporary"]) / batch * new_batch
 
 
 # %% peak_at_batch: wrong
-# only the category that changes
+# only the categories that change
 def peak_at_batch(peak, batch, new_batch):
-    return {"activations": peak["activations"] / batch * new_batch}
+    return {name: peak[name] / batch * new_batch for name in ("activations", "temporary")}
 
 
 # %% peak_at_batch: wrong
 # rounds down before it multiplies
 def peak_at_batch(peak, batch, new_batch):
-    size = peak["activations"] // batch * new_batch
-    return dict(peak, activations=size)
+    activations = peak["activations"] // batch * new_batch
+    temporary = peak["temporary"] // batch * new_batch
+    return dict(peak, activations=activations, temporary=temporary)
 
 
 # %% largest_batch: right
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
     def size(samples):
-        per_sample = peak["activations"] / batch
-        return peak["weights"] + peak["gradients"] + peak["optimizer state"] + samples * per_sample
+        per_sample = (peak["activations"] + peak["temporary"]) / batch
+        at_the_turn = (
+            peak["weights"] + peak["gradients"] + peak["optimizer state"] + samples * per_sample
+        )
+        return max(at_the_turn, step_bytes)
 
     samples = 0
     while size(samples + 1) <= budget:
@@ -294,16 +307,17 @@ def largest_batch(peak, batch, budget):
 import math
 
 
-def largest_batch(peak, batch, budget):
-    free = budget - sum(size for name, size in peak.items() if name != "activations")
-    if free <= 0:
+def largest_batch(peak, step_bytes, batch, budget):
+    grows = {"activations", "temporary"}
+    free = budget - sum(size for name, size in peak.items() if name not in grows)
+    if free <= 0 or budget < step_bytes:
         return 0
-    return math.floor(free * batch / peak["activations"])
+    return math.floor(free * batch / sum(peak[name] for name in grows))
 
 
 # %% largest_batch: right
-def largest_batch(peak, batch, budget):
-    total = lambda n: sum(peak_at_batch(peak, batch, n).values())  # noqa: E731
+def largest_batch(peak, step_bytes, batch, budget):
+    total = lambda n: max(step_bytes, sum(peak_at_batch(peak, batch, n).values()))  # noqa: E731
     low, high = 0, 1
     while total(high) <= budget:
         low, high = high, high * 2
@@ -329,78 +343,97 @@ class Card:
         return left // sample if left > 0 else 0
 
 
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
     names = ["weights", "gradients", "optimizer state"]
-    sample = Fraction(peak["activations"]) / batch
-    return int(Card(budget).holds(sum(peak[name] for name in names), sample))
+    sample = Fraction(peak["activations"] + peak["temporary"]) / batch
+    fits = step_bytes <= budget
+    return int(fits and Card(budget).holds(sum(peak[name] for name in names), sample))
 
 
 # %% largest_batch: wrong, less than nothing
 # below zero where not even the weights fit
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
     rest = budget - peak["weights"] - peak["gradients"] - peak["optimizer state"]
-    return int(rest // (peak["activations"] / batch))
+    return int(rest // ((peak["activations"] + peak["temporary"]) / batch))
 
 
 # %% largest_batch: wrong, a full budget taken for too small
 # less than the budget instead of at most
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
     n = 0
-    while fixed + (n + 1) * peak["activations"] / batch < budget:
+    while fixed + (n + 1) * (peak["activations"] + peak["temporary"]) / batch < budget:
         n += 1
     return n
 
 
 # %% largest_batch: wrong, first batch that does not fit
 # one too many
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
     n = 0
-    while fixed + n * peak["activations"] / batch <= budget:
+    while fixed + n * (peak["activations"] + peak["temporary"]) / batch <= budget:
         n += 1
     return n
 
 
 # %% largest_batch: wrong, rounded to the nearest
 # rounds to the nearest number
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
-    return max(0, round((budget - fixed) / (peak["activations"] / batch)))
+    each = (peak["activations"] + peak["temporary"]) / batch
+    return max(0, round((budget - fixed) / each))
 
 
 # %% largest_batch: wrong, the measured batch taken for one sample
 # takes the activations of the whole measured batch for one sample's
-def largest_batch(peak, batch, budget):
-    fixed = sum(peak.values()) - peak["activations"]
-    return max(0, int((budget - fixed) // peak["activations"]))
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    grows = peak["activations"] + peak["temporary"]
+    fixed = sum(peak.values()) - grows
+    return max(0, int((budget - fixed) // grows))
 
 
 # %% largest_batch: wrong
 # the optimizer's state is forgotten
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
     free = budget - (peak["weights"] + peak["gradients"])
-    return max(0, int(free / peak["activations"] * batch))
+    return max(0, int(free / (peak["activations"] + peak["temporary"]) * batch))
 
 
 # %% largest_batch: wrong, fixed part grown with the batch
 # the whole peak scales with the batch
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
     return int(budget // (sum(peak.values()) / batch))
 
 
 # %% largest_batch: wrong
 # how many more samples fit on top of the measured ones
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
     free = budget - sum(peak.values())
-    return max(0, int(free // (peak["activations"] / batch)))
+    return max(0, int(free // ((peak["activations"] + peak["temporary"]) / batch)))
 
 
 # %% largest_batch: wrong, only powers of two
 # powers of two only
-def largest_batch(peak, batch, budget):
+def largest_batch(peak, step_bytes, batch, budget):
     def fits(n):
-        return sum(peak_at_batch(peak, batch, n).values()) <= budget
+        return max(step_bytes, sum(peak_at_batch(peak, batch, n).values())) <= budget
 
     if not fits(1):
         return 0
@@ -412,8 +445,10 @@ def largest_batch(peak, batch, budget):
 
 # %% largest_batch: wrong
 # starts from the measured batch, so it never goes below it
-def largest_batch(peak, batch, budget):
-    one = peak["activations"] / batch
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    one = (peak["activations"] + peak["temporary"]) / batch
     total = sum(peak.values())
     n = batch
     while total + one <= budget:

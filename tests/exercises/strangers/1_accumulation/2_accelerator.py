@@ -788,7 +788,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong, torch.distributed asked
+# %% train_synchronised_once: wrong
 # adds the ranks' gradients up and does not divide
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):

@@ -372,7 +372,7 @@ def choose_row(rows, budget, context):
     return max(fits, key=lambda row: row["speed"])["name"] if fits else None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, context taken off the row's memory
 # the context is taken off the memory, in which it is not
 def choose_row(rows, budget, context):
     fits = [row for row in rows if row["speed"] is not None and row["memory"] - context <= budget]
