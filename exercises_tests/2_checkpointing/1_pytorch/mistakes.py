@@ -417,6 +417,12 @@ choose_segments = (
         {TRY_ALL: "    return round(layers**0.5)\n"},
         {TRY_ALL: "    return round((layers * kept / boundary) ** 0.5)\n"},
         {TRY_ALL: "    return int(layers**0.5)\n"},
+        {
+            TRY_ALL: """    root = max(1, min(layers, round((layers * kept / boundary) ** 0.5)))
+    fits = work + (root - 1) * boundary + -(-layers // root) * kept <= budget
+    return root if fits else None
+"""
+        },
         why="The square root needs about the least memory, which was not asked: where the budget allows more, fewer segments recompute less; where even that does not fit, there is no answer.",
         hint="If everything fits without any checkpoint, why recompute?",
     ),
