@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -98,7 +98,7 @@ def grade_class(options: GradeOptions) -> int:
 
 
 def due(exercises: dict[str, Exercise], lessons: tuple[str, ...]) -> dict[str, Exercise]:
-    """The exercises of the lessons that are named (whole names, or units); all when none is."""
+    """The exercises of the lessons that are named (whole names, or units); all when none is. CourseError for a name that is no lesson's."""
     known = {exercise.notebook for exercise in exercises.values()}
     for lesson in lessons:
         if not any(name == lesson or name.startswith(f"{lesson}/") for name in known):
@@ -215,7 +215,7 @@ def write_everything(results: Results, options: GradeOptions) -> list[str]:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _say(sentence: str) -> None:

@@ -53,7 +53,10 @@ def _connect(ipyparallel, profile: str, count: int):
 def on_engines(
     client, plan: Plan, tasks: Iterator[tuple[int, bytes, str]], trust: bool
 ) -> Iterator[tuple[int, Answers, float]]:
-    """One notebook at a time to each engine; what an engine was at when it ended is given to another."""
+    """One notebook at a time to each engine; what an engine was at when it ended is given to another.
+
+    CourseError when no engine is left, or when one of them cannot isolate submissions.
+    """
     settings = json.dumps(plan.settings())
     busy: dict[int, tuple] = {}  # engine: (task, result, when it was sent)
     again: list[tuple] = []

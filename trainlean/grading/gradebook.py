@@ -14,7 +14,10 @@ MANUAL = (
 
 
 def read_manual(path: Path) -> dict[str, dict[str, str]]:
-    """The instructor's own columns of an existing gradebook, by learner: adjustment, comment, and any that were added."""
+    """The instructor's own columns of an existing gradebook, by learner: adjustment, comment, and any that were added.
+
+    CourseError where the file is no gradebook, or an adjustment is no number.
+    """
     if not Path(path).exists():
         return {}
     table = read_csv(path)
@@ -41,8 +44,11 @@ def read_manual(path: Path) -> dict[str, dict[str, str]]:
 def write_gradebook(
     path: Path, rows: list[Row], exercises: list[Exercise], manual: dict[str, dict[str, str]]
 ) -> None:
-    """A row per learner. `rows` get their manual columns, and a row more for each learner of the earlier gradebook who has
-    some of those and handed in nothing this time."""
+    """A row per learner.
+
+    `rows` get their manual columns, and a row more for each learner of the earlier gradebook who has some of those and
+    handed in nothing this time.
+    """
     lessons = list(dict.fromkeys(exercise.notebook for exercise in exercises))
     own = list(dict.fromkeys([*MANUAL, *(name for values in manual.values() for name in values)]))
     here = {row.learner for row in rows}

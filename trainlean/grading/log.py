@@ -56,13 +56,15 @@ class Log:
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         broken = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
-        self.file = open(path, "a", encoding="utf-8")
+        self.file = open(path, "a", encoding="utf-8")  # noqa: SIM115  open for the whole run, until `close`
         if broken:
             self.file.write("\n")  # an interrupted write left half a line
 
     def add(self, line: dict) -> None:
+        """Append a line and hand it to the system at once."""
         self.file.write(json.dumps(line, default=str) + "\n")
         self.file.flush()
 
     def close(self) -> None:
+        """Close the file; no line can be added afterwards."""
         self.file.close()

@@ -78,7 +78,10 @@ class GradeOptions:
 
     @classmethod
     def of_command(cls, given: dict) -> "GradeOptions":
-        """The options from the values of the command line, by the names of `command_parameters`."""
+        """The options from the values of the command line, by the names of `command_parameters`.
+
+        CourseError where an option of a format is given without the format.
+        """
         given = dict(given)
         chosen = []
         for kind in formats.FORMATS:

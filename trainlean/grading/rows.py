@@ -128,7 +128,10 @@ def exercises_due(exercises: dict[str, Exercise], lessons: list[str]) -> list[Ex
 
 
 def load_late_policy(path: Path | None) -> Callable | None:
-    """The function `late(points, submission)` of an instructor's file; `submission` has learner, submitted and marked_late."""
+    """The function `late(points, submission)` of an instructor's file; `submission` has learner, submitted and marked_late.
+
+    CourseError where the file is not there, cannot be loaded or has no such function.
+    """
     if path is None:
         return None
     if not Path(path).is_file():

@@ -166,8 +166,8 @@ def look_around(witness: str) -> None:
     filtered = confine(Limits())
     able = []
     for what, attempt in {
-        "read the exercises' tests": lambda: open(witness).read(1),
-        "write into the course": lambda: open(COURSE / "trainlean" / "written", "w"),
+        "read the exercises' tests": lambda: open(witness).read(1),  # noqa: SIM115  an attempt; the process ends soon
+        "write into the course": lambda: open(COURSE / "trainlean" / "written", "w"),  # noqa: SIM115
         "see other processes": _see_others,
         "reach the network": _reach_out,
     }.items():
@@ -298,16 +298,16 @@ def environment() -> dict[str, str]:
         "LANG": "C.UTF-8",
         "MPLBACKEND": "agg",
     }
-    fixed |= {
-        name: "1"
-        for name in (
+    fixed |= dict.fromkeys(
+        (
             "OMP_NUM_THREADS",
             "MKL_NUM_THREADS",
             "HF_HUB_OFFLINE",
             "TRAINLEAN_QUIET",
             "TRANSFORMERS_OFFLINE",
-        )
-    }
+        ),
+        "1",
+    )
     fixed |= {
         "CUDA_VISIBLE_DEVICES": "",
         "ACCELERATE_USE_CPU": "true",
@@ -575,9 +575,7 @@ def _landlock() -> None:
     )
     rules = struct.pack("QQQ", known, 0, 0b11) if version >= 6 else struct.pack("Q", known)
     ruleset = _syscall(CREATE_RULESET, rules, len(rules), 0)
-    allowed = {"/": LANDLOCK_READ, "/dev/null": LANDLOCK_FILE} | {
-        folder: known for folder in WRITABLE
-    }
+    allowed = {"/": LANDLOCK_READ, "/dev/null": LANDLOCK_FILE} | dict.fromkeys(WRITABLE, known)
     for path, rights in allowed.items():
         folder = os.open(path, os.O_PATH)
         rule = struct.pack("=Qi", rights & known, folder)

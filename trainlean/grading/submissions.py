@@ -3,6 +3,7 @@
 Whatever cannot be read becomes a sentence beside its learner's name, never an end of the run; every limit is a learner's own.
 """
 
+import contextlib
 import hashlib
 import io
 import lzma
@@ -125,7 +126,10 @@ class _Allowance:
 
 
 def find_submissions(path: Path) -> list[Submission]:
-    """Everyone's submission, by name: from a notebook, a zip, or a folder with a folder, zip or notebook for each learner."""
+    """Everyone's submission, by name: from a notebook, a zip, or a folder with a folder, zip or notebook for each learner.
+
+    CourseError where there is no such file, it cannot be opened, or it holds no submission.
+    """
     path = Path(path)
     if not path.exists():
         raise CourseError(f"There is no {path}; give the folder or zip that holds the submissions.")
@@ -387,10 +391,8 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
         if (
             not info.flag_bits & 0x800
         ):  # without this mark names are cp437 by the letter and often UTF-8 in fact
-            try:
+            with contextlib.suppress(UnicodeError):
                 name = name.encode("cp437").decode("utf-8")
-            except UnicodeError:
-                pass
         parts = tuple(part for part in name.split("/") if part not in ("", "."))
         hidden = [part for part in parts if IGNORED.match(part) and part != ".."]
         folder = name.endswith("/") or hidden

@@ -109,7 +109,8 @@ class Worker:
         self.collected += 1
         problem, exercises = self._read(data, request["where"])
         if problem:
-            return _send(self.sink, {"end": True, "problem": problem, "short_of": self.short_of})
+            _send(self.sink, {"end": True, "problem": problem, "short_of": self.short_of})
+            return
         _send(self.sink, {"exercises": [known["exercise"] for known, _ in exercises]})
         folder = self._temporary_folder()
         for known, statements in exercises:

@@ -111,7 +111,7 @@ class WorkerProcess:
         self.stop()
         if self.over:
             raise WorkerEnded("the run is over")
-        self.errors = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by `stop`
         command = self.plan.isolation.command(
             run_here("from trainlean.grading.worker import main; main()"), self.plan.limits
         )

@@ -27,6 +27,7 @@ class Canvas(Form):
     column: Annotated[str | None, typer.Option(help="the assignment's column in it")] = None
 
     def writer(self, table, possible):
+        """What writes the points into the assignment's column. CourseError where not exactly one column may be it."""
         assignments = [name for name in table[0] if re.search(r"\(\d+\)$", name)]
         matching = (
             [name for name in assignments if self.column.casefold() in name.casefold()]
@@ -45,6 +46,7 @@ class Canvas(Form):
         return lambda line, row: line.__setitem__(place, scaled(row.total, possible, out_of))
 
     def keys(self, values):
+        """Canvas's ID, then login and name; nothing for the line of the points possible."""
         if values.get("Student", "").strip() == POINTS_LINE:
             return "", []
         return values.get("ID", "").strip(), [

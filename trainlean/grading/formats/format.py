@@ -68,10 +68,12 @@ class Form(Format):
     """A table that the LMS exports, with a line for each learner, filled in as `grades_OPTION.csv`."""
 
     def check(self) -> None:
+        """CourseError where the exported table is not there."""
         if not self.path.is_file():
             raise CourseError(f"There is no {self.path}; check the path.")
 
     def write(self, results: Results) -> Written:
+        """Write the filled in table beside the gradebook. CourseError where it is none of this LMS."""
         target = results.beside(f"_{self.option}.csv")
         return Written(target, self.fill(target, results.rows, results.possible))
 

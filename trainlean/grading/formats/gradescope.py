@@ -22,6 +22,7 @@ class Gradescope(Format):
     path: Annotated[Path, typer.Option(help="a folder for Gradescope's results.json")]
 
     def write(self, results: Results) -> Written:
+        """Write results.json for everyone who handed in something."""
         rows = results.submitted
         for row, name in zip(rows, file_names(row.learner for row in rows), strict=True):
             tests = [

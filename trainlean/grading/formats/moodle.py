@@ -23,6 +23,7 @@ class Moodle(Form):
     path: Annotated[Path, typer.Option(help="Moodle's grading worksheet, to fill in")]
 
     def writer(self, table, possible):
+        """What writes grade and feedback, where Moodle lets them be changed. CourseError for a table without those columns."""
         places = {name: place for place, name in enumerate(table[0])}
         if "Identifier" not in places or "Grade" not in places:
             raise CourseError(
@@ -44,6 +45,7 @@ class Moodle(Form):
         return write
 
     def keys(self, values):
+        """The digits of Moodle's identifier, then address and name."""
         return re.sub(r"\D", "", values.get("Identifier", "")), [
             values.get("Email address", ""),
             values.get("Full name", ""),
