@@ -2,7 +2,10 @@
 
 import os
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -97,7 +100,7 @@ def grade_class(options: GradeOptions) -> int:
     return 1 if unread else 0
 
 
-def due(exercises: dict[str, Exercise], lessons: tuple[str, ...]) -> dict[str, Exercise]:
+def due(exercises: dict[str, Exercise], lessons: Sequence[str]) -> dict[str, Exercise]:
     """The exercises of the lessons that are named (whole names, or units); all when none is. CourseError for a name that is no lesson's."""
     known = {exercise.notebook for exercise in exercises.values()}
     for lesson in lessons:
@@ -121,6 +124,7 @@ def _plan(
     options: GradeOptions, exercises: dict[str, Exercise], isolation: Isolation
 ) -> tuple[Plan, list[Graded], bool]:
     """The plan, what an interrupted run of the same plan has graded, and whether there is one to go on with."""
+    start: Any  # None only where there is no earlier run, which counts as ended
     start, done, ended = last_run(read_log(log_path(options.output)))
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     plan = Plan(exercises, seed, isolation)
@@ -195,7 +199,7 @@ def write_everything(results: Results, options: GradeOptions) -> list[str]:
     """All files of a run; returns a sentence for each form in which a learner was not found."""
     output, submitted = results.output, results.submitted
     write_gradebook(output, results.rows, results.exercises, read_manual(output))
-    written = [output, log_path(output)]
+    written: list[str | Path] = [output, log_path(output)]
     pages = results.beside("_feedback")
     write_feedback(pages, submitted, results.exercises, results.footer)
     tally, picture = results.beside("_mistakes.csv"), results.beside("_mistakes.png")

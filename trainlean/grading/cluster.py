@@ -94,7 +94,7 @@ def on_engines(
                 answers, seconds = result.get(timeout=1)
             except Exception as error:
                 if getattr(error, "ename", "") == "CourseError":
-                    raise CourseError(f"Engine {engine}: {error.evalue}") from None
+                    raise CourseError(f"Engine {engine}: {error.evalue}") from None  # type: ignore[attr-defined]  # RemoteError, as its ename tells
                 lost.add(engine)
                 again.append(task)
                 continue

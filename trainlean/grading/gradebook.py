@@ -60,7 +60,7 @@ def write_gradebook(
                 Row(learner, reasons=["There is no submission this time."], manual=manual[learner])
             )
     possible = sum(exercise.points for exercise in exercises)
-    table = [
+    table: list[list] = [
         [
             "learner",
             "submitted",

@@ -48,6 +48,7 @@ def judge_answers(
             if isinstance(head.get("cells"), list)
             else []
         )
+        answer: Seen | Verdict
         try:
             if blob:
                 with zipfile.ZipFile(io.BytesIO(blob)) as archive:
@@ -116,7 +117,7 @@ def trusted_form(seen: Seen, limits: Limits) -> Seen:
     """The same with nothing in it but numbers, short text and arrays of numbers; ValueError when it holds anything else."""
     if len(seen.observation) > NAMES_KEPT:
         raise ValueError("more than any probe names")
-    plain = {}
+    plain: Observation = {}
     for name, value in seen.observation.items():
         if isinstance(value, np.ndarray):
             if value.dtype.kind not in "biuf" or value.nbytes > limits.answer:

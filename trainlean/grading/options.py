@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -34,7 +34,7 @@ class GradeOptions:
             "--lesson",
             help="a lesson or unit that is due, such as 1_accumulation; may be given several times",
         ),
-    ] = ()
+    ] = ()  # type: ignore[assignment]  # typer needs the list; `__post_init__` makes a tuple of it
     seed: Annotated[int | None, typer.Option(help="put the questions of an earlier run again")] = (
         None
     )
@@ -109,7 +109,7 @@ def command_parameters() -> list[inspect.Parameter]:
     return own + more
 
 
-def _format_options(kind: type[Format]) -> Iterator[tuple[str, str, type]]:
+def _format_options(kind: type[Format]) -> Iterator[tuple[str, str, Any]]:
     """(name on the command line, field, annotation) of each of a format's options."""
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):

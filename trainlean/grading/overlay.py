@@ -60,7 +60,7 @@ def _load(path: Path, package: str):
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
         del sys.modules[name]  # of another overlay
     spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
-    parent = importlib.util.module_from_spec(spec)
+    parent = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]  # None only where a loader is asked, and there is none
     parent.__path__ = [str(path.parent)]
     sys.modules[package] = parent
     try:

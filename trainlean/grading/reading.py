@@ -59,7 +59,7 @@ def packed_notebook(
 
 def _packed(needed: Needed) -> bytes:
     files = {one.code.co_filename for one in needed}
-    sources = {name: linecache.cache[name][2] for name in files if name in linecache.cache}
+    sources = {name: linecache.cache[name][2] for name in files if name in linecache.cache}  # type: ignore[misc]  # `statements` makes whole entries, no lazy ones
     return marshal.dumps(([astuple(one) for one in needed], needed.left_out, sources))
 
 

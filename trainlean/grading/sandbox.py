@@ -20,6 +20,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from trainlean.costs.runs import MiB
 from trainlean.grading.seccomp import refuse_calls
@@ -27,7 +28,7 @@ from trainlean.workspace import COURSE, CourseError
 
 BUBBLEWRAP, NAMESPACES, NONE = ("bubblewrap", "namespaces", "none")
 TRY_SECONDS = 30  # for finding out whether a kind of isolation works
-READABLE = (
+READABLE: tuple[str, ...] = (
     "/usr",
     "/bin",
     "/sbin",
@@ -222,7 +223,15 @@ def command(kind: str, code: str, limits: Limits = Limits()) -> list[str]:
     if (
         os.geteuid() == 0
     ):  # the worker keeps what it needs to become an unused user for each submission and to clean up after it
-        keep = ("SETUID", "SETGID", "KILL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_RESOURCE")
+        keep: tuple[str, ...] = (
+            "SETUID",
+            "SETGID",
+            "KILL",
+            "CHOWN",
+            "DAC_OVERRIDE",
+            "FOWNER",
+            "SYS_RESOURCE",
+        )
         keep += ("SYS_PTRACE",)  # to see how much memory a submission's processes use
         options += [
             "--cap-drop",
@@ -232,7 +241,7 @@ def command(kind: str, code: str, limits: Limits = Limits()) -> list[str]:
     else:
         options += ["--unshare-user"]
     options += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", "/tmp"]
-    made = set()
+    made: set[str] = set()
     for path in view():
         for parent in reversed(
             Path(path).parents
@@ -324,7 +333,8 @@ def run_here(code: str) -> str:
 
 # ---------------------------------------------------------------- the outer layer without bubblewrap
 
-_libc = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
+# Any: functions are looked up by name; None is not reached, since isolation is refused where there is no Linux.
+_libc: Any = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
 NEW_MOUNTS, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = (
     0x20000,
     0x4000000,
@@ -348,7 +358,7 @@ MOUNT_SETATTR = 442
 
 def enter(plan: str) -> None:
     """Run Python code in namespaces of its own, with the view that bubblewrap would give; never returns."""
-    plan = json.loads(plan)
+    told = json.loads(plan)
     user, group = os.getuid(), os.getgid()
     _die_with_parent()
     if platform.machine() not in PIVOT_ROOT:
@@ -371,7 +381,7 @@ def enter(plan: str) -> None:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) & 0xFF)
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _build_root(plan["view"], plan["limits"]["disk"])
+    _build_root(told["view"], told["limits"]["disk"])
     second = os.fork()
     if second:  # process 1: collects whoever loses their parent, and ends with the worker, upon which the kernel ends all others
         for stream in (0, 1):
@@ -382,7 +392,7 @@ def enter(plan: str) -> None:
                 os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
-    exec(plan["code"], {"__name__": "__main__"})
+    exec(told["code"], {"__name__": "__main__"})
     sys.stdout.flush()
     os._exit(0)
 
@@ -411,7 +421,7 @@ def _build_root(paths: list[str], size: int) -> None:
             "QQQQ", 1 | 2, 0, 0, 0
         )  # read-only, no suid, for the mounts below it too
         _syscall(MOUNT_SETATTR, -100, target.encode(), 0x8000, read_only, len(read_only))
-        os.close(handle)
+        os.close(handle)  # type: ignore[arg-type]  # None only for links, which are done with above
     os.makedirs(f"{root}/dev/shm")
     for name, handle in devices:
         open(f"{root}/dev/{name}", "w").close()

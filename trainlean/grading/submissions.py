@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from trainlean.workspace import CourseError
 
@@ -35,7 +35,14 @@ CANVAS = re.compile(
     r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$",
     re.IGNORECASE,
 )
-CUT_OFF = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError)
+CUT_OFF: tuple[type[Exception], ...] = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    ValueError,
+)
 CUT_OFF += (RuntimeError, NotImplementedError)  # what zipfile raises for a member that is damaged
 
 
@@ -85,7 +92,7 @@ class _Entry:
 
     parts: tuple[str, ...]
     submitted: datetime | None = None
-    open: Callable[[], BinaryIO] | None = None
+    open: Callable[[], IO[bytes]] | None = None
     problem: str = ""
 
     @property
@@ -99,11 +106,11 @@ class _Allowance:
     def __init__(self):
         self.files, self.taken = 0, {}
 
-    def reader(self, open_it: Callable[[], BinaryIO], limit: int) -> Callable[[], bytes]:
+    def reader(self, open_it: Callable[[], IO[bytes]], limit: int) -> Callable[[], bytes]:
         """What reads one more file of that learner, and never holds more of it than the limit."""
         return partial(self._read, self.files, open_it, limit)
 
-    def _read(self, number: int, open_it: Callable[[], BinaryIO], limit: int) -> bytes:
+    def _read(self, number: int, open_it: Callable[[], IO[bytes]], limit: int) -> bytes:
         left = LEARNER_LIMIT - sum(self.taken.values()) + self.taken.get(number, 0)
         try:
             with open_it() as file:
@@ -281,14 +288,14 @@ def _sort_in(entry: _Entry, name: str, submission: Submission, allowance: _Allow
     elif name.lower().endswith(".zip"):
         _sort_in_zip(entry, plain, submission, allowance)
     elif name.lower().endswith(".ipynb"):
-        read = allowance.reader(entry.open, NOTEBOOK_LIMIT)
+        read = allowance.reader(entry.open, NOTEBOOK_LIMIT)  # type: ignore[arg-type]  # neither a folder nor a problem
         submission.notebooks.append(File(plain, entry.submitted, read, entry.submitted))
     else:
         submission.others.append(_clean(name))
 
 
 def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _Allowance) -> None:
-    open_it = partial(_opened, allowance.reader(entry.open, LEARNER_LIMIT))
+    open_it = partial(_opened, allowance.reader(entry.open, LEARNER_LIMIT))  # type: ignore[arg-type]  # as `_sort_in` has seen
     try:
         for inner in _in_zip(open_it):
             inside = "/".join([where, *map(_clean, inner.parts)])
@@ -299,7 +306,7 @@ def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _
             if inner.problem:
                 submission.problems.append(f"{inside} {inner.problem}")
             elif inside.lower().endswith(".ipynb"):
-                read = allowance.reader(inner.open, NOTEBOOK_LIMIT)
+                read = allowance.reader(inner.open, NOTEBOOK_LIMIT)  # type: ignore[arg-type]  # neither a folder nor a problem
                 submission.notebooks.append(File(inside, entry.submitted, read, inner.submitted))
             else:
                 submission.others.append(_clean(inner.parts[-1]))
@@ -361,7 +368,7 @@ def _changed(path: Path) -> datetime | None:
         return None
 
 
-def _open_file(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> IO[bytes]:
     """An ordinary file, opened, whatever has become of it since it was found. OSError, or Unread."""
     words = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
     handle = os.open(path, os.O_RDONLY | sum(getattr(os, word, 0) for word in words))
@@ -427,5 +434,5 @@ def _zip_time(info: zipfile.ZipInfo) -> datetime | None:
         return None
 
 
-def _open_member(open_it: Callable[[], zipfile.ZipFile], info: zipfile.ZipInfo) -> BinaryIO:
+def _open_member(open_it: Callable[[], zipfile.ZipFile], info: zipfile.ZipInfo) -> IO[bytes]:
     return open_it().open(info)

@@ -46,7 +46,7 @@ def show_class(rows: list[Row], exercises: list[Exercise]) -> None:
     table = Table("exercise", *outcomes, "most frequent mistakes")
     for exercise in exercises:
         lines = [line for line in counted if line[0] == exercise.name]
-        by_outcome = Counter()
+        by_outcome: Counter[str] = Counter()
         for _, outcome, _, number in lines:
             by_outcome[outcome] += number
         mistakes = [f"{mistake} ({number})" for _, _, mistake, number in lines if mistake][:3]

@@ -220,7 +220,7 @@ class Worker:
         os.environ["TRAINLEAN_WORK"] = f"{folder}/work"
         confine(self.limits, self.isolated, seconds, self.user)
         # Probes ask whether this process was made for one answer; it was.
-        multiprocessing.process._parent_process = multiprocessing.process._ParentProcess(
+        multiprocessing.process._parent_process = multiprocessing.process._ParentProcess(  # type: ignore[attr-defined]  # private: nothing public sets it
             "worker", os.getppid(), None
         )
 
@@ -328,7 +328,7 @@ def serve_processes() -> None:
 
     server = forkserver._forkserver
     with socket.socket(socket.AF_UNIX) as listener:
-        address = connection.arbitrary_address("AF_UNIX")
+        address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]  # not in the stubs
         listener.bind(address)
         listener.listen()
         theirs, ours = os.pipe()
@@ -340,7 +340,7 @@ def serve_processes() -> None:
                 forkserver.main(listener.fileno(), theirs, [])
             os._exit(0)
         os.close(theirs)
-    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = (
+    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = (  # type: ignore[attr-defined]  # private: nothing public sets them
         address,
         ours,
         process,

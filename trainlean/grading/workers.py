@@ -11,6 +11,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
 
 from trainlean.exercises.checking import no_answer, seconds_for
 from trainlean.exercises.verdicts import CRASHED
@@ -47,7 +49,9 @@ class WorkerProcess:
             "isolated": plan.isolation.kind != NONE,
             "process_names": _process_names(),
         }
-        self.process, self.errors, self.group = None, None, None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.errors: IO[bytes] | None = None
+        self.group: Path | None = None
         self.buffer, self.starts, self.over = bytearray(), 0, False
 
     def collect(self, data: bytes, where: str) -> Answers:
@@ -59,7 +63,7 @@ class WorkerProcess:
             try:
                 self.start()
                 self._send({"where": where, "done": list(given)}, data)
-                seconds = READ_SECONDS
+                seconds: float = READ_SECONDS
                 while True:
                     head, blob = self._receive(time.monotonic() + seconds)
                     if head.get("end"):
@@ -136,7 +140,7 @@ class WorkerProcess:
             start_new_session=True,
         )
         self.starts += 1
-        os.set_blocking(self.process.stdin.fileno(), False)
+        os.set_blocking(self.process.stdin.fileno(), False)  # type: ignore[union-attr]  # it is a pipe
         self.buffer = bytearray()
         try:
             own = self.settings | {"users": users_of_a_worker()}
@@ -155,7 +159,7 @@ class WorkerProcess:
 
     def _write(self, data: bytes) -> None:
         until, view = time.monotonic() + READ_SECONDS, memoryview(data)
-        pipe = self.process.stdin.fileno()
+        pipe = self.process.stdin.fileno()  # type: ignore[union-attr]  # `start` came before
         while view:
             if time.monotonic() > until:
                 raise WorkerEnded("it took nothing in")
@@ -184,7 +188,7 @@ class WorkerProcess:
         return head, blob
 
     def _more(self, until: float) -> None:
-        pipe = self.process.stdout.fileno()
+        pipe = self.process.stdout.fileno()  # type: ignore[union-attr]  # `start` came before
         if not select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
             raise WorkerEnded("it was silent for too long")
         piece = os.read(pipe, 1 << 18)
@@ -194,7 +198,7 @@ class WorkerProcess:
 
     def _status(self) -> str:
         try:
-            return str(self.process.wait(5))
+            return str(self.process.wait(5))  # type: ignore[union-attr]  # `start` came before
         except subprocess.TimeoutExpired:
             return "none"
 
@@ -210,7 +214,7 @@ class WorkerProcess:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.errors):
             with contextlib.suppress(OSError):
-                pipe.close()
+                pipe.close()  # type: ignore[union-attr]  # all three are there with the process
         self.process = None
         remove(self.group)
         self.group = None
