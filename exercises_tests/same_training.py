@@ -52,6 +52,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "return max(0, int((budget - fixed) // one_sample))",
             "return max(0, int((budget - fixed) / one_sample))",
         ): "int() drops the fraction, and what is below 0 becomes 0.",
+        (
+            "fixed = peak['weights'] + peak['gradients'] + peak['optimizer state']",
+            "fixed = peak['weights'] + peak['gradients'] + peak['optimizer state']  # before: if step_bytes > budget:",
+        ): "A sum that is not used yet may be made first.",
     },
     "largest_micro_batch": {
         (

@@ -6,11 +6,11 @@ import nbformat
 import pytest
 
 from trainlean.devices import lazy
-from trainlean.exercises import exercise as exercises
 from trainlean.exercises import feedback
 from trainlean.exercises.checking import check_notebooks
 from trainlean.exercises.finding import find_exercise
-from trainlean.exercises.verdicts import CANNOT, judge
+from trainlean.exercises.solutions import answer_of
+from trainlean.exercises.verdicts import CANNOT, RIGHT, judge
 from trainlean.pictures.graphs import graph_layers, plot_graph, plot_graphs_run
 from trainlean.workspace import COURSE, read_records
 
@@ -59,7 +59,7 @@ def test_the_command_says_so_too_and_is_not_content(without_lazy, capsys):
 
 def test_other_exercises_are_checked_as_ever(without_lazy):
     exercise = find_exercise("train_accumulated")
-    assert judge(exercise, exercise.also_right[0], seed=1).outcome == exercises.RIGHT
+    assert judge(exercise, answer_of(exercise, {}), seed=1).outcome == RIGHT
 
 
 def test_recorded_outputs_are_shown(without_lazy, monkeypatch, capsys):
