@@ -169,6 +169,12 @@ def test_a_late_policy_is_one_function(tmp_path):
     assert [line["total"] for line in table_of(book(tmp_path, rows))] == ["5", "1.5", "1.5"]
 
 
+def test_a_late_policy_of_another_name_gets_a_sentence(tmp_path):
+    (tmp_path / "policy.txt").write_text("def late(points, submission):\n    return points\n")
+    with pytest.raises(CourseError, match="policy.txt does not end in .py"):
+        load_late_policy(tmp_path / "policy.txt")
+
+
 @pytest.mark.parametrize(
     "policy, says",
     [("", "has no function late"), ("x = 1 /", "cannot be loaded")],

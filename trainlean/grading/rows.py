@@ -139,9 +139,13 @@ def load_late_policy(path: Path | None) -> Callable | None:
             f"There is no {path}; a late policy is a Python file with a function late(points, submission)."
         )
     spec = importlib.util.spec_from_file_location("late_policy", path)
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]  # None only for a name that does not end like Python's
+    if spec is None or spec.loader is None:
+        raise CourseError(
+            f"{path} does not end in .py; a late policy is a Python file, so rename it."
+        )
+    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)  # type: ignore[union-attr]  # a spec from a file has its loader
+        spec.loader.exec_module(module)
     except Exception as error:
         raise CourseError(f"{path} cannot be loaded: {type(error).__name__}: {error}.") from None
     if not callable(getattr(module, "late", None)):

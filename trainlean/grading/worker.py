@@ -1,7 +1,7 @@
 """The process that runs submissions: it has imported everything, and forks for each exercise a process that its probe questions.
 
 It reads requests from stdin and writes frames to stdout: a line of JSON, then as many bytes as its "bytes" says. Everything
-that comes out of a learner's process is numpy's own format and JSON (`trainlean.exercises.exercise.pack`), never pickle,
+that comes out of a learner's process is numpy's own format and JSON (`trainlean.exercises.seeing.pack`), never pickle,
 and the verdict falls where the frames are read. No torch operation happens here before the fork: its threads would not survive one.
 """
 
