@@ -85,6 +85,13 @@ def test_the_last_definition_counts_and_px_cells_too():
     assert answer() == 2 and answer.__code__.co_firstlineno == 2  # the line that the learner sees
 
 
+@pytest.mark.parametrize("magic", ["%%time", "%%capture out", "%%px --local", "%%timeit", "%%bash"])
+def test_a_cell_under_a_magic_counts_where_its_body_is_run(magic):
+    found, _ = statements(notebook_of(f"{magic}\ndef answer():\n    return 3"))
+    runs = magic.split()[0] not in ("%%timeit", "%%bash")
+    assert bool(found) == runs and (not runs or run_statements(found)["answer"]() == 3)
+
+
 def test_what_runs_before_a_redefinition_sees_the_definition_before_it():
     found, _ = statements(
         notebook_of(

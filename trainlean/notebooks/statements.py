@@ -22,6 +22,11 @@ from trainlean.notebooks.notebook import Place, cut, nbgrader_mark, read_authore
 MAKERS = frozenset(
     "load_reviews load_tokenizer batches dataset small_bert small_bert_config bert_large_config Link".split()
 )
+RUN_AS_CODE = (
+    "%%px",
+    "%%time",
+    "%%capture",
+)  # what such a cell defines is defined in the notebook, too
 LIBRARIES = frozenset(
     "collections copy dataclasses functools inspect itertools math np numpy operator random re string tempfile torch types typing".split()
 )
@@ -112,13 +117,13 @@ def statements(notebook, handout: Handout | None = None) -> tuple[list[Statement
 def cell_statements(number: int, source: str, given: int | None = None) -> list[Statement]:
     """The top-level statements of one code cell; raises SyntaxError when Python cannot read it.
 
-    Magics are passed over; the body of a `%%px` cell counts like any other, since it may define an exercise's function.
+    Magics are passed over; a cell under one that only runs its body (RUN_AS_CODE) counts like any other.
     """
     from IPython.core.inputtransformer2 import TransformerManager
 
     if source.lstrip().startswith("%%"):
         first, _, rest = source.lstrip().partition("\n")
-        if not first.startswith("%%px"):
+        if first.split()[0] not in RUN_AS_CODE:
             return []
         source = "#\n" + rest  # keeps the line numbers; an empty line would be taken away
     filename = f"<cell {number}>"
