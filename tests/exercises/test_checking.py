@@ -209,6 +209,27 @@ def test_an_exercise_that_was_moved_to_the_top_still_finds_the_lessons_definitio
     assert run_statements(needed_for("answer", found, handed_out))["answer"](4) == 2
 
 
+def test_what_a_moved_answer_needs_at_once_runs_before_it():
+    texts = ["import math", "answer = None", "root = math.sqrt"]
+    handed_out = Handout({text_hash(text): n for n, text in enumerate(texts)}, {"answer": 1})
+    found, _ = statements(notebook_of("answer = math.sqrt(4)", texts[0], texts[2]), handed_out)
+    assert run_statements(needed_for("answer", found, handed_out))["answer"] == 2
+
+
+def test_the_learners_answer_counts_though_the_stub_stands_below_it():
+    stub = "def answer(x):\n    raise NotImplementedError()"
+    handed_out = Handout({text_hash(stub): 0}, {"answer": 0})
+    found, _ = statements(notebook_of("def answer(x):\n    return x", stub), handed_out)
+    assert run_statements(needed_for("answer", found, handed_out))["answer"](3) == 3
+
+
+def test_a_statement_that_may_not_bind_leaves_the_one_before_it():
+    found, _ = statements(
+        notebook_of("size = 1\nif len('a') > 3:\n    size = 10", "def answer():\n    return size")
+    )
+    assert run_statements(needed_for("answer", found))["answer"]() == 1
+
+
 def every_name():
     """Each exercise with each name that its lesson binds at its top level."""
     for lesson in dict.fromkeys(exercise.notebook for exercise in all_exercises().values()):

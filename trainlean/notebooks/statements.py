@@ -235,8 +235,8 @@ def needed_for(name: str, found: list[Statement], handout: Handout | None = None
         yield from before
         below = [index for index in all_of_it if index > limit]
         yield from (index for index in below if found[index].given is None)
-        if not hasattr(builtins, wanted):
-            yield from (i for i in below if (found[i].given or 0) < place and found[i].defines)
+        given = ((index, found[index].given) for index in below)
+        yield from (index for index, at in given if at is not None and at < place)
 
     chosen: set[int] = set()
     left_out: dict[str, int] = {}
