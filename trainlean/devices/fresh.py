@@ -10,7 +10,7 @@ import cloudpickle
 
 from trainlean.devices.inside import call_packed, cores, free_port, join_group
 from trainlean.devices.waiting import results_of, wait_for_ranks
-from trainlean.processes import server_context
+from trainlean.processes import server_context, start
 
 PRELOADED = [
     "torch",
@@ -47,7 +47,7 @@ def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: flo
                     )
                 )
                 pipes.append(ours)
-                processes[-1].start()
+                start(processes[-1])
                 theirs.close()
 
             def ended():

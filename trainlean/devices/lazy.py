@@ -10,7 +10,7 @@ import traceback
 import cloudpickle
 
 from trainlean.devices.fresh import PRELOADED
-from trainlean.processes import server_context
+from trainlean.processes import server_context, start
 from trainlean.workspace import COURSE, CourseError
 
 _recorded: list[list] = []  # the outputs of each cell that is shown instead of being run
@@ -42,7 +42,7 @@ def in_fresh_process(function, *args, timeout: float = 60.0):
     process = context.Process(
         target=_answer, args=(theirs, cloudpickle.dumps((function, args)), sys.path)
     )
-    process.start()
+    start(process)
     theirs.close()
     try:
         if not ours.poll(timeout):

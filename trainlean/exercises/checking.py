@@ -26,7 +26,7 @@ from trainlean.exercises.verdicts import (
     verdict,
 )
 from trainlean.notebooks.statements import Needed, Statement, handout, needed_for, statements
-from trainlean.processes import server_context
+from trainlean.processes import server_context, start
 from trainlean.workspace import COURSE, CourseError
 
 START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
@@ -209,7 +209,7 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = F
     process = context.Process(
         target=_answer_questions, args=(str(path), name, seed, sender), daemon=False
     )
-    process.start()
+    start(process)
     sender.close()
     try:
         receiver.poll(START_SECONDS) and receiver.recv_bytes()  # it is up: only now its time counts
