@@ -230,6 +230,24 @@ def test_a_statement_that_may_not_bind_leaves_the_one_before_it():
     assert run_statements(needed_for("answer", found))["answer"]() == 1
 
 
+def test_what_a_class_calls_later_is_what_is_there_later():
+    """A method calls what its name means when it is called: the learner's helper below the class, not the lesson's above."""
+    needed = lesson_with(
+        "class Answer:\n    def __call__(self, x):\n        return payload(x)\n"
+        "def payload(x):\n    return ('mine', x)\nanswer = Answer()"
+    )
+    assert run_statements(needed)["answer"](1) == ("mine", 1)
+
+
+def test_a_comprehension_and_the_body_of_a_class_run_at_once():
+    for use in ("answer = [made(n) for n in (1, 2)]", "class answer:\n    made = made(2)"):
+        found, _ = statements(
+            notebook_of(f"def made(n):\n    return n\n{use}\ndef made():\n    return 0")
+        )
+        answer = run_statements(needed_for("answer", found))["answer"]
+        assert answer == [1, 2] or answer.made == 2
+
+
 def every_name():
     """Each exercise with each name that its lesson binds at its top level."""
     for lesson in dict.fromkeys(exercise.notebook for exercise in all_exercises().values()):

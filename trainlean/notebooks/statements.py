@@ -10,11 +10,13 @@ import builtins
 import contextlib
 import dis
 import hashlib
+import inspect
 import io
 import linecache
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainlean.notebooks.notebook import Place, cut, nbgrader_mark, read_authored
 
@@ -30,6 +32,8 @@ RUN_AS_CODE = (
 LIBRARIES = frozenset(
     "collections copy dataclasses functools inspect itertools math np numpy operator random re string tempfile torch types typing".split()
 )
+
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 @dataclass(frozen=True)
@@ -47,14 +51,17 @@ class Statement:
     cell: int
     code: types.CodeType
     binds: frozenset[str]  # "*" stands for any name, after `from x import *`
-    needs: frozenset[str]  # anywhere in it
-    needs_now: frozenset[str]  # while it runs itself, not when a function of it is called
+    needs_now: frozenset[str]  # while it runs
+    needs_later: frozenset[str]  # when a function in it is called
     changes: frozenset[str]  # names whose attributes, items or methods it uses at the top level
     certain: bool  # binds its names whenever it runs
     defines: bool  # only an import, a function, a class or a value made without running anything
-    given: int | None = (
-        None  # the place in the lesson of a cell that was handed out; None for the learner's own
-    )
+    given: int | None = None  # the place in the lesson of a handed out cell; None for the learner's
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Every name that it takes from elsewhere, now or later."""
+        return self.needs_now | self.needs_later
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,8 @@ def cell_statements(number: int, source: str, given: int | None = None) -> list[
 
 def _statement(cell: int, node: ast.stmt, filename: str, given: int | None) -> Statement:
     code = compile(ast.Module([node], type_ignores=[]), filename, "exec")
-    binds = {name for kind, name in _name_uses(code, inside=False) if kind == "STORE_NAME"}
+    now, later = _parts(code)
+    binds = {name for kind, name in _name_uses([code]) if kind == "STORE_NAME"}
     if any(
         isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for part in ast.walk(node)
     ):
@@ -147,12 +155,8 @@ def _statement(cell: int, node: ast.stmt, filename: str, given: int | None) -> S
         cell,
         code,
         frozenset(binds),
-        frozenset(name for kind, name in _name_uses(code, inside=True) if kind in loads),
-        frozenset(
-            name
-            for kind, name in _name_uses(code, inside=isinstance(node, ast.ClassDef))
-            if kind in loads
-        ),
+        frozenset(name for kind, name in _name_uses(now) if kind in loads),
+        frozenset(name for kind, name in _name_uses(later) if kind in loads),
         frozenset() if functions else frozenset(_changed(node)),
         functions or isinstance(node, simple),
         functions or isinstance(node, simple) and all(map(_makes_only, _run_at_once(node))),
@@ -160,13 +164,23 @@ def _statement(cell: int, node: ast.stmt, filename: str, given: int | None) -> S
     )
 
 
-def _name_uses(code: types.CodeType, *, inside: bool):
-    for instruction in dis.get_instructions(code):
-        yield instruction.opname, instruction.argval
-    if inside:
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                yield from _name_uses(constant, inside=True)
+def _parts(code: types.CodeType) -> tuple[list[types.CodeType], list[types.CodeType]]:
+    """The code that runs with it (comprehensions, bodies of classes), itself included, and that of functions in it."""
+    now, later = [code], []
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            a_class = not constant.co_flags & inspect.CO_OPTIMIZED
+            inner_now, inner_later = _parts(constant)
+            at_once = a_class or constant.co_name in COMPREHENSIONS
+            now += inner_now if at_once else []
+            later += inner_later if at_once else [*inner_now, *inner_later]
+    return now, later
+
+
+def _name_uses(codes: Iterable[types.CodeType]) -> Iterator[tuple[str, Any]]:
+    for code in codes:
+        for instruction in dis.get_instructions(code):
+            yield instruction.opname, instruction.argval
 
 
 def _root(node: ast.AST) -> str:
@@ -255,7 +269,7 @@ def needed_for(name: str, found: list[Statement], handout: Handout | None = None
             left_out.pop(current, None)
             if index not in chosen:
                 chosen.add(index)
-                wanted += [(need, None) for need in one.needs - one.needs_now]
+                wanted += [(need, None) for need in one.needs_later]
                 wanted += [(need, index) for need in one.needs_now]
             # What the learner does to it in the same cell belongs to it.
             for later in range(index + 1, limit + 1):
