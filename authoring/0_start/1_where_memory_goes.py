@@ -245,7 +245,7 @@ check(peak_at_batch)
 #
 # *Difficulty* ** · *7 minutes* · *Why*: this is the question you ask before every training.
 #
-# Write `largest_batch(peak, step_bytes, batch, budget)`. It returns the largest whole number of samples with which training never needs more than `budget` bytes. If nothing fits, that is 0.
+# Write `largest_batch(peak, step_bytes, batch, budget)`. It returns the largest whole number of samples with which training never needs more than `budget` bytes. If nothing fits, that is 0. Leave `peak` as it is.
 #
 # - `peak` is what was measured with `batch` samples at the turn from forward to backward, as in the last exercise.
 # - `step_bytes` is the other peak, in the optimizer's step. It is the same at every batch.

@@ -403,7 +403,7 @@ for dropout in (0.0, 0.1):
 # Of its activations, each layer's input takes `boundary` bytes. The rest, what a layer makes inside, is its *interior*; all layers' interiors are alike.
 # Checkpointed, every boundary stays, and one interior at a time comes back: the teeth of the saw.
 #
-# Write `checkpointed_bill(plain, layers, boundary)`: the same dictionary when every layer is checkpointed. For the activations give the peak; for the FLOPs assume that no recomputation is stopped early, and that a backward pass is two forward passes.
+# Write `checkpointed_bill(plain, layers, boundary)`: a new dictionary with the same keys, for training with every layer checkpointed; `plain` stays as it is. For the activations give the peak; for the FLOPs assume that no recomputation is stopped early, and that a backward pass is two forward passes.
 
 
 # %% exercise="checkpointed_bill" points=1
@@ -556,7 +556,7 @@ for preserve in (True, False):
 # - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
 #
 # `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng()` (which puts the state back at the end of its `with`) are useful.
-# Some of a block's weights may take no part: `torch.autograd.grad(..., allow_unused=True)` returns None for what was not used, and without it raises.
+# A block may stand twice in a model. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.
 
 
 # %% exercise="checkpoint" points=4
@@ -769,7 +769,7 @@ print(
 #
 # *Difficulty* ** · *8 minutes* · *Why*: the ready function divides badly and can leave layers out; yours will not.
 #
-# Write `run_in_segments(layers, x, segments)`. `layers` is a list of modules, each taking the output of the one before; return what the last one gives.
+# Write `run_in_segments(layers, x, segments)`. `layers` is a list of modules, each taking the output of the one before; return what the last one gives. The list stays as it is, and a layer may stand in it more than once.
 #
 # - Segment $i$, from 0, holds the layers from `len(layers) * i // segments` up to, not including, `len(layers) * (i + 1) // segments`.
 # - All segments but the last are checkpointed; the last runs plainly.

@@ -232,7 +232,7 @@ print("switched on, then eval: ", times_run(model))
 #
 # Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
 #
-# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop.
+# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
 
 
 # %% exercise="train_checkpointed" points=2
@@ -405,7 +405,7 @@ for number in range(4):
 #
 # The last notebook ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #
-# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers as the first run left them, else False. What the two runs change in the block may stay changed.
+# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type) as the first run left them, else False. "The same" is exact. What the two runs change in the block may stay changed.
 
 
 # %% exercise="runs_twice_alike" points=2
@@ -514,7 +514,7 @@ print("a dictionary without use_reentrant: warned", sum(missing), "times")
 #
 # *Difficulty* * · *4 minutes* · *Why*: this one-liner after the first backward pass would have found every case above.
 #
-# Write `untrained_parameters(model)`. It is called after a backward pass, and returns the list of names (as `named_parameters` gives them) of the parameters that should train but got no gradient. A gradient of zeros is a gradient.
+# Write `untrained_parameters(model)`. It is called after a backward pass, and returns the list of names (as `named_parameters` gives them) of the parameters that should train but got no gradient. A gradient of zeros is a gradient. Where all train the list is empty. Leave the model as it is.
 
 
 # %% exercise="untrained_parameters" points=1

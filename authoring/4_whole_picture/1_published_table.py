@@ -91,7 +91,7 @@ for fault in source["faults"]:
 # *Difficulty* * · *6 minutes* · *Why*: a ratio with the context in it makes every saving look smaller than it is.
 #
 # Write `ratios(rows, context)`. Each row is a dictionary with `"name"`, `"seconds"`, `"samples"` and `"memory"` (of the whole device); the first row is vanilla.
-# Return a list with a pair `(time, memory)` for each row, in order: the time **for one sample** and the memory **without the context**, both divided by vanilla's.
+# Return a list with a pair `(time, memory)` for each row, in order: the time **for one sample** and the memory **without the context**, both divided by vanilla's. Leave `rows` as they are.
 
 
 # %% exercise="ratios" points=2
@@ -623,7 +623,7 @@ reveal("sequences at once with checkpointing", checkpointed_size, "sequences", "
 # *Difficulty* * · *6 minutes* · *Why*: a table is there to decide something.
 #
 # Write `choose_row(rows, budget, context)`. Each row is a dictionary with `"name"`, `"speed"` (samples per second, or `None` where nobody timed it) and `"memory"` without the context.
-# Return the name of the row to take: of those that were timed and fit, with the context, into the budget, the fastest. If there is none, return `None`.
+# Return the name of the row to take: of those that were timed and fit, with the context, into the budget, the fastest. If there is none, return `None`. Leave `rows` as they are.
 
 
 # %% exercise="choose_row" points=2
