@@ -3,10 +3,7 @@
 {exercise: {(lines of the solution, lines in their place): reason}}, as the benchmark prints them.
 """
 
-BEGINS_EMPTY = "The model is handed over without gradients, and the statement speaks of no others."
-ORDER = "Neither statement uses what the other changes."
 DIVIDED_FIRST = "A sum of parts is the mean, too."
-NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "average_replicas": {
@@ -63,32 +60,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "for micro_batch in range(effective_batch + 1, 0, -1):",
         ): "One more than the effective batch never divides it.",
     },
-    "repaired_loop": {
-        ("optimizer.zero_grad()", ""): BEGINS_EMPTY,
-        (
-            "optimizer.zero_grad()",
-            "optimizer.zero_grad()  # after: optimizer.zero_grad()",
-        ): BEGINS_EMPTY,
-        (
-            "optimizer.zero_grad()\nfor epoch in range(epochs):",
-            "for epoch in range(epochs):\n    optimizer.zero_grad()",
-        ): "Every epoch ends with an empty gradient.",
-        ("if index + 1 == start + size:", "if index + 1 >= start + size:"): NEVER_ABOVE,
-    },
     "token_weighted_backward": {
         (
             "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
             "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
         ): "The same number, counted again for every micro-batch.",
-    },
-    "train_clipped": {
-        (
-            "loss.backward()\nwindow_loss += loss.item()",
-            "window_loss += loss.item()\nloss.backward()",
-        ): ORDER,
-        (
-            "optimizer.zero_grad()\nreported.append(window_loss)",
-            "reported.append(window_loss)\noptimizer.zero_grad()",
-        ): ORDER,
     },
 }

@@ -12,13 +12,17 @@ from .probes import (
     CLIPPED,
     IGNORED,
     LEARNING_RATE,
+    LINES,
     SAMPLES,
-    SOME_EPOCHS,
     WHOLE_WINDOWS,
     WINDOWS,
+    draw_runs,
     draw_window,
+    falling_rate,
     logged,
     losses_of_targets,
+    recorded_steps,
+    used,
 )
 
 
@@ -47,21 +51,23 @@ train_accumulated = oracle_loop(WHOLE_WINDOWS)
 train_accumulated_to_the_end = oracle_loop(ALL_WINDOWS)
 
 
-def repaired_loop(seed):
-    """The large batches of one epoch after the other, in one run."""
+def first_wrong_step(seed):
+    """Every number of a step is tried, until one is not the window that it should be."""
     shown = {}
-    for case in SOME_EPOCHS:
-        model, micro_batches = draw(case, seed, samples=SAMPLES)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-        recorder = Recorder(model, optimizer)
-        groups = windows(micro_batches, case.accumulation_steps) * case.epochs
-        for window in groups:
-            inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
-            lopsided_loss(model(inputs), targets).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        shown |= training(case, recorder, [len(window) for window in groups])
-        shown |= one_at_a_time(case)
+    for run in draw_runs(seed):
+        of_an_epoch = windows(list(range(run.micro_batches)), run.accumulation_steps)
+        right = [
+            {epoch * run.micro_batches + index: len(window) for index in window}
+            for epoch in range(run.epochs)
+            for window in of_an_epoch
+        ]
+        found = recorded_steps(run)
+        wrong = (
+            step
+            for step in range(len(right) + 1)
+            if found[step : step + 1] != right[step : step + 1]
+        )
+        shown[f"the first wrong step of {run}"] = next((step + 1 for step in wrong), None)
     return shown
 
 
@@ -90,22 +96,25 @@ def token_weighted_backward(seed):
     return shown
 
 
-def train_clipped(seed):
-    shown = {}
+def places(seed):
+    """The large batch of each window, clipped; the learning rate falls and the loss is noted once for each."""
+    shown = used(LINES)
     for case in CLIPPED:
         model, micro_batches = draw(case, seed, samples=SAMPLES)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-        recorder = Recorder(model, optimizer)
-        groups, losses = windows(micro_batches, case.accumulation_steps), []
+        recorder, rates, losses = Recorder(model, optimizer), [], []
+        scheduler = falling_rate(optimizer)
+        groups = windows(micro_batches, case.accumulation_steps)
         for window in groups:
             inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
             loss = lopsided_loss(model(inputs), targets)
             loss.backward()
             clip_grad_norm_(model.parameters(), case.max_norm)
+            rates.append(scheduler.get_last_lr()[0])
             optimizer.step()
             optimizer.zero_grad()
+            scheduler.step()
             losses.append(loss.item())
+        shown |= logged(rates, losses, "nothing", case)
         shown |= training(case, recorder, [len(window) for window in groups])
-        shown |= one_at_a_time(case)
-        shown |= logged(losses, case)
     return shown

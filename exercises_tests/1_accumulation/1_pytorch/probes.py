@@ -1,7 +1,12 @@
 """The questions of the lesson 1_accumulation/1_pytorch."""
 
+import itertools
+import operator
+import random
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -15,6 +20,7 @@ from exercises_tests.probing.toys import (
     flat,
     lopsided_loss,
     training,
+    windows,
 )
 
 LEARNING_RATE = 0.1
@@ -36,54 +42,7 @@ ALL_WINDOWS = (
 )
 
 
-@dataclass(frozen=True)
-class Epochs(Case):
-    """The micro-batches of one epoch, seen in several epochs."""
-
-    epochs: int = 1
-
-    def __str__(self):
-        return f"{super().__str__()}, {self.epochs} epochs"
-
-
-SOME_EPOCHS = (
-    Epochs(micro_batches=8, accumulation_steps=4, epochs=2),
-    Epochs(micro_batches=6, accumulation_steps=4, epochs=2),
-    Epochs(micro_batches=3, accumulation_steps=1, epochs=2),
-    Epochs(micro_batches=5, accumulation_steps=2, epochs=3, tied=True),
-)
-
-
-@dataclass(frozen=True)
-class Clipped(Case):
-    """Complete windows, whose gradients may be at most `max_norm` long."""
-
-    max_norm: float = 1.0
-
-    def __str__(self):
-        return f"{super().__str__()}, max_norm={self.max_norm:g}"
-
-
-CLIPPED = (
-    Clipped(micro_batches=8, accumulation_steps=4, max_norm=0.05),
-    Clipped(micro_batches=6, accumulation_steps=3, max_norm=1000.0),
-    Clipped(micro_batches=3, accumulation_steps=1, max_norm=0.1),
-    Clipped(micro_batches=4, accumulation_steps=2, max_norm=0.1, tied=True),
-)
-
-
-def logged(losses, case):
-    losses = [] if losses is None else list(losses)
-    on_graphs = any(getattr(loss, "requires_grad", False) for loss in losses)
-    losses = [float(loss) for loss in losses]
-    return {
-        f"the number of losses returned ({case})": len(losses),
-        f"the returned losses ({case})": torch.tensor(losses, dtype=torch.float64).numpy(),
-        f"whether a returned loss still holds its graph ({case})": on_graphs,
-    }
-
-
-def probe_loop(cases, read_result=None, arguments=lambda case: ()):
+def probe_loop(cases):
     """A probe that trains on every case and shows all steps, and how many micro-batches' activations lived at once."""
 
     def probe(answer, seed):
@@ -95,14 +54,7 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
             optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
             recorder = Recorder(model, optimizer, SAMPLES)
             with Held(model) as held:
-                result = answer(
-                    model,
-                    optimizer,
-                    lopsided_loss,
-                    micro_batches,
-                    case.accumulation_steps,
-                    *arguments(case),
-                )
+                answer(model, optimizer, lopsided_loss, micro_batches, case.accumulation_steps)
             shown |= training(case, recorder)
             shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
                 micro_batches, draw(case, seed, samples=SAMPLES)[1]
@@ -110,8 +62,6 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
             shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
                 held.peak / one.peak
             )
-            if read_result:
-                shown |= read_result(result, case)
         return shown
 
     return probe
@@ -119,8 +69,202 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
 
 train_accumulated = probe_loop(WHOLE_WINDOWS)
 train_accumulated_to_the_end = probe_loop(ALL_WINDOWS)
-repaired_loop = probe_loop(SOME_EPOCHS, arguments=lambda case: (case.epochs,))
-train_clipped = probe_loop(CLIPPED, logged, lambda case: (case.max_norm,))
+
+
+# ---------------------------------------------------------------- first_wrong_step
+
+
+class Run(NamedTuple):
+    """A run whose record is to be read: what its loop does, and its sizes."""
+
+    loop: str
+    micro_batches: int
+    accumulation_steps: int
+    epochs: int
+
+    def __str__(self):
+        return f"a run that {self.loop}: k={self.accumulation_steps}, {self.epochs} x {self.micro_batches} micro-batches"
+
+
+def window_by_window(run: Run) -> list[dict[int, int]]:
+    """The record from which the others are made: for each step its micro-batches, and what each was divided by."""
+    n = run.micro_batches
+    epochs = [list(range(n * epoch, n * epoch + n)) for epoch in range(run.epochs)]
+    groups = [window for numbers in epochs for window in windows(numbers, run.accumulation_steps)]
+    return [dict.fromkeys(window, len(window)) for window in groups]
+
+
+def as_published(_, run):
+    n, k = run.micro_batches, run.accumulation_steps
+    steps, behind = [], {}
+    for number in range(n * run.epochs):
+        behind[number] = k
+        if number % n % k == 0:
+            steps.append(behind)
+            behind = {}
+    return steps
+
+
+def with_the_rest_carried_on(steps, run):
+    carried, rest = [], {}
+    for step in steps:
+        if len(step) < run.accumulation_steps:
+            rest = step
+        else:
+            carried.append(rest | step)
+            rest = {}
+    return carried
+
+
+def by_one_more(step):
+    return step | {max(step): len(step) + 1}
+
+
+def over_the_end(_, run):
+    return window_by_window(Run("", run.micro_batches * run.epochs, run.accumulation_steps, 1))
+
+
+LOOPS = {
+    "is right": lambda steps, run: steps,
+    "steps on the first micro-batch": as_published,
+    "leaves out the last window of each epoch": lambda steps, run: [
+        step for step in steps if len(step) == run.accumulation_steps
+    ],
+    "carries the rest of an epoch into the next": with_the_rest_carried_on,
+    "cuts its windows over the end of an epoch": over_the_end,
+    "divides its last windows by k, too": lambda steps, run: [
+        dict.fromkeys(step, run.accumulation_steps) for step in steps
+    ],
+    "does not divide": lambda steps, run: [dict.fromkeys(step, 1) for step in steps],
+    "divides a micro-batch at its end by one more": lambda steps, run: [
+        *steps[:-1],
+        by_one_more(steps[-1]),
+    ],
+    "never zeroes": lambda steps, run: list(itertools.accumulate(steps, operator.or_)),
+    "begins one micro-batch late": lambda steps, run: [
+        {number + 1: size for number, size in step.items()} for step in steps
+    ],
+    "makes a step too many at its end": lambda steps, run: [*steps, {}],
+    "leaves out its last step": lambda steps, run: steps[:-1],
+}
+
+
+def draw_runs(seed: int) -> list[Run]:
+    """A run of every loop with short last windows, and a right one without."""
+    generator = random.Random(seed)
+    runs = []
+    for loop in LOOPS:
+        k = generator.randint(3, 5)
+        rest = generator.randint(1, k - 1)
+        runs.append(Run(loop, generator.randint(1, 3) * k + rest, k, generator.randint(2, 3)))
+    return [*runs, Run("is right", 8, generator.choice((1, 2, 4)), 2)]
+
+
+def recorded_steps(run: Run) -> list[dict[int, int]]:
+    return LOOPS[run.loop](window_by_window(run), run)
+
+
+def first_wrong_step(answer, seed):
+    return {
+        f"the first wrong step of {run}": answer(recorded_steps(run), *run[1:])
+        for run in draw_runs(seed)
+    }
+
+
+# ---------------------------------------------------------------- places
+
+LINES = {
+    "add": "window_loss += loss.item()",
+    "backward": "scaler.scale(loss).backward()",
+    "clip": "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    "divide": "loss = loss / size",
+    "forward": "loss = loss_function(model(inputs), targets)",
+    "report": "reported.append(window_loss); window_loss = 0.0",
+    "schedule": "scheduler.step()",
+    "step": "scaler.step(optimizer)",
+    "unscale": "scaler.unscale_(optimizer)",
+    "update": "scaler.update()",
+    "zero": "optimizer.zero_grad()",
+}
+EACH, END = "micro-batch", "window"
+
+
+@dataclass(frozen=True)
+class Clipped(Case):
+    """Windows whose gradients may be at most `max_norm` long; the default is longer than any gradient here."""
+
+    max_norm: float = 1000.0
+
+    def __str__(self):
+        return f"{super().__str__()}, max_norm={self.max_norm:g}"
+
+
+CLIPPED = (
+    Clipped(micro_batches=10, accumulation_steps=4),
+    Clipped(micro_batches=8, accumulation_steps=4, max_norm=0.05),
+    Clipped(micro_batches=5, accumulation_steps=3, max_norm=0.1, tied=True),
+)
+
+
+def falling_rate(optimizer):
+    """A schedule that takes a tenth off the learning rate at each step."""
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
+
+
+def run_lines(places: dict[str, list[str]], case: Clipped, seed: int):
+    """A training run of these lines: its recorder, the learning rates of its steps, what it reported, and what stopped it."""
+    model, micro_batches = draw(case, seed, samples=SAMPLES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    recorder, rates = Recorder(model, optimizer), []
+    optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    names = {"nn": nn, "model": model, "optimizer": optimizer, "loss_function": lopsided_loss}
+    names |= {"scheduler": falling_rate(optimizer), "max_norm": case.max_norm, "reported": []}
+    names |= {"scaler": torch.amp.GradScaler("cpu", init_scale=1024.0), "window_loss": 0.0}
+    line, at, stopped = "", "", "nothing"
+    try:
+        for number, window in enumerate(windows(micro_batches, case.accumulation_steps), 1):
+            names["size"] = len(window)
+            for names["inputs"], names["targets"] in window:
+                at = f"in window {number}"
+                for line in places[EACH]:
+                    exec(LINES[line], names)
+            at = f"behind window {number}"
+            for line in places[END]:
+                exec(LINES[line], names)
+    except (RuntimeError, AssertionError, NameError) as error:
+        stopped = f"{line!r} {at}: {error}"
+    return recorder, rates, names["reported"], stopped
+
+
+def as_places(answer) -> dict[str, list[str]]:
+    """The answer as two lists of names. TypeError: it is no such dictionary."""
+    if not isinstance(answer, dict) or set(answer) != {EACH, END}:
+        raise TypeError(f"places must be a dictionary with two lists, {EACH!r} and {END!r}.")
+    return {key: [str(name) for name in names] for key, names in answer.items()}
+
+
+def places(answer, seed):
+    given = as_places(answer)
+    shown = used(given[EACH] + given[END])
+    if shown != used(LINES):
+        return shown
+    for case in CLIPPED:
+        recorder, *rest = run_lines(given, case, seed)
+        shown |= logged(*rest, case) | training(case, recorder)
+    return shown
+
+
+def used(names):
+    return {"the names in both lists together": ", ".join(sorted(names))}
+
+
+def logged(rates, reported, stopped, case):
+    return {
+        f"what stops the run ({case})": stopped,
+        f"the learning rate at each step ({case})": np.array(rates),
+        f"the number of losses reported ({case})": len(reported),
+        f"the reported losses ({case})": np.array(reported),
+    }
 
 
 # ---------------------------------------------------------------- token_weighted_backward

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -9,15 +10,15 @@ from torch.nn.functional import mse_loss
 from exercises_tests.probing.toys import Recorder, draw, training, windows
 
 from .probes import (
-    ALL_WINDOWS,
     CLIPPED,
     CLIPPED_REST,
-    EPOCHS,
     LEARNING_RATE,
     OF_EACH_RANK,
     SCHEDULES,
     distributed_draw,
     distributed_training,
+    draw_epochs,
+    factors_case,
     first_rate,
     only_counts,
     schedule_case,
@@ -75,11 +76,10 @@ def train_synchronised_once(seed):
     return shown
 
 
-def train_to_the_last_batch(seed):
+def loss_factor(seed):
+    """What divided by k is one part of the window's mean, window by window."""
     shown = {}
-    for case in ALL_WINDOWS:
-        model, micro_batches = draw(case, seed)
-        groups = windows(micro_batches, case.accumulation_steps) * EPOCHS
-        recorder = large_batches(model, groups)
-        shown |= training(case, recorder, [len(window) for window in groups])
+    for n, k in draw_epochs(seed):
+        sizes = [len(window) for window in windows(list(range(n)), k) for _ in window]
+        shown[factors_case(n, k)] = np.array([k / size for size in sizes])
     return shown

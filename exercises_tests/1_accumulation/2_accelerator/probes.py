@@ -1,10 +1,12 @@
 """The questions of the lesson 1_accumulation/2_accelerator."""
 
 import copy
+import random
 from dataclasses import dataclass
 from datetime import timedelta
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -264,30 +266,23 @@ def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=
     return counted | training(case, recorder, micro_batches_per_forward)
 
 
-# ---------------------------------------------------------------- train_to_the_last_batch
-
-EPOCHS = 2
-ALL_WINDOWS = (
-    Case(micro_batches=10, accumulation_steps=4),
-    Case(micro_batches=3, accumulation_steps=1),
-    Case(micro_batches=7, accumulation_steps=4, tied=True),
-    Case(micro_batches=6, accumulation_steps=3),
-    Case(micro_batches=5, accumulation_steps=2, frozen=True),
-)
+# ---------------------------------------------------------------- loss_factor
 
 
-def train_to_the_last_batch(answer, seed):
-    from accelerate.state import AcceleratorState
+def draw_epochs(seed: int) -> list[tuple[int, int]]:
+    """(micro-batches in an epoch, accumulation steps): whole windows, a short last one, a short one only, no accumulation."""
+    generator = random.Random(seed)
+    k = generator.randint(4, 6)
+    rest, whole = generator.sample(range(1, k), 2)
+    return [(10, 4), (2 * k + rest, k), (k + whole, k), (3 * k, k), (rest, k), (7, 1)]
 
-    shown, without = {}, {}
-    for case in ALL_WINDOWS:
-        model, micro_batches = draw(case, seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-        recorder = Recorder(model, optimizer)
-        with fresh_accelerate():
-            loader = loader_of(micro_batches)
-            answer(model, optimizer, loader, squared_error, case.accumulation_steps, EPOCHS)
-            if not AcceleratorState._shared_state:
-                without["a training without an Accelerator"] = True
-        shown |= training(case, recorder)
-    return shown | without
+
+def factors_case(micro_batches, accumulation_steps):
+    return f"the factors of an epoch (k={accumulation_steps}, {micro_batches} micro-batches)"
+
+
+def loss_factor(answer, seed):
+    return {
+        factors_case(n, k): np.array([float(answer(index, n, k)) for index in range(n)])
+        for n, k in draw_epochs(seed)
+    }
