@@ -271,7 +271,8 @@ for inputs, targets in in_twos:
 # - `micro_batches` is a list of `(inputs, targets)`, all of the same size. Their number is a multiple of `accumulation_steps`.
 # - `loss_function(outputs, targets)` returns the mean over the micro-batch.
 # - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
-# - Never hold the activations of more than one micro-batch.
+# - Never hold the activations of more than one micro-batch. The micro-batches themselves may be held; they stay as they are.
+# - Every `.grad` is empty (`None`) at the start, and nothing of a window is left for the next.
 
 
 # %% exercise="train_accumulated" points=3
@@ -500,6 +501,7 @@ print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 #
 # - What is left makes one window of its own, with its own step, and its gradient is the mean over its own micro-batches.
 # - If nothing is left, there is no extra step.
+# - As before, one micro-batch's activations at a time, and every `.grad` is empty at the start.
 
 
 # %% exercise="train_accumulated_to_the_end" points=3
@@ -699,7 +701,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 #
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count.
-# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is.
+# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is. Every `.grad` is empty at the start.
 
 
 # %% exercise="token_weighted_backward" points=3

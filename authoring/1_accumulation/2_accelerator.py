@@ -272,7 +272,8 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 # Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided is left to you; that comes right after.
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
-# - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`. No micro-batch is left without a step.
+# - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
+# - The activations of one micro-batch are held at a time. Every `.grad` is empty at the start.
 # - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
 
 
@@ -822,6 +823,7 @@ stop_devices()
 # - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's.
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and is synchronised **once**: one all-reduce for this small model, whose gradients fit into one bucket.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
+# - The activations of one micro-batch are held at a time; every `.grad` is empty at the start. You may also use `torch.distributed` yourself, as long as each window sends its gradients once.
 
 
 # %% exercise="train_synchronised_once" points=3

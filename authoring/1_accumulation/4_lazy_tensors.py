@@ -336,9 +336,10 @@ check(fallbacks)
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #
+# - `parameters` is what `model.parameters()` gives: a generator, which can be gone through once.
 # - The length is that of all gradients together. If it is above `max_norm`, all are scaled to that length; if not, they stay.
 # - Parameters without a gradient (`None`) are passed over.
-# - No fallback, and no graph is run while clipping: nothing may ask for a value.
+# - No fallback, and no graph is run while clipping. The gradients come from a backward pass that was recorded and not run yet: nothing may ask for a value, not for theirs either.
 
 
 # %% exercise="clip_without_fallback" points=3
@@ -370,7 +371,7 @@ check(clip_without_fallback)
 #
 # Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
 #
-# - Model, data and gradients are on the lazy device already. `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
+# - Model, data and gradients are on the lazy device already; the gradients begin as zeros. `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
 # - `mark_step()` ends a graph. When the loop is done, nothing is left unrun.
 # - Whether gradients are set to zeros or to None is left to you.
 
@@ -654,19 +655,18 @@ def graphs_by_line(loop, *args):
 
 
 four = [torch.ones(2, 3).to("lazy") for _ in range(4)]
-before, rows = graphs_by_line(train_and_report, four, 2)
-print(f"before: {before - before}")
-for line, graphs in rows[4:16]:
-    print(f"{graphs - before:6}  {line}")
+before, rows = graphs_by_line(train_and_report, four[:2], 2)
+for line, graphs in rows:
+    print(f"{graphs - before:3}  {line}")
 
 # %% [markdown]
 # ### Exercise: find the breaks
 #
-# *Difficulty* * · *5 minutes* · *Why*: a loop of your own has many lines, and the one that breaks a graph may be far away from the one that gets slow.
+# *Difficulty* * · *5 minutes* · *Why*: a loop of your own has many lines, and the one that breaks a graph need not be the one that gets slow.
 #
 # Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times.
 #
-# It returns the set of those lines that ran a graph and are no mark: no `mark_step(` is in them. Go by the counts, not by what the line looks like: `loss.item()` breaks nothing where the value is already there.
+# It returns the set of those lines that ran a graph and are no marks (a mark has `mark_step(` in it). Go by the counts, not by what the line looks like: `loss.item()` breaks nothing where the value is already there.
 
 
 # %% exercise="breaking_lines" points=2

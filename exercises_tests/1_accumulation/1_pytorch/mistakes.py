@@ -2,56 +2,127 @@
 
 from trainlean.exercises.exercise import Mistake
 
-# ---------------------------------------------------------------- texts that two exercises share
+# ---------------------------------------------------------------- what is done wrong in every such loop
 
-ON_THE_FIRST = {
-    "why": "`index % k == 0` is already true for index 0: the first update has seen one micro-batch, and every later window is shifted by one.",
-    "hint": "Counting from 0, which index does the last micro-batch of the first window have, and what is its remainder?",
-}
-ONE_LATE = {
-    "why": "Leaving out index 0 does not cure `index % k == 0`: the first window now holds k + 1 micro-batches, and every later one is shifted.",
-    "hint": "How many micro-batches have been seen when the loop stands at index k?",
-}
-NOT_DIVIDED = {
-    "why": "backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
-    "hint": "The large batch's loss is a mean over all its samples; by what must each micro-batch's loss be divided so that the sum is that mean?",
-}
-DIVIDED_TWICE = {
-    "why": "The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
-    "hint": "Where does your loop divide, and which of these places can go?",
-}
-BY_SAMPLES = {
-    "why": "`loss_function` already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
-    "hint": "Over what does the loss function take its mean, and what is then left to divide by?",
-}
-ZEROED_INSIDE = {
-    "why": "zero_grad() runs for every micro-batch, so only the last one of the window is left in the gradient when the optimizer steps.",
-    "hint": "How often must the gradients start from zero in one window?",
-}
-ZEROED_BEFORE = {
-    "why": "The gradients are emptied after the last backward and before the step, so the optimizer moves by nothing.",
-    "hint": "In which order do backward, step and zero_grad have to come at the end of a window?",
-}
-NEVER_ZEROED = {
-    "why": "The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
-    "hint": "What is in `.grad` right after step(), and who removes it?",
-}
-EVERY_MICRO_BATCH = {
-    "why": "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
-    "hint": "Which lines belong into the loop, and which ones only happen when a window is complete?",
-}
-NEVER_STEPS = {
-    "why": "Gradients are computed, but no optimizer step ever uses them.",
-    "hint": "Is your condition ever true, and what is below it?",
-}
-WHOLE_WINDOW = {
-    "why": "The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
-    "hint": "When can the activations of a micro-batch go: which call frees them, and when do you make it?",
-}
-RUNNING_TOTAL = {
-    "why": "Each backward on the total goes through the earlier micro-batches again, so the first one counts k times; retain_graph=True hides the error that would have said so.",
-    "hint": "Who does the adding up over the window: your total, or backward() itself?",
-}
+LOSS = "loss = loss_function(model(inputs), targets)"
+
+
+def usual_mistakes(
+    divided: str, divisors: tuple[str, ...], update: str, spaces: int
+) -> tuple[Mistake, ...]:
+    """Mistakes in a loop with these two texts: the division and backward, and the update.
+
+    `divisors` are those with which people write it, first the solution's own; `spaces` stand before a micro-batch's lines.
+    """
+    own = divisors[0]
+    with_each = [{} if d == own else {divided: divided.replace(own, d)} for d in divisors]
+    step, zero = update.split("\n")
+    inside, swapped = "\n" + " " * spaces, f"{zero.strip()}\n{zero.replace(zero.strip(), step)}"
+    return (
+        Mistake(
+            "loss not divided",
+            {divided: "loss.backward()"},
+            why="backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
+            hint="The large batch's loss is a mean over all its samples; by what must each micro-batch's loss be divided so that the sum is that mean?",
+        ),
+        Mistake(
+            "divided twice",
+            *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors),
+            why="The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
+            hint="Where does your loop divide, and which of these places can go?",
+        ),
+        Mistake(
+            "divided by the number of samples",
+            *({divided: f"(loss / {d} / len(inputs)).backward()"} for d in divisors),
+            {divided: "(loss / len(inputs)).backward()"},
+            why="`loss_function` already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
+            hint="Over what does the loss function take its mean, and what is then left to divide by?",
+        ),
+        Mistake(
+            "zeroed inside the window",
+            *({LOSS: f"optimizer.zero_grad(){inside}{LOSS}", **d} for d in with_each),
+            why="zero_grad() runs for every micro-batch, so only the last one of the window is left in the gradient when the optimizer steps.",
+            hint="How often must the gradients start from zero in one window?",
+        ),
+        Mistake(
+            "zeroed before the step",
+            {update: swapped},
+            why="The gradients are emptied after the last backward and before the step, so the optimizer moves by nothing.",
+            hint="In which order do backward, step and zero_grad have to come at the end of a window?",
+        ),
+        Mistake(
+            "never zeroed",
+            *({update: step, **d} for d in with_each),
+            why="The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
+            hint="What is in `.grad` right after step(), and who removes it?",
+        ),
+        Mistake(
+            "steps on every micro-batch",
+            *(
+                {divided: f"({loss}).backward(){inside}optimizer.step(){emptied}", update: rest}
+                for loss in ("loss", *(f"loss / {d}" for d in divisors))
+                for emptied, rest in (
+                    ("", "pass"),
+                    ("", "optimizer.zero_grad()"),
+                    (f"{inside}optimizer.zero_grad()", "pass"),
+                )
+            ),
+            why="The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
+            hint="Which lines belong into the loop, and which ones only happen when a window is complete?",
+        ),
+        Mistake(
+            "never steps",
+            *({update: "pass", **d} for d in with_each),
+            why="Gradients are computed, but no optimizer step ever uses them.",
+            hint="Is your condition ever true, and what is below it?",
+        ),
+    )
+
+
+def on_the_first(*answers) -> Mistake:
+    return Mistake(
+        "steps on the first micro-batch",
+        *answers,
+        why="`index % k == 0` is already true for index 0: the first update has seen one micro-batch, and every later window is shifted by one.",
+        hint="Counting from 0, which index does the last micro-batch of the first window have, and what is its remainder?",
+    )
+
+
+def one_late(*answers) -> Mistake:
+    return Mistake(
+        "steps one micro-batch late",
+        *answers,
+        why="Leaving out index 0 does not cure `index % k == 0`: the first window now holds k + 1 micro-batches, and every later one is shifted.",
+        hint="How many micro-batches have been seen when the loop stands at index k?",
+    )
+
+
+def after_the_first_window(*answers) -> Mistake:
+    return Mistake(
+        "ends after the first window",
+        *answers,
+        why="The function returns, or leaves the loop, when its first window is complete; all micro-batches behind it are never seen.",
+        hint="Inside which loop does your `return` or `break` stand?",
+    )
+
+
+def whole_window(*answers) -> Mistake:
+    return Mistake(
+        "keeps the whole window",
+        *answers,
+        why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
+        hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
+    )
+
+
+def running_total(*answers) -> Mistake:
+    return Mistake(
+        "backward on the running total",
+        *answers,
+        why="Each backward on the total goes through the earlier micro-batches again, so the first one counts k times; retain_graph=True hides the error that would have said so.",
+        hint="Who does the adding up over the window: your total, or backward() itself?",
+    )
+
 
 # ---------------------------------------------------------------- train_accumulated
 
@@ -63,53 +134,20 @@ LOOP = """    for number, (inputs, targets) in enumerate(micro_batches, start=1)
         loss = loss_function(model(inputs), targets)
         (loss / accumulation_steps).backward()
 """
-IN_LOOP = "if number % accumulation_steps == 0:\n            optimizer.step()\n            optimizer.zero_grad()"
 
 train_accumulated = (
-    Mistake("steps on the first micro-batch", {COUNT: "enumerate(micro_batches)"}, **ON_THE_FIRST),
-    Mistake(
-        "steps one micro-batch late",
+    on_the_first({COUNT: "enumerate(micro_batches)"}),
+    one_late(
         {
             COUNT: "enumerate(micro_batches)",
             IF_FULL: "if number and number % accumulation_steps == 0:",
-        },
-        **ONE_LATE,
+        }
     ),
-    Mistake("loss not divided", {BACKWARD: "loss.backward()"}, **NOT_DIVIDED),
-    Mistake(
-        "divided twice",
-        {BACKWARD: "(loss / accumulation_steps / accumulation_steps).backward()"},
-        **DIVIDED_TWICE,
+    *usual_mistakes(BACKWARD, ("accumulation_steps",), STEP, 8),
+    after_the_first_window(
+        {STEP: f"{STEP}\n            return"}, {STEP: f"{STEP}\n            break"}
     ),
-    Mistake(
-        "divided by the number of samples",
-        {BACKWARD: "(loss / accumulation_steps / len(inputs)).backward()"},
-        {BACKWARD: "(loss / len(inputs)).backward()"},
-        **BY_SAMPLES,
-    ),
-    Mistake(
-        "zeroed inside the window",
-        {"loss = loss_function": "optimizer.zero_grad()\n        loss = loss_function"},
-        **ZEROED_INSIDE,
-    ),
-    Mistake(
-        "zeroed before the step",
-        {STEP: "optimizer.zero_grad()\n            optimizer.step()"},
-        **ZEROED_BEFORE,
-    ),
-    Mistake("never zeroed", {STEP: "optimizer.step()"}, **NEVER_ZEROED),
-    Mistake(
-        "steps on every micro-batch",
-        {IN_LOOP: "optimizer.step()\n        optimizer.zero_grad()"},
-        {IN_LOOP: "optimizer.step()"},
-        {STEP: "optimizer.zero_grad()", BACKWARD: f"{BACKWARD}\n        optimizer.step()"},
-        {BACKWARD: "loss.backward()", IN_LOOP: "optimizer.step()\n        optimizer.zero_grad()"},
-        {BACKWARD: "loss.backward()", IN_LOOP: "optimizer.step()"},
-        **EVERY_MICRO_BATCH,
-    ),
-    Mistake("never steps", {STEP: "pass"}, **NEVER_STEPS),
-    Mistake(
-        "keeps the whole window",
+    whole_window(
         {
             LOOP: """    losses = []
     for number, (inputs, targets) in enumerate(micro_batches, start=1):
@@ -124,30 +162,27 @@ train_accumulated = (
 """,
             STEP: f"inputs, targets = (torch.cat(part) for part in zip(*window))\n            loss_function(model(inputs), targets).backward()\n            window = []\n            {STEP}",
         },
-        **WHOLE_WINDOW,
     ),
-    Mistake(
-        "backward on the running total",
+    running_total(
         {
             LOOP: f"    total = 0\n{LOOP}".replace(
                 BACKWARD,
                 "total = total + loss / accumulation_steps\n        total.backward(retain_graph=True)",
             ),
             STEP: f"total = 0\n            {STEP}",
-        },
-        **RUNNING_TOTAL,
+        }
     ),
 )
 
 # ---------------------------------------------------------------- train_accumulated_to_the_end
 
-STARTS = "range(0, len(micro_batches), accumulation_steps)"
 MICRO_BATCH = """        for inputs, targets in window:
             loss = loss_function(model(inputs), targets)
             (loss / len(window)).backward()
 """
 DIVISION = "(loss / len(window)).backward()"
-END = "        optimizer.step()\n        optimizer.zero_grad()\n"
+UPDATE = "optimizer.step()\n        optimizer.zero_grad()"
+END = f"        {UPDATE}\n"
 WINDOWS = f"""    for start in range(0, len(micro_batches), accumulation_steps):
         window = micro_batches[start : start + accumulation_steps]
 {MICRO_BATCH}{END}"""
@@ -223,77 +258,17 @@ train_accumulated_to_the_end = (
         why="After the loop a step is made even if no micro-batch is left; momentum, weight decay and schedules would move once more on nothing.",
         hint="When the number of micro-batches is a multiple of k, what is there left to step on?",
     ),
-    Mistake(
-        "steps on the first micro-batch",
+    on_the_first(
         one_by_one("index % k == 0 or index + 1 == n"),
         one_by_one("index % k == 0 or index + 1 == n", OWN_SIZE),
-        **ON_THE_FIRST,
     ),
-    Mistake(
-        "steps one micro-batch late",
+    one_late(
         one_by_one("index and index % k == 0 or index + 1 == n"),
         one_by_one("index and index % k == 0 or index + 1 == n", OWN_SIZE),
-        **ONE_LATE,
     ),
-    Mistake("loss not divided", {DIVISION: "loss.backward()"}, **NOT_DIVIDED),
-    Mistake(
-        "divided twice",
-        {DIVISION: "(loss / len(window) / len(window)).backward()"},
-        {DIVISION: "(loss / accumulation_steps / accumulation_steps).backward()"},
-        **DIVIDED_TWICE,
-    ),
-    Mistake(
-        "divided by the number of samples",
-        {DIVISION: "(loss / len(window) / len(inputs)).backward()"},
-        {DIVISION: "(loss / accumulation_steps / len(inputs)).backward()"},
-        {DIVISION: "(loss / len(inputs)).backward()"},
-        **BY_SAMPLES,
-    ),
-    Mistake(
-        "zeroed inside the window",
-        {MICRO_BATCH: MICRO_BATCH.replace("loss =", "optimizer.zero_grad()\n            loss =")},
-        {
-            MICRO_BATCH: MICRO_BATCH.replace(
-                "loss =", "optimizer.zero_grad()\n            loss ="
-            ).replace("len(window)", "accumulation_steps")
-        },
-        **ZEROED_INSIDE,
-    ),
-    Mistake(
-        "zeroed before the step",
-        {END: "        optimizer.zero_grad()\n        optimizer.step()\n"},
-        **ZEROED_BEFORE,
-    ),
-    Mistake(
-        "never zeroed",
-        {END: "        optimizer.step()\n"},
-        {END: "        optimizer.step()\n", DIVISION: "(loss / accumulation_steps).backward()"},
-        **NEVER_ZEROED,
-    ),
-    Mistake(
-        "steps on every micro-batch",
-        *(
-            {DIVISION: f"({loss}).backward()\n            optimizer.step()", END: zero}
-            for loss in ("loss / len(window)", "loss / accumulation_steps", "loss")
-            for zero in ("", END.replace("        optimizer.step()\n", ""))
-        ),
-        *(
-            {
-                DIVISION: f"({loss}).backward()\n            optimizer.step()\n            optimizer.zero_grad()",
-                END: "",
-            }
-            for loss in ("loss / len(window)", "loss / accumulation_steps", "loss")
-        ),
-        **EVERY_MICRO_BATCH,
-    ),
-    Mistake(
-        "never steps",
-        {END: ""},
-        {END: "", DIVISION: "(loss / accumulation_steps).backward()"},
-        **NEVER_STEPS,
-    ),
-    Mistake(
-        "keeps the whole window",
+    *usual_mistakes(DIVISION, ("len(window)", "accumulation_steps"), UPDATE, 12),
+    after_the_first_window({UPDATE: f"{UPDATE}\n        return"}),
+    whole_window(
         {
             MICRO_BATCH: "        sum(loss_function(model(x), y) / len(window) for x, y in window).backward()\n"
         },
@@ -302,18 +277,15 @@ train_accumulated_to_the_end = (
         loss_function(model(inputs), targets).backward()
 """
         },
-        **WHOLE_WINDOW,
     ),
-    Mistake(
-        "backward on the running total",
+    running_total(
         {
             MICRO_BATCH: "        total = 0\n"
             + MICRO_BATCH.replace(
                 DIVISION,
                 "total = total + loss / len(window)\n            total.backward(retain_graph=True)",
             )
-        },
-        **RUNNING_TOTAL,
+        }
     ),
 )
 

@@ -1,8 +1,7 @@
 """The questions of the lesson 1_accumulation/1_pytorch."""
 
-import itertools
-import operator
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,98 +74,65 @@ train_accumulated_to_the_end = probe_loop(ALL_WINDOWS)
 
 
 class Run(NamedTuple):
-    """A run whose record is to be read: what its loop does, and its sizes."""
+    """A run whose record is to be read: its sizes, and what is the matter with one of its steps (counted from 0)."""
 
-    loop: str
     micro_batches: int
     accumulation_steps: int
     epochs: int
+    fault: str
+    step: int
 
     def __str__(self):
-        return f"a run that {self.loop}: k={self.accumulation_steps}, {self.epochs} x {self.micro_batches} micro-batches"
+        return f"a run with {self.fault} (k={self.accumulation_steps}, {self.epochs} x {self.micro_batches} micro-batches)"
 
 
-def window_by_window(run: Run) -> list[dict[int, int]]:
-    """The record from which the others are made: for each step its micro-batches, and what each was divided by."""
-    n = run.micro_batches
-    epochs = [list(range(n * epoch, n * epoch + n)) for epoch in range(run.epochs)]
-    groups = [window for numbers in epochs for window in windows(numbers, run.accumulation_steps)]
-    return [dict.fromkeys(window, len(window)) for window in groups]
-
-
-def as_published(_, run):
-    n, k = run.micro_batches, run.accumulation_steps
-    steps, behind = [], {}
-    for number in range(n * run.epochs):
-        behind[number] = k
-        if number % n % k == 0:
-            steps.append(behind)
-            behind = {}
-    return steps
-
-
-def with_the_rest_carried_on(steps, run):
-    carried, rest = [], {}
-    for step in steps:
-        if len(step) < run.accumulation_steps:
-            rest = step
-        else:
-            carried.append(rest | step)
-            rest = {}
-    return carried
-
-
-def by_one_more(step):
-    return step | {max(step): len(step) + 1}
-
-
-def over_the_end(_, run):
-    return window_by_window(Run("", run.micro_batches * run.epochs, run.accumulation_steps, 1))
-
-
-LOOPS = {
-    "is right": lambda steps, run: steps,
-    "steps on the first micro-batch": as_published,
-    "leaves out the last window of each epoch": lambda steps, run: [
-        step for step in steps if len(step) == run.accumulation_steps
-    ],
-    "carries the rest of an epoch into the next": with_the_rest_carried_on,
-    "cuts its windows over the end of an epoch": over_the_end,
-    "divides its last windows by k, too": lambda steps, run: [
-        dict.fromkeys(step, run.accumulation_steps) for step in steps
-    ],
-    "does not divide": lambda steps, run: [dict.fromkeys(step, 1) for step in steps],
-    "divides a micro-batch at its end by one more": lambda steps, run: [
-        *steps[:-1],
-        by_one_more(steps[-1]),
-    ],
-    "never zeroes": lambda steps, run: list(itertools.accumulate(steps, operator.or_)),
-    "begins one micro-batch late": lambda steps, run: [
-        {number + 1: size for number, size in step.items()} for step in steps
-    ],
-    "makes a step too many at its end": lambda steps, run: [*steps, {}],
-    "leaves out its last step": lambda steps, run: steps[:-1],
+FAULTS: dict[
+    str, Callable
+] = {  # what becomes of a step, as a list of those that stand in its place
+    "nothing wrong": lambda step: [step],
+    "a step missing": lambda step: [],
+    "an empty step": lambda step: [{}, step],
+    "a micro-batch missing": lambda step: [{n: d for n, d in step.items() if n != min(step)}],
+    "a micro-batch of the next window": lambda step: [step | {max(step) + 1: len(step)}],
+    "a window one micro-batch late": lambda step: [{n + 1: d for n, d in step.items()}],
+    "another divisor": lambda step: [{n: d + 1 for n, d in step.items()}],
+    "another divisor of one micro-batch": lambda step: [step | {max(step): len(step) + 1}],
 }
+AT_THE_END, OVER_THE_END = "an empty step at its end", "a window over the end of an epoch"
 
 
 def draw_runs(seed: int) -> list[Run]:
-    """A run of every loop with short last windows, and a right one without."""
+    """Runs with short last windows, and with whole ones only; a fault is in any step, the last one too."""
     generator = random.Random(seed)
-    runs = []
-    for loop in LOOPS:
-        k = generator.randint(3, 5)
-        rest = generator.randint(1, k - 1)
-        runs.append(Run(loop, generator.randint(1, 3) * k + rest, k, generator.randint(2, 3)))
-    return [*runs, Run("is right", 8, generator.choice((1, 2, 4)), 2)]
+    runs = [Run(8, generator.choice((1, 2, 4)), 2, "nothing wrong", 0)]
+    for fault in [*FAULTS, "a step missing", "another divisor", AT_THE_END, OVER_THE_END]:
+        k, epochs = generator.randint(3, 5), generator.randint(2, 3)
+        whole, rest = generator.randint(1, 3), generator.randint(1, k - 1)
+        last = epochs * (whole + 1) - 1
+        again = any(run.fault == fault for run in runs) and fault != "nothing wrong"
+        step = whole if fault == OVER_THE_END else last if again else generator.randint(1, last)
+        runs.append(Run(whole * k + rest, k, epochs, fault, step))
+    return runs
 
 
 def recorded_steps(run: Run) -> list[dict[int, int]]:
-    return LOOPS[run.loop](window_by_window(run), run)
+    """For each step its micro-batches, and by what the loss of each was divided."""
+    n, epochs, steps = run.micro_batches, run.epochs, []
+    if run.fault == OVER_THE_END:
+        n, epochs = n * epochs, 1
+    for epoch in range(epochs):
+        for window in windows(list(range(n * epoch, n * epoch + n)), run.accumulation_steps):
+            steps.append(dict.fromkeys(window, len(window)))
+    if run.fault == AT_THE_END:
+        return [*steps, {}]
+    if run.fault in FAULTS:
+        steps[run.step : run.step + 1] = FAULTS[run.fault](steps[run.step])
+    return steps
 
 
 def first_wrong_step(answer, seed):
     return {
-        f"the first wrong step of {run}": answer(recorded_steps(run), *run[1:])
+        f"the first wrong step of {run}": answer(recorded_steps(run), *run[:3])
         for run in draw_runs(seed)
     }
 

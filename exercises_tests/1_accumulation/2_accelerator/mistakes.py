@@ -47,6 +47,12 @@ train_with_accelerator = (
         hint="Which of the lines of the PyTorch loop does `accelerator.backward` replace?",
     ),
     Mistake(
+        "nothing prepared",
+        {f"    {PREPARE}\n": ""},
+        why="Model, optimizer and data loader are still the plain ones: nobody ignores `step` within a window, ends the last window, or averages over devices.",
+        hint="Which call of the lesson comes before the loop, and what does it give back?",
+    ),
+    Mistake(
         "data loader not prepared",
         {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"},
         why="Only a prepared data loader tells the accelerator that its last micro-batch has come; without it the rest stays in `.grad` and is mixed into the next epoch.",
@@ -94,6 +100,34 @@ train_with_accelerator = (
         {BACKWARD: f"{CLIP}\n            {BACKWARD}", CLIP_IN_SYNC: ""},
         why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts parts of a sum that is not complete, and so turns the gradient.",
         hint="Which flag tells that the gradient of the window is complete?",
+    ),
+    Mistake(
+        "every tensor clipped by itself",
+        {
+            CLIP: "for parameter in model.parameters():\n                    accelerator.clip_grad_norm_([parameter], max_norm)"
+        },
+        why="The limit is for the length of all gradients together; clipped one by one they are shortened by different factors, which bends the direction.",
+        hint="How many lengths are there in one update?",
+    ),
+    Mistake(
+        "keeps the whole window",
+        {
+            EACH: f"losses = []\n    {EACH}",
+            f"            {BACKWARD}\n{CLIP_IN_SYNC}": f"""            losses.append(loss_of(model, batch))
+            {IF_SYNC}
+                accelerator.backward(sum(losses))
+                losses = []
+                {CLIP}
+""",
+        },
+        why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
+        hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
+    ),
+    Mistake(
+        "ends after the first window",
+        {ZERO: f"{ZERO}            {IF_SYNC}\n                return\n"},
+        why="The function returns when its first window is complete; all micro-batches behind it are never seen.",
+        hint="Inside which loop does your `return` stand?",
     ),
     Mistake(
         "not clipped before the step",
@@ -369,6 +403,34 @@ train_synchronised_once = (
         {LOSS: LOSS_BY_K},
         why="The last window holds fewer micro-batches than k, so its sum divided by k is less than their mean.",
         hint="Of how many micro-batches is the last window the mean?",
+    ),
+    Mistake(
+        "every window divided by the last one's size",
+        {
+            LOSS: LOSS.replace(
+                "len(window)", "(len(micro_batches) % accumulation_steps or accumulation_steps)"
+            )
+        },
+        why="The size of the last window is used for all of them; the complete windows still have k micro-batches.",
+        hint="Which windows are shorter than k, and which are not?",
+    ),
+    Mistake(
+        "ends after the first window",
+        *({END: f"{END}        return\n", LOSS: loss} for loss in LOSSES),
+        why="The function returns when its first window is complete; all micro-batches behind it are never seen.",
+        hint="Inside which loop does your `return` stand?",
+    ),
+    Mistake(
+        "keeps the whole window",
+        {
+            PASSES: f"""            {WITH}
+                losses.append(loss_of(model, batch) / len(window))
+""",
+            f"        {EACH_OF_WINDOW}": f"        losses = []\n        {EACH_OF_WINDOW}",
+            END: f"        sum(losses).backward()\n{END}",
+        },
+        why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
+        hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
     ),
     Mistake(
         "last window stepped without its all-reduce",

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.rank_threads import Rank, as_ranks
-from exercises_tests.probing.toys import Case, Recorder, draw, flat, training
+from exercises_tests.probing.toys import Case, Held, Recorder, draw, flat, training
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -29,6 +29,17 @@ def loader_of(micro_batches) -> DataLoader:
 def only_counts(shown: Observation) -> Observation:
     """The numbers of steps and micro-batches, without gradients and weights."""
     return {name: value for name, value in shown.items() if name.startswith("the number of")}
+
+
+def held_at_once(micro_batches, case) -> Observation:
+    return {f"the most micro-batches whose activations are held at once ({case})": micro_batches}
+
+
+def at_once(model, micro_batches):
+    """A function that says of what was `Held` in a case how many micro-batches' activations that is, at the most."""
+    with Held(model) as one:
+        squared_error(model, micro_batches[0])
+    return lambda held, case: held_at_once(round(held.peak / one.peak), case)
 
 
 def squared_error(model, batch):
@@ -68,16 +79,18 @@ def train_with_accelerator(answer, seed):
     for case in (*CLIPPED, CLIPPED_REST):
         model, micro_batches = draw(case, seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        most = at_once(model, micro_batches)
         recorder = Recorder(model, optimizer)
         asked = mock.patch.object(
             AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step
         )
-        with fresh_accelerate(), asked as prepared_step:
+        with fresh_accelerate(), asked as prepared_step, Held(model) as held:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
             loader = loader_of(micro_batches)
             answer(accelerator, model, optimizer, loader, squared_error, case.max_norm)
         seen = training(case, recorder)
         shown |= only_counts(seen) if case is CLIPPED_REST else seen
+        shown |= most(held, case)
         prepared = {
             "model": accelerator._models,
             "optimizer": accelerator._optimizers,
@@ -235,16 +248,18 @@ def train_synchronised_once(answer, seed):
         seen = []
         for case, replicas, shares in drawn:
             replica, share = replicas[rank.number], shares[rank.number]
+            most = at_once(replica, share)
             model = nn.parallel.DistributedDataParallel(replica, process_group=group)
             optimizer = torch.optim.SGD(replica.parameters(), lr=LEARNING_RATE)
             recorder = Recorder(replica, optimizer)
             synchronisation = Synchronisation(model, optimizer, group, rank)
-            answer(model, optimizer, squared_error, share, case.accumulation_steps)
-            seen.append((recorder, synchronisation, flat(replica)))
+            with Held(replica) as held:
+                answer(model, optimizer, squared_error, share, case.accumulation_steps)
+            seen.append((recorder, synchronisation, flat(replica), most(held, case)))
         return seen
 
     shown = {}
-    for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(
+    for case, (recorder, synchronisation, weights, held), (_, _, other_weights, _) in zip(
         OF_EACH_RANK, *two_ranks(work), strict=True
     ):
         shown |= distributed_training(case, recorder, synchronisation.all_reduces)
@@ -255,6 +270,7 @@ def train_synchronised_once(answer, seed):
         shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = (
             synchronisation.only_backward
         )
+        shown |= held
     return shown
 
 

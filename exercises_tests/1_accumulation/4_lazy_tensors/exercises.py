@@ -72,7 +72,7 @@ EXERCISES = (
             {
                 LENGTH: "torch.stack([gradient.norm() for gradient in gradients]).norm()",
                 FACTOR: "torch.minimum(max_norm / length, torch.ones_like(length))",
-                "for gradient in gradients:\n        gradient.mul_(factor)": "for parameter in parameters:\n        if parameter.grad is not None:\n            parameter.grad = parameter.grad * factor",
+                "gradient.mul_(factor)": "gradient *= factor",
             },
         ),
     ),

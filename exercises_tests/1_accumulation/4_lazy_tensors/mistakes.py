@@ -134,6 +134,10 @@ clip_without_fallback = (
         {FACTOR: "max_norm / length if length > max_norm else 1.0"},
         {FACTOR: "1.0 if length < max_norm else max_norm / length"},
         {FACTOR: "min(1.0, max_norm / length.item())"},
+        {
+            LENGTH: "sum((gradient.cpu() ** 2).sum() for gradient in gradients).sqrt()",
+            FACTOR: "min(1.0, max_norm / float(length))",
+        },
         why="if, min and item() need the number now, so the graph is cut off and run before the decision.",
         hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
     ),
@@ -168,6 +172,14 @@ clip_without_fallback = (
         hint="What should stay the same when a gradient is made shorter?",
     ),
     Mistake(
+        "the parameters read twice",
+        {
+            "    for gradient in gradients:\n        gradient.mul_(factor)": "    for parameter in parameters:\n        if parameter.grad is not None:\n            parameter.grad.mul_(factor)"
+        },
+        why="`model.parameters()` is a generator: the first loop goes through it to its end, and for the second one nothing is left, so nothing is scaled.",
+        hint="What is left of a generator after the first loop over it, and where could its parameters be kept?",
+    ),
+    Mistake(
         "the root is missing",
         {LENGTH: LENGTH.removesuffix(".sqrt()")},
         why="The sum of squares is the square of the length.",
@@ -191,6 +203,12 @@ train_with_marks = (
         {", start=1": ""},
         why="`index % k == 0` is already true for index 0, so the first update has seen one micro-batch.",
         hint="Counting from 0, which index does the last micro-batch of the first window have?",
+    ),
+    Mistake(
+        "ends after the first window",
+        {UPDATE_MARK: f"{UPDATE_MARK}\n            return"},
+        why="The function returns when its first window is complete; all micro-batches behind it are never seen.",
+        hint="Inside which loop does your `return` stand?",
     ),
     Mistake(
         "loss not divided",

@@ -203,7 +203,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, ends after the first window
 # returns in the loop, after the first window
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, start=1):
