@@ -1,5 +1,6 @@
 """Known mistakes in the lesson 1_accumulation/1_pytorch, as edits of its solutions."""
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- what is done wrong in every such loop
@@ -19,44 +20,20 @@ def usual_mistakes(
     step, zero = update.split("\n")
     inside, swapped = "\n" + " " * spaces, f"{zero.strip()}\n{zero.replace(zero.strip(), step)}"
     return (
-        Mistake(
-            "loss not divided",
-            {divided: "loss.backward()"},
-            why="backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
-            hint="The large batch's loss is a mean over all its samples; by what must each micro-batch's loss be divided so that the sum is that mean?",
-        ),
-        Mistake(
-            "divided twice",
-            *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors),
-            why="The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
-            hint="Where does your loop divide, and which of these places can go?",
-        ),
-        Mistake(
+        usual("loss not divided", {divided: "loss.backward()"}),
+        usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),
+        usual(
             "divided by the number of samples",
             *({divided: f"(loss / {d} / len(inputs)).backward()"} for d in divisors),
             {divided: "(loss / len(inputs)).backward()"},
-            why="`loss_function` already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
-            hint="Over what does the loss function take its mean, and what is then left to divide by?",
         ),
-        Mistake(
+        usual(
             "zeroed inside the window",
             *({LOSS: f"optimizer.zero_grad(){inside}{LOSS}", **d} for d in with_each),
-            why="zero_grad() runs for every micro-batch, so only the last one of the window is left in the gradient when the optimizer steps.",
-            hint="How often must the gradients start from zero in one window?",
         ),
-        Mistake(
-            "zeroed before the step",
-            {update: swapped},
-            why="The gradients are emptied after the last backward and before the step, so the optimizer moves by nothing.",
-            hint="In which order do backward, step and zero_grad have to come at the end of a window?",
-        ),
-        Mistake(
-            "never zeroed",
-            *({update: step, **d} for d in with_each),
-            why="The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
-            hint="What is in `.grad` right after step(), and who removes it?",
-        ),
-        Mistake(
+        usual("zeroed before the step", {update: swapped}),
+        usual("never zeroed", *({update: step, **d} for d in with_each)),
+        usual(
             "steps on every micro-batch",
             *(
                 {divided: f"({loss}).backward(){inside}optimizer.step(){emptied}", update: rest}
@@ -67,60 +44,8 @@ def usual_mistakes(
                     (f"{inside}optimizer.zero_grad()", "pass"),
                 )
             ),
-            why="The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
-            hint="Which lines belong into the loop, and which ones only happen when a window is complete?",
         ),
-        Mistake(
-            "never steps",
-            *({update: "pass", **d} for d in with_each),
-            why="Gradients are computed, but no optimizer step ever uses them.",
-            hint="Is your condition ever true, and what is below it?",
-        ),
-    )
-
-
-def on_the_first(*answers) -> Mistake:
-    return Mistake(
-        "steps on the first micro-batch",
-        *answers,
-        why="`index % k == 0` is already true for index 0: the first update has seen one micro-batch, and every later window is shifted by one.",
-        hint="Counting from 0, which index does the last micro-batch of the first window have, and what is its remainder?",
-    )
-
-
-def one_late(*answers) -> Mistake:
-    return Mistake(
-        "steps one micro-batch late",
-        *answers,
-        why="Leaving out index 0 does not cure `index % k == 0`: the first window now holds k + 1 micro-batches, and every later one is shifted.",
-        hint="How many micro-batches have been seen when the loop stands at index k?",
-    )
-
-
-def after_the_first_window(*answers) -> Mistake:
-    return Mistake(
-        "ends after the first window",
-        *answers,
-        why="The function returns, or leaves the loop, when its first window is complete; all micro-batches behind it are never seen.",
-        hint="Inside which loop does your `return` or `break` stand?",
-    )
-
-
-def whole_window(*answers) -> Mistake:
-    return Mistake(
-        "keeps the whole window",
-        *answers,
-        why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
-        hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
-    )
-
-
-def running_total(*answers) -> Mistake:
-    return Mistake(
-        "backward on the running total",
-        *answers,
-        why="Each backward on the total goes through the earlier micro-batches again, so the first one counts k times; retain_graph=True hides the error that would have said so.",
-        hint="Who does the adding up over the window: your total, or backward() itself?",
+        usual("never steps", *({update: "pass", **d} for d in with_each)),
     )
 
 
@@ -136,18 +61,22 @@ LOOP = """    for number, (inputs, targets) in enumerate(micro_batches, start=1)
 """
 
 train_accumulated = (
-    on_the_first({COUNT: "enumerate(micro_batches)"}),
-    one_late(
+    usual("steps on the first micro-batch", {COUNT: "enumerate(micro_batches)"}),
+    usual(
+        "steps one micro-batch late",
         {
             COUNT: "enumerate(micro_batches)",
             IF_FULL: "if number and number % accumulation_steps == 0:",
-        }
+        },
     ),
     *usual_mistakes(BACKWARD, ("accumulation_steps",), STEP, 8),
-    after_the_first_window(
-        {STEP: f"{STEP}\n            return"}, {STEP: f"{STEP}\n            break"}
+    usual(
+        "ends after the first window",
+        {STEP: f"{STEP}\n            return"},
+        {STEP: f"{STEP}\n            break"},
     ),
-    whole_window(
+    usual(
+        "keeps the whole window",
         {
             LOOP: """    losses = []
     for number, (inputs, targets) in enumerate(micro_batches, start=1):
@@ -163,14 +92,15 @@ train_accumulated = (
             STEP: f"inputs, targets = (torch.cat(part) for part in zip(*window))\n            loss_function(model(inputs), targets).backward()\n            window = []\n            {STEP}",
         },
     ),
-    running_total(
+    usual(
+        "backward on the running total",
         {
             LOOP: f"    total = 0\n{LOOP}".replace(
                 BACKWARD,
                 "total = total + loss / accumulation_steps\n        total.backward(retain_graph=True)",
             ),
             STEP: f"total = 0\n            {STEP}",
-        }
+        },
     ),
 )
 
@@ -216,12 +146,7 @@ train_accumulated_to_the_end = (
         why="What is left after the last complete window has gradients but gets no step: these reviews are read and never learned from.",
         hint="After which indices does your loop step when there are 6 micro-batches and k is 4, and which ones were not asked about?",
     ),
-    Mistake(
-        "last window divided by k",
-        {DIVISION: "(loss / accumulation_steps).backward()"},
-        why="The shorter window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
-        hint="How many micro-batches share the last step, and what is the mean over that many?",
-    ),
+    usual("last window divided by k", {DIVISION: "(loss / accumulation_steps).backward()"}),
     Mistake(
         "last window not divided",
         {
@@ -236,13 +161,11 @@ train_accumulated_to_the_end = (
         why="The divisor shrinks while the window goes on, so its micro-batches get different weights; all of one window must have the same.",
         hint="At which index does the window begin that your micro-batch is in, and how long is that window?",
     ),
-    Mistake(
+    usual(
         "every window divided by the last one's size",
         {
             DIVISION: "(loss / (len(micro_batches) % accumulation_steps or accumulation_steps)).backward()"
         },
-        why="The size of the last window is used for all of them; the complete windows still have k micro-batches.",
-        hint="Which windows are shorter than k, and which are not?",
     ),
     Mistake(
         "a step too many at the end",
@@ -258,17 +181,20 @@ train_accumulated_to_the_end = (
         why="After the loop a step is made even if no micro-batch is left; momentum, weight decay and schedules would move once more on nothing.",
         hint="When the number of micro-batches is a multiple of k, what is there left to step on?",
     ),
-    on_the_first(
+    usual(
+        "steps on the first micro-batch",
         one_by_one("index % k == 0 or index + 1 == n"),
         one_by_one("index % k == 0 or index + 1 == n", OWN_SIZE),
     ),
-    one_late(
+    usual(
+        "steps one micro-batch late",
         one_by_one("index and index % k == 0 or index + 1 == n"),
         one_by_one("index and index % k == 0 or index + 1 == n", OWN_SIZE),
     ),
     *usual_mistakes(DIVISION, ("len(window)", "accumulation_steps"), UPDATE, 12),
-    after_the_first_window({UPDATE: f"{UPDATE}\n        return"}),
-    whole_window(
+    usual("ends after the first window", {UPDATE: f"{UPDATE}\n        return"}),
+    usual(
+        "keeps the whole window",
         {
             MICRO_BATCH: "        sum(loss_function(model(x), y) / len(window) for x, y in window).backward()\n"
         },
@@ -278,14 +204,15 @@ train_accumulated_to_the_end = (
 """
         },
     ),
-    running_total(
+    usual(
+        "backward on the running total",
         {
             MICRO_BATCH: "        total = 0\n"
             + MICRO_BATCH.replace(
                 DIVISION,
                 "total = total + loss / len(window)\n            total.backward(retain_graph=True)",
             )
-        }
+        },
     ),
 )
 
@@ -506,14 +433,12 @@ places = (
         why="`update` closes the books of a step: after it the scaler forgets that the gradients were unscaled, and divides them again, or finds that nothing was.",
         hint="After which line does the scaler know how the step went?",
     ),
-    Mistake(
+    usual(
         "zeroed before the step",
         {WINDOW: '"zero", "unscale", "clip", "step", "update", "schedule", "report"'},
         {WINDOW: '"unscale", "zero", "clip", "step", "update", "schedule", "report"'},
         {WINDOW: '"unscale", "clip", "zero", "step", "update", "schedule", "report"'},
         moved_into_each("zero"),
-        why="The window's gradient is thrown away before the optimizer has used it.",
-        hint="Which line is the last one that needs the gradient?",
     ),
     Mistake(
         "divided too late",

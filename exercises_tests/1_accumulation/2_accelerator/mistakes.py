@@ -2,6 +2,7 @@
 
 from textwrap import dedent, indent
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 
@@ -101,15 +102,13 @@ train_with_accelerator = (
         why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts parts of a sum that is not complete, and so turns the gradient.",
         hint="Which flag tells that the gradient of the window is complete?",
     ),
-    Mistake(
+    usual(
         "every tensor clipped by itself",
         {
             CLIP: "for parameter in model.parameters():\n                    accelerator.clip_grad_norm_([parameter], max_norm)"
         },
-        why="The limit is for the length of all gradients together; clipped one by one they are shortened by different factors, which bends the direction.",
-        hint="How many lengths are there in one update?",
     ),
-    Mistake(
+    usual(
         "keeps the whole window",
         {
             EACH: f"losses = []\n    {EACH}",
@@ -120,14 +119,10 @@ train_with_accelerator = (
                 {CLIP}
 """,
         },
-        why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
-        hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
     ),
-    Mistake(
+    usual(
         "ends after the first window",
         {ZERO: f"{ZERO}            {IF_SYNC}\n                return\n"},
-        why="The function returns when its first window is complete; all micro-batches behind it are never seen.",
-        hint="Inside which loop does your `return` stand?",
     ),
     Mistake(
         "not clipped before the step",
@@ -379,12 +374,7 @@ train_synchronised_once = (
         why="The condition is the wrong way round: all micro-batches but the last are sent, and the last one, which must be, is not.",
         hint="For which micro-batches may the gradients stay where they are?",
     ),
-    Mistake(
-        "loss not divided",
-        {LOSS: "loss = loss_of(model, batch)"},
-        why="The all-reduce averages over the ranks, but nothing averages over the micro-batches of the window: their gradients are added up.",
-        hint="Over what does DistributedDataParallel take a mean, and over what does it not?",
-    ),
+    usual("loss not divided", {LOSS: "loss = loss_of(model, batch)"}),
     Mistake(
         "divided by the ranks as well",
         {LOSS: f"{LOSS} / 2"},
@@ -398,29 +388,20 @@ train_synchronised_once = (
         why="The last micro-batches do not fill a window, so neither an all-reduce nor a step comes for them.",
         hint="With 10 micro-batches and 4 accumulation steps: after which micro-batches must there be a step?",
     ),
-    Mistake(
-        "last window divided by k",
-        {LOSS: LOSS_BY_K},
-        why="The last window holds fewer micro-batches than k, so its sum divided by k is less than their mean.",
-        hint="Of how many micro-batches is the last window the mean?",
-    ),
-    Mistake(
+    usual("last window divided by k", {LOSS: LOSS_BY_K}),
+    usual(
         "every window divided by the last one's size",
         {
             LOSS: LOSS.replace(
                 "len(window)", "(len(micro_batches) % accumulation_steps or accumulation_steps)"
             )
         },
-        why="The size of the last window is used for all of them; the complete windows still have k micro-batches.",
-        hint="Which windows are shorter than k, and which are not?",
     ),
-    Mistake(
+    usual(
         "ends after the first window",
         *({END: f"{END}        return\n", LOSS: loss} for loss in LOSSES),
-        why="The function returns when its first window is complete; all micro-batches behind it are never seen.",
-        hint="Inside which loop does your `return` stand?",
     ),
-    Mistake(
+    usual(
         "keeps the whole window",
         {
             PASSES: f"""            {WITH}
@@ -429,8 +410,6 @@ train_synchronised_once = (
             f"        {EACH_OF_WINDOW}": f"        losses = []\n        {EACH_OF_WINDOW}",
             END: f"        sum(losses).backward()\n{END}",
         },
-        why="The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
-        hint="When can the activations of a micro-batch go: which call frees them, and when do you make it?",
     ),
     Mistake(
         "last window stepped without its all-reduce",

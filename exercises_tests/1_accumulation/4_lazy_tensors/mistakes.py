@@ -1,5 +1,6 @@
 """Known mistakes in the lesson 1_accumulation/4_lazy_tensors, as edits of its solutions."""
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- the marks, in all three loops
@@ -153,7 +154,7 @@ clip_without_fallback = (
         why="A gradient that is short enough is made longer; clipping only ever shortens.",
         hint="How large may the factor be at most?",
     ),
-    Mistake(
+    usual(
         "every tensor clipped by itself",
         {
             BODY: f"""    for parameter in parameters:
@@ -162,8 +163,6 @@ clip_without_fallback = (
             parameter.grad.mul_({FACTOR})
 """
         },
-        why="The limit is for the length of all gradients together; clipped one by one they are shortened by different factors, which bends the direction.",
-        hint="How many lengths are there in one update?",
     ),
     Mistake(
         "every entry clipped",
@@ -198,30 +197,10 @@ clip_without_fallback = (
 
 train_with_marks = (
     *MARKS,
-    Mistake(
-        "steps on the first micro-batch",
-        {", start=1": ""},
-        why="`index % k == 0` is already true for index 0, so the first update has seen one micro-batch.",
-        hint="Counting from 0, which index does the last micro-batch of the first window have?",
-    ),
-    Mistake(
-        "ends after the first window",
-        {UPDATE_MARK: f"{UPDATE_MARK}\n            return"},
-        why="The function returns when its first window is complete; all micro-batches behind it are never seen.",
-        hint="Inside which loop does your `return` stand?",
-    ),
-    Mistake(
-        "loss not divided",
-        {BACKWARD: "        loss.backward()\n"},
-        why="The graphs are right, but backward() adds up k means where one mean is wanted.",
-        hint="By what must each micro-batch's loss be divided so that the sum is the large batch's?",
-    ),
-    Mistake(
-        "never zeroed",
-        {f"            {ZERO}\n": ""},
-        why="The gradients of one window are still there in the next.",
-        hint="What is in `.grad` right after step()?",
-    ),
+    usual("steps on the first micro-batch", {", start=1": ""}),
+    usual("ends after the first window", {UPDATE_MARK: f"{UPDATE_MARK}\n            return"}),
+    usual("loss not divided", {BACKWARD: "        loss.backward()\n"}),
+    usual("never zeroed", {f"            {ZERO}\n": ""}),
 )
 
 # ---------------------------------------------------------------- breaking_lines
