@@ -3,6 +3,8 @@
 {exercise: {(lines of the solution, lines in their place): reason}}, as the benchmark prints them.
 """
 
+ORDER = "Neither line uses what the other changes."
+EITHER_SIDE = "Unequal is unequal from either side."
 DIVIDED_FIRST = "A sum of parts is the mean, too."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
@@ -65,5 +67,38 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
             "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
         ): "The same number, counted again for every micro-batch.",
+    },
+    "first_wrong_step": {
+        ("return None", ""): "A function that ends without a return gives None.",
+        (
+            "numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)\nfor start in range(0, micro_batches, accumulation_steps):",
+            "for start in range(0, micro_batches, accumulation_steps):\n    numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)",
+        ): "The same numbers, made again for every window.",
+        (
+            "for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):",
+            "for number, (wanted, found) in enumerate(zip_longest(steps, right), start=1):",
+        ): EITHER_SIDE,
+        (
+            "for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):",
+            "for number, (found, wanted) in enumerate(zip_longest(right, steps), start=1):",
+        ): EITHER_SIDE,
+    },
+    "places": {
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'backward', 'add'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+        ): ORDER,
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'schedule', 'update', 'zero', 'report']}",
+        ): ORDER,
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'zero', 'schedule', 'report']}",
+        ): ORDER,
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'report', 'zero']}",
+        ): ORDER,
     },
 }
