@@ -3,8 +3,8 @@
 {exercise: {(lines of the solution, lines in their place): reason}}, as the benchmark prints them.
 """
 
-BEGINS_EMPTY = "The model is handed over without gradients, and the statement speaks of no others."
-ORDER = "Neither statement uses what the other changes."
+ORDER = "Neither line uses what the other changes."
+EITHER_SIDE = "Unequal is unequal from either side."
 DIVIDED_FIRST = "A sum of parts is the mean, too."
 MOVED = "A value may be made as soon as what it is made of is there."
 READ_ONCE = "A list or a generator: it is read once, to its end."
@@ -70,32 +70,43 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "for micro_batch in range(effective_batch + 1, 0, -1):",
         ): "One more than the effective batch never divides it.",
     },
-    "repaired_loop": {
-        ("optimizer.zero_grad()", ""): BEGINS_EMPTY,
-        (
-            "optimizer.zero_grad()",
-            "optimizer.zero_grad()  # after: optimizer.zero_grad()",
-        ): BEGINS_EMPTY,
-        (
-            "optimizer.zero_grad()\nfor epoch in range(epochs):",
-            "for epoch in range(epochs):\n    optimizer.zero_grad()",
-        ): "Every epoch ends with an empty gradient.",
-        ("if index + 1 == start + size:", "if index + 1 >= start + size:"): NEVER_ABOVE,
-    },
     "token_weighted_backward": {
         (
             "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
             "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
         ): "The same number, counted again for every micro-batch.",
     },
-    "train_clipped": {
+    "first_wrong_step": {
+        ("return None", ""): "A function that ends without a return gives None.",
         (
-            "loss.backward()\nwindow_loss += loss.item()",
-            "window_loss += loss.item()\nloss.backward()",
+            "numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)\nfor start in range(0, micro_batches, accumulation_steps):",
+            "for start in range(0, micro_batches, accumulation_steps):\n    numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)",
+        ): "The same numbers, made again for every window.",
+        (
+            "for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):",
+            "for number, (wanted, found) in enumerate(zip_longest(steps, right), start=1):",
+        ): EITHER_SIDE,
+        (
+            "for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):",
+            "for number, (found, wanted) in enumerate(zip_longest(right, steps), start=1):",
+        ): EITHER_SIDE,
+    },
+    "places": {
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'backward', 'add'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
         ): ORDER,
         (
-            "optimizer.zero_grad()\nreported.append(window_loss)",
-            "reported.append(window_loss)\noptimizer.zero_grad()",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'schedule', 'update', 'zero', 'report']}",
+        ): ORDER,
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'zero', 'schedule', 'report']}",
+        ): ORDER,
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'report', 'zero']}",
         ): ORDER,
     },
     "checkpointed_bill": {
