@@ -168,11 +168,11 @@ def language_model_activations(vocabulary, checkpointing):
             n_head=4,
             vocab_size=vocabulary,
             use_cache=False,
-            bos_token_id=None,
+            bos_token_id=None,  # GPT-2's own number is beyond a small vocabulary
             eos_token_id=None,
         )
     )
-    model.loss_type = "ForCausalLM"
+    model.loss_type = "ForCausalLM"  # its usual loss, named here because GPT-2 names none
     if checkpointing:
         switch_on(model)
     tokens = torch.randint(vocabulary, (2, 128))
@@ -427,7 +427,7 @@ def runs_twice_alike(block, *inputs):
 check(runs_twice_alike)
 
 # %% [markdown]
-# `torch.utils.checkpoint` itself compares shapes and types only. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
+# `torch.utils.checkpoint` itself compares shapes, types and devices only. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
 #
 # ## Frozen embeddings and integer inputs
 #
