@@ -485,7 +485,7 @@ for reentrant in (False, True):
     )
 
 # %% [markdown]
-# The models of transformers are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
+# The text models of transformers (those that take `input_ids`) are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
 
 # %%
 model = small_bert(seed=0, use_cache=False)
@@ -628,7 +628,7 @@ for settings in (
         print(f"{name:13} {settings}: {attempt(run_blocks, prepare, **settings)}")
 
 # %% [markdown]
-# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (The Trainer sets `find_unused_parameters` to false for you when its checkpointing is on, unless you set it yourself.)
+# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (For models of transformers the Trainer sets `find_unused_parameters` to false when checkpointing is on, unless you set it yourself.)
 
 # %%
 stop_devices()
