@@ -176,7 +176,7 @@ print(
 # %% [markdown]
 # ## What it costs: forward units
 #
-# Nearly all FLOPs of a network are matrix products (the meter counts no others). For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
+# Nearly all FLOPs of a network are matrix products. (The meter counts them and convolutions, nothing else.) For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
 #
 # - the forward pass,
 # - the gradient of the input, which the layers before need,
@@ -604,7 +604,7 @@ check(checkpoint)
 #
 # ## How many segments
 #
-# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is what a segment keeps of its input; *kept* is what one plain layer adds to what is kept: its interior and one boundary.
+# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is the bytes of a segment's input, which it keeps. *Kept* is what one plain layer keeps: its interior and one boundary.
 # At the fullest moment there are
 #
 # $$\text{work} + (k - 1) \cdot \text{boundary} + \left\lceil \frac{n}{k} \right\rceil \cdot \text{kept}$$

@@ -299,7 +299,7 @@ class Classifier(nn.Module):
 
 # %% [markdown]
 # The plain loop; each block in a checkpoint of its own; and one checkpoint around the whole loop.
-# The second one is done from outside here, as in the last notebook, by giving each block another `forward`. In a model of your own it belongs in the loop, and you will write it below.
+# The second one is done from outside here, as in the previous lesson, by giving each block another `forward`. In a model of your own it belongs in the loop, and you will write it below.
 
 
 # %%
@@ -403,7 +403,7 @@ for number in range(4):
 #
 # *Difficulty* ** · *6 minutes* · *Why*: somebody else's block may change something each time it runs, and checkpointing runs it twice without a word.
 #
-# The last notebook ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
+# The previous lesson ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #
 # Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers as the first run left them, else False. What the two runs change in the block may stay changed.
 
@@ -431,7 +431,7 @@ check(runs_twice_alike)
 #
 # ## Frozen embeddings and integer inputs
 #
-# Anyone who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The last notebook showed the trap on one layer; here is the whole model.
+# Anyone who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The previous lesson showed the trap on one layer; here is the whole model.
 
 
 # %%

@@ -57,7 +57,7 @@ reviews = dataset(load_reviews()[:64], max_length=64)
 # %% [markdown]
 # ## The argument
 #
-# In transformers 5.23 it is `activation_checkpointing=True`, with a dictionary `activation_checkpointing_kwargs` for the details. Until 5.22 the names were `gradient_checkpointing` and `gradient_checkpointing_kwargs`. The older ones still work with a warning and go with version 6. These two helpers ask which names there are, so that the course runs with both. The second one is the model's own switch, as in the last notebook:
+# In transformers 5.23 it is `activation_checkpointing=True`, with a dictionary `activation_checkpointing_kwargs` for the details. Until 5.22 the names were `gradient_checkpointing` and `gradient_checkpointing_kwargs`. The older ones still work with a warning and go with version 6. These two helpers ask which names there are, so that the course runs with both. The second one is the model's own switch, as in the previous lesson:
 
 # %%
 NAME = (

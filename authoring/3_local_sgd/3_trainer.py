@@ -371,7 +371,7 @@ reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0]
 #
 # Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
 #
-# What is in a checkpoint besides the weights is rank 0's in any case: the optimizer's state (see the [last notebook](2_accelerator.ipynb)). After a resume all ranks start with it.
+# What is in a checkpoint besides the weights is rank 0's in any case: the optimizer's state (see the [previous lesson](2_accelerator.ipynb)). After a resume all ranks start with it.
 #
 # ## What the log says
 #
@@ -486,7 +486,7 @@ except ValueError as error:
 # %% [markdown]
 # ## Three versions, one training
 #
-# The recipe of the last two notebooks: $k=2$, $H=3$, averages after step 3 and at the end. By hand with two models in one process; Accelerate with checkpointing; the Trainer with the callback.
+# The recipe of the last two lessons: $k=2$, $H=3$, averages after step 3 and at the end. By hand with two models in one process; Accelerate with checkpointing; the Trainer with the callback.
 
 # %%
 # %%px
@@ -639,7 +639,7 @@ plot_techniques(runs)
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #
-# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second notebook of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
 explorer(runs[::-1], budget=30 * 2**20)
