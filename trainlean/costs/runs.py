@@ -207,14 +207,10 @@ def format_bytes(count: float) -> str:
     return f"{count / 1024:.1f} GiB"
 
 
-def machine() -> dict:
-    """What the numbers were measured on: device, cores, threads and the versions that matter."""
+def machine(device: str = "cpu") -> dict:
+    """What the numbers were measured on: the device on which it ran (a card that was not asked is none), cores, threads and the versions that matter."""
     import torch
 
-    accelerator = (
-        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    )
-    device = str(accelerator.type) if accelerator else "cpu"
     if device == "cuda":
         device = f"cuda ({torch.cuda.get_device_name()})"
     versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}

@@ -15,13 +15,7 @@ from trainlean.costs.runs import Run, save_run
 from trainlean.model_list import MODELS
 from trainlean.table.rows import Row, at_largest
 from trainlean.table.training import RESULT, reason_against
-
-
-def the_device() -> str:
-    """Where a model trains: "cuda" where torch finds a GPU of that kind, else "cpu"."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+from trainlean.workspace import CourseError, the_device
 
 
 @dataclass(frozen=True)
@@ -45,10 +39,17 @@ def measure_rows(
 ) -> list[Outcome]:
     """Measure each row in a fresh process; a row that cannot run, fails, or takes longer than `limit` seconds (the plan's) has its reason.
 
-    `model` is a name of MODELS, `repeats` the number of timed epochs (the plan's). `started` is called before each row.
-    KeyError: no such model.
+    `model` is a name of MODELS, `device` the one that TRAINLEAN_DEVICE says unless it is named, `repeats` the number of timed epochs (the plan's). `started` is called before each row.
+    KeyError: no such model. CourseError: the device is cuda, and torch finds no such card.
     """
     device = device or the_device()
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise CourseError(
+                "The rows are to be measured on cuda, and torch finds no such card; `trainlean doctor` says which torch this is."
+            )
     outcomes = []
     for row in rows:
         started(row)

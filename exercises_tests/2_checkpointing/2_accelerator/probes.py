@@ -90,7 +90,7 @@ def classifier(seed: int, tied: bool, frozen: bool):
     config = BertConfig(
         **small, **dropout, num_hidden_layers=LAYERS, initializer_range=0.5, use_cache=False
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = BertForSequenceClassification(config)
     layers = model.bert.encoder.layer
@@ -232,7 +232,7 @@ STACKS = {
 
 def draw_stack(run, seed, **kind):
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Stack(run, **kind)
     tokens = torch.randint(20, (3, LENGTH), generator=generator)

@@ -61,7 +61,7 @@ def classifier(seed: int, tied: bool, frozen: bool):
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = BertForSequenceClassification(config)
     layers = model.bert.encoder.layer
