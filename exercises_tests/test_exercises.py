@@ -2,6 +2,7 @@
 
 import ast
 
+import pretended_card
 import pytest
 
 from trainlean.exercises.comparing import same
@@ -35,9 +36,23 @@ def find_mistake(exercise, name):
     return next(mistake for mistake in exercise.mistakes if mistake.name == name)
 
 
+@pytest.fixture
+def card(seed, monkeypatch):
+    """A pretended card, of another kind for each seed: what the course's own answers move there fails."""
+    kind = dict(zip(SEEDS, pretended_card.KINDS, strict=True))[seed]
+    pretended_card.forget()
+    pretended_card.pretend(kind, monkeypatch.setattr)
+    for name, value in pretended_card.environment_with(kind).items():
+        monkeypatch.setenv(name, value)
+    yield kind
+    monkeypatch.undo()
+    pretended_card.forget()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", EXERCISES)
-def test_solution_is_right(name, seed):
+def test_solution_is_right(name, seed, card):
+    """Also where there is a card that nobody asked for."""
     exercise = EXERCISES[name]
     found = judge(exercise, answer_of(exercise, {}), seed)
     assert found.outcome == RIGHT, found

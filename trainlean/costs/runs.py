@@ -213,13 +213,14 @@ def machine(device: str = "cpu") -> dict:
 
     if device == "cuda":
         device = f"cuda ({torch.cuda.get_device_name()})"
-    versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
+    versions = {name: metadata.version(name) for name in ("transformers", "accelerate")}
     return {
         "device": device,
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
+        "torch": str(torch.__version__),  # with its build, which the metadata leaves out
         **versions,
     }
 
