@@ -6,7 +6,6 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN = .venv/bin
 READY = .venv/.ready
 WORKERS ?= 2
-STRANGERS = tests/exercises/test_strangers.py
 NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-startup-timeout=120 --nbval-sanitize-with=tests/support/nbval.cfg
 
 LOCK = --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate --custom-compile-command "make lock"
@@ -21,9 +20,7 @@ setup: $(READY)
 
 test: lint $(READY)-nbgrader
 	$(BIN)/python -m trainlean.cli build --check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests --ignore $(STRANGERS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup exercises_tests $(STRANGERS)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(NBVAL) solutions
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(NBVAL) solutions tests exercises_tests
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -44,10 +44,21 @@ def one_thread():
 
 
 def pytest_collection_modifyitems(items):
-    """An exercise's tests stay in one worker, which then sees its oracle and its mistakes only once."""
+    """What is run together by one worker (`--dist loadgroup`), and the longest of it first, so that all end at once.
+
+    A notebook's cells share a kernel, an exercise's tests see its oracle and its mistakes only once.
+    """
     for item in items:
-        if item.path.name in ("test_exercises.py", "test_strangers.py"):
-            item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: not isinstance(item.parent, IPyNbFile))
+
+
+def _group(item) -> str:
+    if item.path.name in ("test_exercises.py", "test_strangers.py"):
+        return item.callspec.params["name"]
+    if item.path.name == "test_benchmarks.py":
+        return item.nodeid
+    return str(item.path)
 
 
 def pytest_sessionstart(session):
