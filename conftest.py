@@ -3,9 +3,12 @@
 import os
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
+import pytest_timeout
+import started_here
 from nbval.plugin import IPyNbFile
 
 from trainlean.notebooks.building import end_processes, kernel_processes, notebook_environment
@@ -56,6 +59,46 @@ def _group(item) -> str:
     if item.path.name == "test_benchmarks.py":
         return item.nodeid
     return str(item.path)
+
+
+def pytest_sessionstart(session):
+    """What is started by this process from here on is known as its own."""
+    if not getattr(session.config.option, "numprocesses", None):  # this process runs tests itself
+        started_here.mark()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What a failed test has left without a parent ends: a launcher that ran out of time leaves its trainings behind."""
+    report = yield
+    if report.failed:
+        started_here.end_started(orphans=True)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item, settings):
+    """As pytest-timeout does it with a thread, which ends this process; but what it has started ends, too."""
+
+    def out_of_time():
+        leave = os._exit
+
+        def end_all(status):
+            started_here.end_started()
+            leave(status)
+
+        os._exit = end_all
+        pytest_timeout.timeout_timer(item, settings)
+
+    timer = threading.Timer(settings.timeout, out_of_time)
+
+    def cancel():
+        timer.cancel()
+        timer.join()
+
+    item.cancel_timeout = cancel
+    timer.start()
+    return True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -159,15 +159,15 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): ORDER,
         (
             "tensors = [*inputs, *ctx.block.parameters()]",
-            "tensors = [*inputs, *ctx.block.parameters()]  # before: with torch.random.fork_rng(), torch.enable_grad():",
+            "tensors = [*inputs, *ctx.block.parameters()]  # before: with torch.random.fork_rng(devices=[]), torch.enable_grad():",
         ): MOVED,
         (
             "tensors = [*inputs, *ctx.block.parameters()]",
             "    tensors = [*inputs, *ctx.block.parameters()]",
         ): MOVED,
         (
-            "inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]\nwith torch.random.fork_rng(), torch.enable_grad():",
-            "with torch.random.fork_rng(), torch.enable_grad():\n    inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]",
+            "inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]\nwith torch.random.fork_rng(devices=[]), torch.enable_grad():",
+            "with torch.random.fork_rng(devices=[]), torch.enable_grad():\n    inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]",
         ): "How the copies of the inputs are made, nothing records: requires_grad_() says that they are leaves.",
         (
             "wanted = [tensor for tensor in tensors if tensor.requires_grad]",

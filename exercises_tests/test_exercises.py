@@ -3,6 +3,7 @@
 import ast
 import os
 
+import pretended_card
 import pytest
 
 from trainlean.exercises.comparing import same
@@ -37,9 +38,20 @@ def find_mistake(exercise, name):
     return next(mistake for mistake in exercise.mistakes if mistake.name == name)
 
 
+@pytest.fixture
+def card(seed, monkeypatch):
+    """A pretended card, of one kind for even seeds and of the other for odd ones: what the course's own answers move there fails."""
+    pretended_card.forget()
+    pretended_card.pretend(pretended_card.KINDS[seed % 2], monkeypatch.setattr)
+    yield
+    monkeypatch.undo()
+    pretended_card.forget()
+
+
 @pytest.mark.parametrize("seed", (*SEEDS, 20_261_121))
 @pytest.mark.parametrize("name", EXERCISES)
-def test_solution_is_right(name, seed):
+def test_solution_is_right(name, seed, card):
+    """Also where there is a card that nobody asked for."""
     exercise = EXERCISES[name]
     found = judge(exercise, answer_of(exercise, {}), seed)
     assert found.outcome == RIGHT, found

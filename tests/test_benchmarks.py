@@ -25,6 +25,8 @@ FIGURES = {
     "reviews_unigram_against_bert": r"held-out accuracy: single words \N%, small BERT \N%",
 }
 ELSEWHERE = {
+    "as_if_a_card",  # what it runs is in exercises_tests and test_machines
+    "class_at_scale",
     "class_of_300",
     "classes",
     "grading_speed",

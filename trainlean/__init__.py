@@ -1,6 +1,10 @@
 """Train Lean: training models that do not fit. What the notebooks import, loaded when first used."""
 
+import warnings
 from importlib import import_module
+
+# torch.compile tells it in every process of Python 3.13.0, in the middle of a lesson; `trainlean doctor` tells it once.
+warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0", RuntimeWarning)
 
 EXPORTS = {  # by the file that has them
     "reviews": ["load_reviews", "load_tokenizer", "batches", "dataset"],

@@ -202,7 +202,7 @@ def measure(
     model: Annotated[
         str | None,
         typer.Option(
-            help=f"{' or '.join(MODELS)}; when left out, bert-large on a GPU and small on a CPU"
+            help=f"{' or '.join(MODELS)}; when left out, small, or bert-large with TRAINLEAN_DEVICE=cuda"
         ),
     ] = None,
     rows: Annotated[
@@ -225,7 +225,10 @@ def measure(
         ),
     ] = None,
 ) -> None:
-    """Measure the rows of the published table on this machine, each in a fresh process, beside the published ratios."""
+    """Measure the rows of the published table on this machine, each in a fresh process, beside the published ratios.
+
+    On the CPU, also where there is a card: the variable TRAINLEAN_DEVICE=cuda goes there.
+    """
     from trainlean.table.command import measure_table
 
     measure_table(model, rows, repeats=repeats, picture=picture, record=record)

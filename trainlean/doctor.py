@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from trainlean.workspace import COURSE, CourseError, work_folder
+from trainlean.workspace import COURSE, CourseError, the_device, work_folder
 
 INSTALL = "run `make lab` again (Windows: the two lines in the README)"
 LOOPBACK_TIMEOUT = 60  # seconds; importing torch twice on a busy machine takes a while
@@ -37,6 +37,7 @@ def examine() -> list[Finding]:
     looks: list[Callable[[], Finding]] = [
         python,
         packages,
+        build,
         device,
         memory,
         disk,
@@ -89,6 +90,9 @@ def python() -> Finding:
         return Finding(
             "Python", "broken", found, f"install Python 3.11 to 3.13, remove .venv, {INSTALL}"
         )
+    if sys.version_info[:3] == (3, 13, 0):
+        advice = "nothing has to be done: torch.compile is slower here than under Python 3.13.1"
+        return Finding("Python", "note", found, advice)
     return Finding("Python", "ok", found)
 
 
@@ -116,21 +120,49 @@ def packages() -> Finding:
     return Finding("packages", "ok", f"{len(pins)} as pinned ({versions})")
 
 
-def device() -> Finding:
-    """The device the lessons will train on."""
+TRIED_BUILDS = (
+    "cpu",
+    "cu130",
+)  # of torch, with which the tests were run; PyPI gives Linux the second
+
+
+def build() -> Finding:
+    """What is known of this build of torch: its version after the plus sign."""
     import torch
 
+    version, _, kind = str(torch.__version__).partition("+")
+    found = f"torch {version}, built for {kind or 'no device by its name'}"
+    if kind in TRIED_BUILDS or (not kind and sys.platform != "linux"):  # elsewhere PyPI's has none
+        return Finding("torch", "ok", found)
+    return Finding(
+        "torch",
+        "note",
+        found,
+        f"the course was tried with the builds {' and '.join(TRIED_BUILDS)}; other numbers than in the solutions may be this build's",
+    )
+
+
+def device() -> Finding:
+    """The device the lessons train on, and the card that they leave alone."""
+    import torch
+
+    cpu = f"cpu: {os.cpu_count()} cores, {torch.get_num_threads()} threads (all the course needs)"
+    asked = the_device()
     if torch.cuda.is_available():
+        card = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+        if asked == "cuda":
+            return Finding("device", "ok", f"cuda, as TRAINLEAN_DEVICE asks: {card}")
+        return Finding("device", "ok", f"{cpu}; {card} stays idle unless TRAINLEAN_DEVICE=cuda")
+    if asked == "cuda":
         return Finding(
-            "device", "ok", f"cuda: {torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+            "device",
+            "broken",
+            "TRAINLEAN_DEVICE asks for cuda, and torch finds no such card",
+            "unset TRAINLEAN_DEVICE, or install the driver and a build of torch for it",
         )
     if torch.backends.mps.is_available():
-        return Finding("device", "ok", "mps: the GPU of this Mac")
-    return Finding(
-        "device",
-        "ok",
-        f"cpu: {os.cpu_count()} cores, {torch.get_num_threads()} threads (all the course needs)",
-    )
+        return Finding("device", "ok", f"{cpu}; the GPU of this Mac stays idle")
+    return Finding("device", "ok", cpu)
 
 
 def memory() -> Finding:

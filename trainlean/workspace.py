@@ -1,4 +1,4 @@
-"""Where the course lies and where the learner's records are kept."""
+"""Where the course lies, where the learner's records are kept, and where training runs."""
 
 import json
 import os
@@ -19,6 +19,17 @@ def work_folder() -> Path:
     folder = Path(os.environ.get("TRAINLEAN_WORK") or COURSE / "work")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def the_device() -> str:
+    """Where training runs: "cpu", also where there is a card, or "cuda" where `$TRAINLEAN_DEVICE` asks for it.
+
+    CourseError for another device.
+    """
+    asked = os.environ.get("TRAINLEAN_DEVICE") or "cpu"
+    if asked not in ("cpu", "cuda"):
+        raise CourseError(f"TRAINLEAN_DEVICE is {asked!r}; the course trains on cpu or cuda.")
+    return asked
 
 
 def read_records(name: str) -> list[dict]:

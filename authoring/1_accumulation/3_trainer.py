@@ -95,7 +95,8 @@ names = [
     "lr_scheduler_type",
 ]
 names += ["optim", "max_grad_norm", "train_sampling_strategy", "logging_steps", "save_strategy"]
-default, here = TrainingArguments(folder.name).to_dict(), arguments(4, 4).to_dict()
+default = TrainingArguments(folder.name, use_cpu=True).to_dict()
+here = arguments(4, 4).to_dict()
 pd.DataFrame(
     {
         "default": {name: str(default[name]) for name in names},
@@ -119,7 +120,7 @@ for name, value in {
     "group_by_length": True,
 }.items():
     try:
-        TrainingArguments(folder.name, **{name: value})
+        TrainingArguments(folder.name, use_cpu=True, **{name: value})
     except TypeError as error:
         print(error)
 

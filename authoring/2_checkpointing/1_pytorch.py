@@ -555,7 +555,7 @@ for preserve in (True, False):
 # - Inputs *and* weights get the gradients of plain training, with dropout too. Some inputs and weights require none (data, whole numbers, frozen layers), and the backward pass must not stumble over them.
 # - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
 #
-# `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng()` (which puts the state back at the end of its `with`) are useful.
+# `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng(devices=[])` (which puts the state back at the end of its `with`; without `devices=[]` it wakes every graphics card as well) are useful.
 # A block may stand twice in a model. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.
 
 
@@ -577,7 +577,7 @@ class Recompute(torch.autograd.Function):
         inputs = [
             tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors
         ]
-        with torch.random.fork_rng(), torch.enable_grad():
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.set_rng_state(ctx.random_state)
             output = ctx.block(*inputs)
         tensors = [*inputs, *ctx.block.parameters()]

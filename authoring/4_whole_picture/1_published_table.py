@@ -416,13 +416,13 @@ else:
     )
 
 # %% [markdown]
-# (`trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
+# (`TRAINLEAN_DEVICE=cuda trainlean measure --record data/measurements/NAME.json`, run on a machine with a GPU, writes such a file.)
 #
 # **A good place to stop for today.**
 #
 # ## On your machine
 #
-# `trainlean measure` measures the whole table: every row in a fresh process, warmed up, three times. On a CPU it takes the small model and a few minutes; on a GPU it takes BERT-large.
+# `trainlean measure` measures the whole table: every row in a fresh process, warmed up, three times. On the CPU it takes the small model and a few minutes; with `TRAINLEAN_DEVICE=cuda` it takes BERT-large on a GPU.
 # Two rows of it are enough here. A row that cannot run on a machine says why, like the third.
 
 # %%

@@ -46,7 +46,7 @@ def windows(items: list, size: int) -> list[list]:
 def draw(case: Case, seed: int, *, width: int = 4, samples: int = 3):
     """A fresh model and its micro-batches (inputs, targets), each [samples, width]; the same for the same case and seed."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Toy(width, tied=case.tied, frozen=case.frozen)
     data = [

@@ -363,7 +363,7 @@ def test_everything_is_written_and_the_status_tells_of_the_broken_one(first_run)
     assert "exercises_tests" not in page and "def probe" not in page
     broken = (output.parent / "grades_feedback" / "broken.html").read_text()
     assert "this is not JSON" in broken
-    lines = read_log(log_path(output))
+    lines = list(read_log(log_path(output)))
     assert [line["event"] for line in lines] == ["run", *["notebook"] * 4, "end"]
     assert lines[0]["seed"] == 11 and "Isolation" in lines[0]["isolation"]
     assert any("seen" in line and line["seen"] for line in lines)

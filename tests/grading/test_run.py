@@ -1,15 +1,23 @@
 """What failed for want of processes, memory or time is probed again alone, and only then counts."""
 
+import errno
+from contextlib import contextmanager
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.seeing import Seen, pack, see
 from trainlean.exercises.verdicts import CRASHED, RIGHT
+from trainlean.grading import classroom, run
+from trainlean.grading.log import Log, last_run, log_path, read_log
+from trainlean.grading.options import GradeOptions
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import UNPROTECTED
 from trainlean.grading.submissions import File, Submission
+from trainlean.workspace import CourseError
 
 EXERCISE = Exercise(
     "numbers",
@@ -67,3 +75,66 @@ def test_nothing_is_probed_again_without_need():
     wrong = ({"cells": [1]}, pack(Seen({"raised": "ValueError: no"})))
     found, told = graded({"ada": wrong, "bob": GOOD})
     assert len(told) == 1 and found["ada"].notes == ()
+
+
+# ---------------------------------------------------------------- what a class of thousands needs
+
+
+def a_class(folder, size=3):
+    for number in range(size):
+        place = folder / "class" / f"learner {number}"
+        place.mkdir(parents=True)
+        (place / "a.ipynb").write_bytes(b"{}")
+    return GradeOptions(folder / "class", folder / "out" / "g.csv", seed=7, trust_submissions=True)
+
+
+@pytest.fixture
+def without_workers(monkeypatch):
+    """Classes of one exercise, whose answers come at once."""
+
+    def given(name):
+        return Answers("", ("numbers",), {"numbers": GOOD if name else STARVED["time"]})
+
+    @contextmanager
+    def workers(plan, count):
+        yield lambda tasks, **_: ((number, given(where), 0.1) for number, _, where in tasks)
+
+    monkeypatch.setattr(run, "local_workers", workers)
+    monkeypatch.setattr(classroom, "exercises_with", lambda overlay=None: {"numbers": EXERCISE})
+    monkeypatch.setattr(classroom, "Plan", lambda exercises, seed, _: replace(PLAN, seed=seed))
+    monkeypatch.setattr(Plan, "fingerprint", lambda self: "the same")
+
+
+def test_a_disk_that_is_full_is_a_sentence_and_the_same_command_goes_on(
+    tmp_path, without_workers, monkeypatch, capsys
+):
+    """The disk is full after the first notebook, in the middle of the second one's line."""
+    options, written = a_class(tmp_path), []
+
+    def add(self, line):
+        if line["event"] == "notebook":
+            written.append(line)
+        if len(written) == 2:
+            self.file.write('{"event": "noteb')
+            self.file.flush()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(self, line)
+
+    real = Log.add
+    monkeypatch.setattr(Log, "add", add)
+    with pytest.raises(CourseError, match="No space left on device.* the same command goes on"):
+        classroom.grade_class(options)
+    monkeypatch.setattr(Log, "add", real)
+    assert classroom.grade_class(options) == 0
+    assert "1 notebooks are graded already" in capsys.readouterr().out
+    lines = [line["where"] for line in read_log(log_path(options.output)) if "where" in line]
+    assert sorted(lines) == [f"learner {number}/a.ipynb" for number in range(3)]
+    assert options.output.read_text().count("\n") == 4
+
+
+def test_what_was_seen_is_in_the_log_and_not_in_memory(tmp_path, without_workers):
+    options = a_class(tmp_path)
+    assert classroom.grade_class(options) == 0
+    lines = list(read_log(log_path(options.output)))
+    assert all(line["seen"] for line in lines if line["event"] == "notebook")
+    assert [one.seen for one in last_run(lines)[1]] == [{}] * 3

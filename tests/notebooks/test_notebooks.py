@@ -641,3 +641,9 @@ def test_the_readme_lists_every_lesson_with_its_minutes():
         text = place.authored.read_text(encoding="utf-8")
         minutes[place.name] = re.search(r"\*\*Minutes\*\*: (\d+)", text)[1]
     assert list(rows.items()) == list(minutes.items())
+
+
+def test_reading_notebooks_does_not_build_a_grammar_of_web_addresses():
+    """Which took two seconds of every process that reads one."""
+    code = "import sys, trainlean.notebooks.notebook; sys.exit('lark' in sys.modules or 'rfc3987_syntax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=COURSE).returncode == 0

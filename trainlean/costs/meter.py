@@ -125,7 +125,9 @@ class Meter(TorchDispatchMode):
             )
         gc.collect()  # the collector's next turn then comes at the same operation in every repetition
         self._inspect()
-        if torch.cuda.is_available():
+        if (
+            torch.cuda.is_initialized()
+        ):  # to ask otherwise would take memory of a card that nobody uses
             torch.cuda.reset_peak_memory_stats()
         self._used = True
         for handle in (
@@ -144,7 +146,7 @@ class Meter(TorchDispatchMode):
         self._attached.close()
         self._inspect()
         self._live.clear()  # and with it the weak references: nothing of the meter stays behind in torch
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():
             self.allocator_peak = torch.cuda.max_memory_allocated()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -481,7 +483,7 @@ def measure(
         bytes_sent=meter.bytes_sent,
         collectives=meter.collectives,
         device_bytes={"allocator_peak": meter.allocator_peak} if meter.allocator_peak else {},
-        machine=machine(),
+        machine=machine(next((b.device for b in meter.blocks if b.device != "cpu"), "cpu")),
     )
     if save and not (torch.distributed.is_initialized() and torch.distributed.get_rank()):
         save_run(run)

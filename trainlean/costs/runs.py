@@ -207,23 +207,20 @@ def format_bytes(count: float) -> str:
     return f"{count / 1024:.1f} GiB"
 
 
-def machine() -> dict:
-    """What the numbers were measured on: device, cores, threads and the versions that matter."""
+def machine(device: str = "cpu") -> dict:
+    """What the numbers were measured on: the device on which it ran (a card that was not asked is none), cores, threads and the versions that matter."""
     import torch
 
-    accelerator = (
-        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    )
-    device = str(accelerator.type) if accelerator else "cpu"
     if device == "cuda":
         device = f"cuda ({torch.cuda.get_device_name()})"
-    versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
+    versions = {name: metadata.version(name) for name in ("transformers", "accelerate")}
     return {
         "device": device,
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
+        "torch": str(torch.__version__),  # with its build, which the metadata leaves out
         **versions,
     }
 

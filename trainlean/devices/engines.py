@@ -42,7 +42,7 @@ from trainlean.devices.waiting import (
     sentence_about,
     wait_for_ranks,
 )
-from trainlean.workspace import CourseError
+from trainlean.workspace import CourseError, the_device
 
 START_SECONDS = 60  # for engines to come up
 AGAIN = "The devices were stopped: call start_devices again, then run the cells that set up their variables"
@@ -55,7 +55,7 @@ def start_devices(
 ) -> "Devices":
     """Start `n` local processes (default 2), or use the engines of an ipyparallel `profile`, and register `%%px`.
 
-    Each rank has the names `rank` and `world_size` and a process group: nccl where every rank has a GPU, else gloo.
+    Each rank has the names `rank` and `world_size` and a process group: gloo, or nccl where TRAINLEAN_DEVICE=cuda and every rank has a GPU.
     `timeout`: seconds that a rank may wait for another. Called again with the same arguments it returns the running devices.
     """
     global _running
@@ -269,7 +269,9 @@ class Devices:
 
         names, cores, gpus = zip(*everywhere(this_host), strict=True)
         one_host = len(set(names)) == 1
-        cuda = all(gpu >= names.count(name) for name, gpu in zip(names, gpus, strict=True))
+        cuda = the_device() == "cuda" and all(
+            gpu >= names.count(name) for name, gpu in zip(names, gpus, strict=True)
+        )
         threads = [
             max(1, core // names.count(name)) for name, core in zip(names, cores, strict=True)
         ]

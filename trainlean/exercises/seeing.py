@@ -88,7 +88,7 @@ def undisturbed(seed: int) -> Iterator[None]:
     import torch
 
     before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         random.seed(seed)

@@ -1,8 +1,10 @@
 """A class from its submissions to what is handed back: the run, and the files it leaves."""
 
+import errno
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,15 @@ from trainlean.grading.tally import plot_class, show_class, write_tally
 from trainlean.workspace import CourseError
 
 INTERRUPTED = 130  # exit status
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_WORKERS = 8  # where nobody says how many
 
 
 def grade_class(options: GradeOptions) -> int:
-    """Grade all submissions and write what is handed back. Exit status: 0, 1 when something could not be read, 130 when interrupted."""
+    """Grade all submissions and write what is handed back. Exit status: 0, 1 when something could not be read, 130 when interrupted.
+
+    CourseError for options that cannot be, and where the disk is full.
+    """
     output = options.output
     exercises = due(exercises_with(options.overlay), options.lessons)
     policy = load_late_policy(options.late)
@@ -84,6 +90,12 @@ def grade_class(options: GradeOptions) -> int:
     except KeyboardInterrupt:
         _say(f"Interrupted. Nothing is lost: the same command goes on from {log_path(output)}.")
         return INTERRUPTED
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise CourseError(
+            f"{output} and what belongs to it could not be written ({error.strerror}). Make room; nothing that was graded is lost: the same command goes on."
+        ) from None
     finally:
         log.close()
     show_class(results.rows, results.exercises)
@@ -184,7 +196,9 @@ def _run(
             collect=collect,
         ):
             log.add(to_line(one))
-            fresh.append(one)
+            fresh.append(
+                replace(one, seen={})
+            )  # it is in the log; a class of thousands would fill the memory
             bars.advance(bar)
     return fresh
 

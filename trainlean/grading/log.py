@@ -5,6 +5,7 @@ It is what a run that was interrupted goes on from, and what the gradebook is wr
 
 import contextlib
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,24 +18,30 @@ def log_path(output: Path) -> Path:
     return Path(output).with_suffix(".jsonl")
 
 
-def read_log(path: Path) -> list[dict]:
-    """The lines of a run log, oldest first; a line that was cut off is passed over."""
-    lines = []
+def read_log(path: Path) -> Iterator[dict]:
+    """The lines of a run log, oldest first, one at a time; a line that was cut off is passed over."""
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                lines.append(json.loads(line))
-    return [line for line in lines if isinstance(line, dict)]
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for text in file:
+                with contextlib.suppress(json.JSONDecodeError):
+                    if isinstance(line := json.loads(text), dict):
+                        yield line
 
 
-def last_run(lines: list[dict]) -> tuple[dict | None, list[Graded], bool]:
-    """The first line of the last run, what it has graded, and whether it came to its end."""
-    starts = [number for number, line in enumerate(lines) if line.get("event") == "run"]
-    if not starts:
-        return None, [], True
-    run = lines[starts[-1] :]
-    graded = [from_line(line) for line in run if line.get("event") == "notebook"]
-    return run[0], graded, any(line.get("event") == "end" for line in run)
+def last_run(lines: Iterable[dict]) -> tuple[dict | None, list[Graded], bool]:
+    """The first line of the last run, what it has graded (without what was seen), and whether it came to its end."""
+    start: dict | None = None
+    graded: list[Graded] = []
+    ended = True
+    for line in lines:
+        event = line.get("event")
+        if event == "run":
+            start, graded, ended = line, [], False
+        elif event == "notebook" and start:
+            graded.append(from_line(line | {"seen": {}}))
+        elif event == "end":
+            ended = True
+    return start, graded, ended
 
 
 def to_line(graded: Graded) -> dict:
@@ -67,4 +74,5 @@ class Log:
 
     def close(self) -> None:
         """Close the file; no line can be added afterwards."""
-        self.file.close()
+        with contextlib.suppress(OSError):  # what could not be written has been told already
+            self.file.close()

@@ -4,6 +4,7 @@ A lesson's folder in exercises_tests has its probes in a file of their own. `pro
 exercises_tests/probing, which all probes may import; `load_probe` makes modules of what was sent.
 """
 
+import ast
 import importlib
 import importlib.abc
 import importlib.util
@@ -12,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from types import CodeType
 
+from trainlean import EXPORTS
+from trainlean.exercises.checking import HEAVY
 from trainlean.exercises.comparing import Observation
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.finding import PACKAGE
@@ -19,6 +22,10 @@ from trainlean.notebooks.notebook import Place
 from trainlean.workspace import COURSE, CourseError
 
 SHARED = COURSE / PACKAGE / "probing"
+# What takes long to import, by the names under which it is imported: a worker does it once, when an answer first needs it.
+ON_DEMAND = {name: f"trainlean.{file}" for file, names in EXPORTS.items() for name in names}
+ON_DEMAND |= HEAVY | {"matplotlib": "matplotlib.pyplot", "pandas": "pandas"}
+PACKAGES = ("trainlean", *HEAVY)  # of which parts are imported
 
 
 def probe_files(exercise: Exercise) -> dict:
@@ -42,6 +49,26 @@ def probe_files(exercise: Exercise) -> dict:
         "modules": {module: path.read_text(encoding="utf-8") for module, path in files.items()},
         "about": known | {"requires": exercise.requires() if exercise.requires else ""},
     }
+
+
+def imports_of(sent: dict) -> list[str]:
+    """What the probe's own file, and the shared files that it imports, import from elsewhere."""
+    found: dict[str, None] = {}
+    waiting, seen = [f"{sent['about']['package']}.probes"], set()
+    while waiting:
+        seen.add(name := waiting.pop())
+        for node in ast.walk(ast.parse(sent["modules"][name])):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+                if node.module in PACKAGES:
+                    names += [alias.name for alias in node.names]
+            else:
+                continue
+            waiting += [name for name in names if name in sent["modules"] and name not in seen]
+            found |= dict.fromkeys(ON_DEMAND.get(name, name) for name in names)
+    return [name for name in found if not name.startswith(PACKAGE)]
 
 
 def files_of(exercise: Exercise) -> list[Path]:

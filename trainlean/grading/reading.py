@@ -47,7 +47,13 @@ def packed_notebook(
     for exercise in chosen:
         needed = needed_for(exercise.name, found, handed_out)
         answer = ask(Path(where), exercise, needed, problems, lambda *_: "")
-        entry = {"exercise": exercise.name, "cells": cells_of(exercise, found), "bytes": 0}
+        names = sorted({name for one in needed for name in one.code.co_names})
+        entry = {
+            "exercise": exercise.name,
+            "cells": cells_of(exercise, found),
+            "names": names,  # of all that the statements name, among them what they import
+            "bytes": 0,
+        }
         if isinstance(answer, Verdict) and answer.message:
             entry |= {"outcome": answer.outcome, "message": answer.message}
         else:

@@ -1,7 +1,9 @@
 """Grade a class: every submission probed in isolation, verdicts given here, nothing lost on the way."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 from trainlean.grading.judging import ALL, clean_text, judge_answers, noted, short_of
 from trainlean.grading.plan import Answers, Graded, Plan
@@ -19,8 +21,8 @@ def grade_all(
 ) -> Iterator[Graded]:
     """Every notebook of every submission, judged, in the order in which they come; what `done` holds already is not read again.
 
-    An answer that failed for want of processes, memory or time while others were probed is probed again at the end, alone
-    (on a cluster: with the others of its kind), before it counts.
+    An answer that failed for want of processes, memory or time while others were probed is probed again at the end, by one
+    worker while the others rest (on a cluster: with the others of its kind), before it counts.
 
     `collect(tasks)` may collect the answers elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
     and yields (number, Answers, seconds).
@@ -34,19 +36,17 @@ def grade_all(
     ]
     cache: dict = {}
     again: dict[int, tuple[Graded, dict[str, str]]] = {}
-    for number, one, answers in _judged(
-        tasks, first, plan, collect or local_workers(plan, workers), cache
-    ):
-        short = {} if workers == 1 and not collect else short_of(one, answers)
-        if short:
-            again[number] = one, short
-        else:
-            yield one
-    for number, alone, _ in _judged(
-        tasks, list(again), plan, collect or local_workers(plan, 1), cache
-    ):
-        one, short = again.pop(number)
-        yield _second(one, alone, short)
+    with nullcontext(collect) if collect else local_workers(plan, workers) as collecting:
+        for number, one, answers in _judged(tasks, first, plan, collecting, cache):
+            short = {} if workers == 1 and not collect else short_of(one, answers)
+            if short:
+                again[number] = one, short
+            else:
+                yield one
+        alone_at_it = collecting if collect else partial(collecting, at_once=1)
+        for number, alone, _ in _judged(tasks, list(again), plan, alone_at_it, cache):
+            one, short = again.pop(number)
+            yield _second(one, alone, short)
     yield from (one for one, _ in again.values())
 
 

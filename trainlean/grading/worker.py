@@ -1,4 +1,4 @@
-"""The process that runs submissions: it has imported everything, and forks for each exercise a process that its probe questions.
+"""The process that runs submissions: it imports what they use, once, and forks for each exercise a process that its probe questions.
 
 It reads requests from stdin and writes frames to stdout: a line of JSON, then as many bytes as its "bytes" says. Everything
 that comes out of a learner's process is numpy's own format and JSON (`trainlean.exercises.seeing.pack`), never pickle,
@@ -18,16 +18,21 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 
-from trainlean import EXPORTS
-from trainlean.exercises.checking import HEAVY, no_answer, seconds_for, too_long
+from trainlean.exercises.checking import no_answer, seconds_for, too_long
 from trainlean.exercises.seeing import pack, see_answer
 from trainlean.exercises.verdicts import CRASHED
-from trainlean.grading.probes import compiled, exercise_without_probe, load_probe
+from trainlean.grading.probes import (
+    ON_DEMAND,
+    compiled,
+    exercise_without_probe,
+    imports_of,
+    load_probe,
+)
 from trainlean.grading.reading import packed_notebook, unpack_notebook, unpack_statements
 from trainlean.grading.sandbox import USERS_OF_A_WORKER, Limits, confine, protect_worker
 from trainlean.notebooks.statements import Handout
@@ -38,8 +43,8 @@ PRELOADED = [
     "torch.utils.data",
     "torch.utils.checkpoint",
     "torch.nn.parallel",
+    "torch._dynamo",  # which the first step of any optimizer imports
 ]
-PRELOADED += [f"trainlean.{file}" for file in EXPORTS]
 ANSWER_PIPE = 3
 READING_SECONDS = 10  # of processor time, for one notebook
 CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on the clock: other work goes on beside it
@@ -97,10 +102,9 @@ class Worker:
             protect_worker()
             if os.readlink("/proc/self/ns/pid") == self.outside or os.getpid() > 9:
                 sys.exit("this worker is not alone among its processes")
-        words = str([cut["modules"] for cut in settings["probes"].values()])
-        for module in [*PRELOADED, *(module for name, module in HEAVY.items() if name in words)]:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(module)
+        self.imports = {name: imports_of(cut) for name, cut in settings["probes"].items()}
+        self.imported: set[str] = set()
+        self._import(PRELOADED)
         from IPython.core import inputtransformer2  # noqa: F401  read notebooks with it later
 
     def collect(self, request: dict, data: bytes) -> None:
@@ -117,6 +121,9 @@ class Worker:
             name = known["exercise"]
             if name in request["done"]:
                 continue
+            _send(self.sink, {"importing": name})
+            named = (ON_DEMAND[word] for word in known.pop("names") if word in ON_DEMAND)
+            self._import([*self.imports[name], *named] if statements else [])
             _send(self.sink, {"probing": name})
             self.short_of = ""
             answer = self._probe(self.exercises[name], statements, folder) if statements else ""
@@ -129,6 +136,14 @@ class Worker:
         if self.isolated and not self._alone():
             os._exit(3)
         _send(self.sink, {"end": True, "problem": ""})
+
+    def _import(self, modules: Iterable[str]) -> None:
+        """Import modules here, for all submissions; one that cannot be had is missed by whoever uses it."""
+        for module in modules:
+            if module not in self.imported:
+                self.imported.add(module)
+                with contextlib.suppress(Exception):
+                    importlib.import_module(module)
 
     def _temporary_folder(self) -> str:
         folder = tempfile.mkdtemp(prefix="submission-")

@@ -23,7 +23,9 @@ from trainlean.grading.sandbox import NONE, environment, run_here, users_of_a_wo
 from trainlean.grading.worker import CLOCK_FACTOR
 from trainlean.workspace import CourseError
 
-START_SECONDS = 180  # for a worker to import everything, on a busy machine
+START_SECONDS = (
+    180  # for a worker to start, and again to import what answers use, on a busy machine
+)
 READ_SECONDS = 60  # for a worker to read a notebook
 OWN_MEMORY = 1 << 30  # bytes that a worker may use beside what it runs
 LINE_LIMIT = 1 << 20  # bytes of a frame's first line
@@ -74,6 +76,8 @@ class WorkerProcess:
                             name for name in head["exercises"] if name in self.plan.exercises
                         )
                         seconds = READ_SECONDS
+                    elif "importing" in head:
+                        seconds = START_SECONDS
                     elif "probing" in head and head["probing"] in exercises:
                         probing = head["probing"]
                         seconds = (
@@ -227,14 +231,25 @@ def collect_timed(worker: WorkerProcess, data: bytes | None, where: str) -> tupl
     return answers, time.monotonic() - start
 
 
-def local_workers(plan: Plan, count: int) -> Callable:
-    """Workers of this machine, each fed by a thread."""
+@contextlib.contextmanager
+def local_workers(plan: Plan, count: int) -> Iterator[Callable]:
+    """Workers of this machine, each fed by a thread: a function that collects with all of them, or with `at_once` of them.
 
-    def collect(tasks: Iterator[tuple[int, bytes, str]]) -> Iterator[tuple[int, Answers, float]]:
-        waiting: queue.Queue = queue.Queue(maxsize=count)
+    They live as long as the context, since a start costs seconds.
+    """
+    settings = plan.settings()
+    workers = [WorkerProcess(plan, settings) for _ in range(count)]
+
+    def end():
+        for worker in workers:
+            worker.over = True
+            worker.stop()
+
+    def collect(
+        tasks: Iterator[tuple[int, bytes, str]], at_once: int = count
+    ) -> Iterator[tuple[int, Answers, float]]:
+        waiting: queue.Queue = queue.Queue(maxsize=at_once)
         finished: queue.Queue = queue.Queue()
-        settings = plan.settings()
-        running = [WorkerProcess(plan, settings) for _ in range(count)]
 
         def serve(worker):
             while (task := waiting.get()) is not None:
@@ -246,7 +261,8 @@ def local_workers(plan: Plan, count: int) -> Callable:
                     return
 
         threads = [
-            threading.Thread(target=serve, args=(worker,), daemon=True) for worker in running
+            threading.Thread(target=serve, args=(worker,), daemon=True)
+            for worker in workers[:at_once]
         ]
         for thread in threads:
             thread.start()
@@ -270,13 +286,15 @@ def local_workers(plan: Plan, count: int) -> Callable:
                 open_tasks -= 1
                 yield result
         finally:
-            for worker in running:
-                worker.over = True
-                worker.stop()
+            if open_tasks:  # given up: what is at work is ended
+                end()
             with contextlib.suppress(queue.Empty):
                 while True:
                     waiting.get_nowait()
             for _ in threads:
                 waiting.put(None)
 
-    return collect
+    try:
+        yield collect
+    finally:
+        end()

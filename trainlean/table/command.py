@@ -11,10 +11,10 @@ from rich.table import Table
 
 from trainlean.costs.runs import MiB, record_runs
 from trainlean.model_list import MODELS
-from trainlean.table.measured import measure_rows, the_device
+from trainlean.table.measured import measure_rows
 from trainlean.table.rows import CONTEXT, find_rows, predict_row
 from trainlean.table.shown import measured_table, plot_table
-from trainlean.workspace import CourseError, work_folder
+from trainlean.workspace import CourseError, the_device, work_folder
 
 
 def measure_table(
@@ -27,7 +27,7 @@ def measure_table(
         raise CourseError(f"The model is one of {', '.join(MODELS)}, not {model!r}.")
     if model == "bert-large" and device == "cpu":
         raise CourseError(
-            "BERT-large needs a GPU, and torch finds none; `trainlean measure --model small` measures the small model."
+            "BERT-large needs a GPU, which TRAINLEAN_DEVICE=cuda asks for; `trainlean measure --model small` measures the small model here."
         )
     try:
         rows = find_rows(keys)

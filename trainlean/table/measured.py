@@ -16,6 +16,7 @@ from trainlean.model_list import MODELS
 from trainlean.processes import server_context, start
 from trainlean.table.rows import Row, at_largest
 from trainlean.table.training import measure_as_planned, reason_against
+from trainlean.workspace import CourseError, the_device
 
 PRELOADED = [  # of a small BERT; another model is imported by its own row
     "torch",
@@ -24,13 +25,6 @@ PRELOADED = [  # of a small BERT; another model is imported by its own row
     "trainlean.costs.meter",
     "trainlean.table.training",
 ]
-
-
-def the_device() -> str:
-    """Where a model trains: "cuda" where torch finds a GPU of that kind, else "cpu"."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @dataclass(frozen=True)
@@ -54,10 +48,17 @@ def measure_rows(
 ) -> list[Outcome]:
     """Measure each row in a fresh process; a row that cannot run, fails, or takes longer than `limit` seconds (the plan's) has its reason.
 
-    `model` is a name of MODELS, `repeats` the number of timed epochs (the plan's). `started` is called before each row.
-    KeyError: no such model.
+    `model` is a name of MODELS, `device` the one that TRAINLEAN_DEVICE says unless it is named, `repeats` the number of timed epochs (the plan's). `started` is called before each row.
+    KeyError: no such model. CourseError: the device is cuda, and torch finds no such card.
     """
     device = device or the_device()
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise CourseError(
+                "The rows are to be measured on cuda, and torch finds no such card; `trainlean doctor` says which torch this is."
+            )
     outcomes = []
     for row in rows:
         started(row)

@@ -168,7 +168,7 @@ def measure_row(
         flops=flops * training.windows,
         optimizer_steps=training.windows,
         device_bytes=_device_bytes() if device == "cuda" else {},
-        machine=machine() | (_card() if device == "cuda" else {}),
+        machine=machine(device) | (_card() if device == "cuda" else {}),
     )
 
 

@@ -34,7 +34,7 @@ def by_hooks(block, *inputs):
             keep = torch.autograd.graph.saved_tensors_hooks(
                 lambda tensor: packed.append(tensor.detach()), lambda _: None
             )
-            with torch.random.fork_rng(), torch.enable_grad(), keep:
+            with torch.random.fork_rng(devices=[]), torch.enable_grad(), keep:
                 torch.set_rng_state(state)
                 block(*[tensor.detach().requires_grad_(tensor.requires_grad) for tensor in inputs])
             found.update(enumerate(packed))
@@ -80,11 +80,11 @@ EXERCISES = (
         hints=(
             "What does the forward pass have to remember so that the backward pass can run the block again, exactly?",
             "Remember the block, the inputs and torch.get_rng_state(). Hand the block's parameters to apply as well, so that autograd knows of them.",
-            "In backward: detach the inputs (each requires a gradient as before), then under torch.random.fork_rng() and torch.enable_grad() set the random state and run the block; torch.autograd.grad(output, those that require one, gradient, allow_unused=True); None for all others.",
+            "In backward: detach the inputs (each requires a gradient as before), then under torch.random.fork_rng(devices=[]) and torch.enable_grad() set the random state and run the block; torch.autograd.grad(output, those that require one, gradient, allow_unused=True); None for all others.",
         ),
         also_right=(
             {
-                "with torch.random.fork_rng(), torch.enable_grad():": "before = torch.get_rng_state()\n        with torch.enable_grad():",
+                "with torch.random.fork_rng(devices=[]), torch.enable_grad():": "before = torch.get_rng_state()\n        with torch.enable_grad():",
                 "output = ctx.block(*inputs)": "output = ctx.block(*inputs)\n        torch.set_rng_state(before)",
             },
             by_hooks,

@@ -129,7 +129,7 @@ RUN = "return block(*tensors[:count])"
 INPUTS = """[
             tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors
         ]"""
-FORK = "torch.random.fork_rng(), "
+FORK = "torch.random.fork_rng(devices=[]), "
 SET_STATE = "            torch.set_rng_state(ctx.random_state)\n"
 AGAIN = "output = ctx.block(*inputs)"
 TENSORS = "[*inputs, *ctx.block.parameters()]"

@@ -196,7 +196,7 @@ STACKS = {
 
 def draw_stack(run, seed, **kind):
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Stack(run, **kind)
     tokens = torch.randint(20, (3, LENGTH), generator=generator)

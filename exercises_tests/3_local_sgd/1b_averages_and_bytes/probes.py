@@ -135,7 +135,7 @@ REPLICA_CASES = {  # ranks, with gradients, how the model is built
 def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.Module]:
     """One trained model per rank: frozen weights are equal where the replicas began equal, everything else is different."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Normed(**how)
     models = [copy.deepcopy(model) for _ in range(ranks)]

@@ -89,7 +89,7 @@ class ToyWithLoss(Toy):
 def draw(case: Case, seed: int):
     """A fresh model and the samples of one epoch."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = ToyWithLoss(4, tied=case.tied, frozen=case.frozen)
     count = case.ranks * case.steps * case.accumulation_steps * MICRO_BATCH
