@@ -74,7 +74,10 @@ def lab_command(lesson: Path, browser: bool = True) -> list[str]:
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
     command += [f"--LabApp.default_url=/lab/tree/{quote(lesson.relative_to(root).as_posix())}"]
     # The lessons' style sheet; what a learner has as custom.css of their own still counts where it has another name.
-    command += ["--LabApp.custom_css=True", f"--ServerApp.tornado_settings=static_custom_path={CUSTOM}"]
+    command += [
+        "--LabApp.custom_css=True",
+        f"--ServerApp.tornado_settings=static_custom_path={CUSTOM}",
+    ]
     if not browser or not _can_browse():
         command += ["--no-browser"]
     if getattr(os, "geteuid", lambda: 1)() == 0:

@@ -12,12 +12,12 @@ from nbconvert import HTMLExporter
 from nbconvert.preprocessors import Preprocessor
 
 from trainlean.notebooks.notebook import read_notebook
+from trainlean.notebooks.saving import STATE, VIEW
 from trainlean.pictures.widget import HANDED_OVER, WEB, script, style
 from trainlean.workspace import CourseError, write_whole
 
 LESSONS = Path(__file__).parent / "jupyter" / "custom" / "custom.css"  # JupyterLab's, too
 FORMULA = re.compile(r"\$[^\s$][^$]*\$|\\\(|\\\[")
-VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class LiveWidgets(Preprocessor):
@@ -26,11 +26,17 @@ class LiveWidgets(Preprocessor):
     def preprocess(self, nb, resources):
         """The notebook with its widgets as HTML, scripts and style beside the first of them."""
         places: dict[str, list] = {}
+        # What a widget was when the notebook was saved, rather than when its cell ran.
+        states = nb.metadata.get("widgets", {}).get(STATE, {}).get("state", {})
         for output in (output for cell in nb.cells for output in cell.get("outputs", [])):
             data = output.get("data", {})
             handed = output.get("metadata", {}).get(HANDED_OVER)
             if handed:
-                output["data"] = {"text/html": _place(handed, data)}
+                live = states.get(data.get(VIEW, {}).get("model_id"), {}).get("state", {})
+                state = handed["state"] | {
+                    name: live[name] for name in handed["state"] if name in live
+                }
+                output["data"] = {"text/html": _place(handed["widget"], state, data)}
                 places.setdefault(handed["widget"], []).append(output["data"])
             elif len(data) > 1:
                 data.pop(VIEW, None)
@@ -76,7 +82,7 @@ def _in_script(value) -> str:
     return json.dumps(value).replace("<", "\\u003c")
 
 
-def _place(handed, data) -> str:
+def _place(name, state, data) -> str:
     """Where a widget will be: until it starts, and where no scripts run, its picture and text."""
     words = escape(data.get("text/plain", ""), quote=True)
     picture = (
@@ -84,8 +90,8 @@ def _place(handed, data) -> str:
         if "image/png" in data
         else words
     )
-    state = f'<script type="application/json">{_in_script(handed["state"])}</script>'
-    return f'<div data-trainlean-widget="{handed["widget"]}">{picture}{state}</div>'
+    kept = f'<script type="application/json">{_in_script(state)}</script>'
+    return f'<div data-trainlean-widget="{name}">{picture}{kept}</div>'
 
 
 def _scripts(names) -> str:

@@ -40,11 +40,11 @@ class Live(anywidget.AnyWidget):
 
     @property
     def width(self) -> int:
-        """The picture's width in pixels of the page."""
+        """The picture's width in pixels of the page. NotImplementedError: each kind says its own."""
         raise NotImplementedError
 
     def png(self) -> bytes:
-        """The picture of the present state, as a PNG file."""
+        """The picture of the present state, as a PNG file. NotImplementedError: each kind draws its own."""
         raise NotImplementedError
 
     def _repr_mimebundle_(self, **kwargs) -> tuple[dict, dict]:

@@ -305,10 +305,10 @@ class Figure {
     this.handle = make("rect", { class: "tl-budget", "aria-hidden": "true" });
     this.plot.append(this.under, this.handle, this.points, this.over);
     this.tip = make("div", { class: "tl-tip", hidden: true, "aria-hidden": "true" });
-    this.title = make("h4", { class: "tl-title" });
+    this.title = make("p", { class: "tl-title" });
     this.note = make("p", { class: "tl-note" });
     this.stack = make("svg", { class: "tl-stack", role: "img" });
-    this.above = make("h4", { class: "tl-title" });
+    this.above = make("p", { class: "tl-title" });
     this.steps = make("svg", { class: "tl-steps", role: "img" });
     this.legend = make("p", { class: "tl-legend" });
     this.element = make(
