@@ -39,6 +39,7 @@ class ExplorerState:
         # The runs as the chosen network would make them, kept for as long as that is the same.
         self._cache_key: tuple | None = None
         self._cache: list[Run] = []
+        self._records: dict[int, Run] = {}  # by the id of what was modelled from it
         self._keep_to_options()
         self.start()
 
@@ -164,8 +165,11 @@ class ExplorerState:
         """
         key = (tuple(map(id, self.runs)), self.model, self.devices, self.link)
         if self._cache_key != key:
-            modelled = [self._modelled(run) if run.collectives else run for run in self.own_runs()]
-            self._cache_key, self._cache = key, [run for run in modelled if run is not None]
+            modelled = [
+                (self._modelled(run) if run.collectives else run, run) for run in self.own_runs()
+            ]
+            self._cache_key, self._cache = key, [run for run, _ in modelled if run is not None]
+            self._records = {id(run): record for run, record in modelled if run is not None}
         return list(self._cache)
 
     def own_runs(self) -> list[Run]:
@@ -200,7 +204,8 @@ class ExplorerState:
             and one.optimizer_steps
             and _without(one, "devices", "local_steps") == _without(run, "devices", "local_steps")
         ]
-        timed = alone[-1] if alone else run
+        # A modelled time contains communication already: its record was timed.
+        timed = alone[-1] if alone else self._records.get(id(run), run)
         seconds = timed.median_seconds
         if seconds is None or not run.optimizer_steps:
             return None
