@@ -5,6 +5,8 @@
 
 ORDER = "Neither line uses what the other changes."
 EITHER_SIDE = "Unequal is unequal from either side."
+FLAG_STAYS = "The flag of the block stays as it is until the next block."
+A_MILLIONTH = "It keeps from dividing by 0, and is far below what a check compares."
 DIVIDED_FIRST = "A sum of parts is the mean, too."
 MOVED = "A value may be made as soon as what it is made of is there."
 READ_ONCE = "A list or a generator: it is read once, to its end."
@@ -340,5 +342,28 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}.')",
             "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model)}.')",
         ): "A sentence that names the class with its module.",
+    "train_with_accelerator": {
+        (
+            "    optimizer.zero_grad()",
+            "optimizer.zero_grad()",
+        ): FLAG_STAYS,
+        (
+            "optimizer.step()",
+            "    optimizer.step()",
+        ): "In the last micro-batch of a window both happen.",
+    },
+    "clip_without_fallback": {
+        (
+            "factor = (max_norm / (length + 1e-06)).clamp(max=1.0)\nfor gradient in gradients:",
+            "for gradient in gradients:\n    factor = (max_norm / (length + 1e-06)).clamp(max=1.0)",
+        ): "The same factor, recorded again for every gradient.",
+        (
+            "factor = (max_norm / (length + 1e-06)).clamp(max=1.0)",
+            "factor = (max_norm / (length - 1e-06)).clamp(max=1.0)",
+        ): A_MILLIONTH,
+        (
+            "factor = (max_norm / (length + 1e-06)).clamp(max=1.0)",
+            "factor = (max_norm / length).clamp(max=1.0)",
+        ): A_MILLIONTH,
     },
 }

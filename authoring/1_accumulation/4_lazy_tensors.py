@@ -716,7 +716,7 @@ print("the same losses:", train_and_report(four, 2) == train_and_report_later(fo
 # The loop of Ratex's document (`docs/grad_accumulation.md`) has both marks where they belong. Its faults are those of the [first notebook](1_pytorch.ipynb): it steps where `index % k == 0`, counted from 0. Does the number of graphs tell?
 
 # %%
-published = in_fresh_process(train_lazily, micro_batches, 4, second_mark, first=0)
+published = in_fresh_process(train_lazily, micro_batches, 4, second_mark, 0.05, 0)
 rows = []
 for name, run in {"counted from 1": two_marks, "counted from 0": published}.items():
     compiled, cached, *_ = run["log"][-1]

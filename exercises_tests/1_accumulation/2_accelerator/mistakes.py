@@ -138,6 +138,21 @@ train_with_accelerator = (
         hint="Which `with` makes `accelerator.sync_gradients` false in the middle of a window?",
     ),
     Mistake(
+        "forward and backward outside the block",
+        {f"{BLOCK}\n            {BACKWARD}": f"{BACKWARD}\n        {BLOCK}"},
+        {
+            f"{BLOCK}\n            {BACKWARD}": f"loss = loss_of(model, batch)\n        {BLOCK}\n            accelerator.backward(loss)"
+        },
+        why="On one device nothing changes; on two, the block keeps the gradients from being sent in every micro-batch, and it is the forward pass that asks.",
+        hint="What does `accumulate` do on several devices, and around which two passes must that be?",
+    ),
+    Mistake(
+        "accumulate without the model",
+        {BLOCK: "with accelerator.accumulate():"},
+        why="On one device nothing changes; on two, the block must know whose gradients are not to be sent yet.",
+        hint="Which argument does `accumulate` take, and what for?",
+    ),
+    Mistake(
         "one block around the whole loop",
         {f"{EACH}\n        {BLOCK}": f"{BLOCK}\n        {EACH}"},
         why="The accelerator counts when a block is entered; one block around the loop counts to 1, so the window is never complete.",

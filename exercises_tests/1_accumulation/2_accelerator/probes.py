@@ -1,5 +1,6 @@
 """The questions of the lesson 1_accumulation/2_accelerator."""
 
+import contextlib
 import copy
 import random
 from dataclasses import dataclass
@@ -71,6 +72,32 @@ CLIPPED = (  # clipping hides a wrong factor, so the first case does not clip
 CLIPPED_REST = Clipped(10, 4)  # only counted: its last gradient is a matter of its own
 
 
+@contextlib.contextmanager
+def accumulate_noted(model):
+    """What is seen of `accumulate` where more than one device would see it: what it was not told, what stands outside."""
+    from accelerate import Accelerator
+
+    accumulate, noted, blocks = Accelerator.accumulate, {}, []
+
+    @contextlib.contextmanager
+    def accumulating(accelerator, *models):
+        if not models:
+            noted["an accumulate block that is not given the model"] = True
+        blocks.append(models)
+        with accumulate(accelerator, *models):
+            yield
+        blocks.pop()
+
+    def forward(*_):
+        if not blocks:
+            noted["a forward pass outside the accumulate block"] = True
+
+    handle = model.register_forward_pre_hook(forward)
+    with mock.patch.object(Accelerator, "accumulate", accumulating):
+        yield noted
+    handle.remove()
+
+
 def train_with_accelerator(answer, seed):
     from accelerate import Accelerator
     from accelerate.optimizer import AcceleratedOptimizer
@@ -84,13 +111,19 @@ def train_with_accelerator(answer, seed):
         asked = mock.patch.object(
             AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step
         )
-        with fresh_accelerate(), asked as prepared_step, Held(model) as held:
+        with (
+            fresh_accelerate(),
+            asked as prepared_step,
+            accumulate_noted(model) as noted,
+            Held(model) as held,
+        ):
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
             loader = loader_of(micro_batches)
             answer(accelerator, model, optimizer, loader, squared_error, case.max_norm)
         seen = training(case, recorder)
         shown |= only_counts(seen) if case is CLIPPED_REST else seen
         shown |= most(held, case)
+        forgotten |= noted
         prepared = {
             "model": accelerator._models,
             "optimizer": accelerator._optimizers,
