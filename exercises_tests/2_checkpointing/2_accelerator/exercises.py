@@ -3,7 +3,7 @@
 from trainlean.exercises.exercise import Exercise
 
 from . import mistakes, oracles, probes
-from .mistakes import CALL, CLOSE, LIST, PREPARE, SWITCH, TWICE
+from .mistakes import CALL, LIST, PREPARE, SAME_OUTPUT, SWITCH, TWICE
 
 EXERCISES = (
     Exercise(
@@ -65,7 +65,7 @@ EXERCISES = (
             "state = torch.get_rng_state(); first = block(*inputs); buffers = [b.clone() for b in block.buffers()]; torch.set_rng_state(state); second = block(*inputs); ...",
         ),
         also_right=(
-            CLOSE,
+            {SAME_OUTPUT: "torch.allclose(first, second)"},
             {
                 TWICE: """    from copy import deepcopy
 

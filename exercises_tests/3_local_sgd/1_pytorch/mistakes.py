@@ -45,10 +45,6 @@ FROM_0 = {
 IN_DUE_WINDOWS = {
     BACKWARD: f"{BACKWARD}            if step % local_steps == 0:\n{indent(MEAN, ' ' * 16)}"
 }
-INTO_A_COPY = {SUM: "total = parameter.data.clone()\n                dist.all_reduce(total)"}
-ON_RANK_0 = "\n                if dist.get_rank() == 0:\n                    "
-# Counted from the ranks' own shares, which may differ by one micro-batch.
-OWN_STEPS = {SHARE: f"    {MINE}\n    steps = len(mine) // accumulation_steps\n"}
 
 
 def counting_micro_batches(due: str, *, early: str = "") -> dict:
@@ -103,7 +99,6 @@ train_local_sgd = (
     Mistake(
         "gradients averaged at every step as well",
         {UPDATE: f"{indent(MEAN_GRADIENTS, ' ' * 8)}{UPDATE}"},
-        {UPDATE: f"{indent(MEAN_GRADIENTS, ' ' * 8)}{UPDATE}", AVERAGE: ""},
         {START: "    model = DistributedDataParallel(model)\n"},
         why="The replicas never go apart, so nothing is left to average: this is the every-step synchronisation that Local SGD was to avoid.",
         hint="What does a rank need from the others between two averages?",
@@ -112,7 +107,6 @@ train_local_sgd = (
         "messages between the averages",
         {UPDATE: f"{UPDATE}        dist.barrier()\n"},
         {BACKWARD: f"{BACKWARD}            dist.barrier()\n"},
-        {UPDATE: f"        dist.barrier()\n{UPDATE}"},
         why="A barrier has every rank wait for the slowest one: this is the waiting that Local SGD was to avoid, however few the bytes.",
         hint="Which of your lines needs an answer from the other ranks?",
     ),
@@ -169,8 +163,12 @@ train_local_sgd = (
     ),
     Mistake(
         "mean or rank 0's weights on one rank only",
-        {**INTO_A_COPY, DIVISION: f"{ON_RANK_0}parameter.data = total / world_size"},
-        {SUM: "dist.reduce(parameter.data, dst=0)", DIVISION: f"{ON_RANK_0}{DIVISION.strip()}"},
+        {
+            SUM + DIVISION: """total = parameter.data.clone()
+                dist.all_reduce(total)
+                if dist.get_rank() == 0:
+                    parameter.data = total / world_size"""
+        },
         why="Only rank 0 gets the mean; the other ranks go on with their own weights.",
         hint="After the average, which weights does rank 1 hold?",
     ),
@@ -182,8 +180,7 @@ train_local_sgd = (
     ),
     Mistake(
         "not the same number of steps on every rank",
-        OWN_STEPS,
-        {**OWN_STEPS, indent(MEAN, " " * 12): indent(IN_ONE_PIECE, " " * 12)},
+        {SHARE: f"    {MINE}\n    steps = len(mine) // accumulation_steps\n"},
         {SHARE: f"    {MINE}\n    steps = -(-len(mine) // accumulation_steps)\n"},
         why="With a rest in the data some ranks get a micro-batch more; they make a step or an average more and wait for ranks that have already ended.",
         hint="How many whole windows does the rank with the fewest micro-batches have?",

@@ -14,10 +14,8 @@ DIVISION = "\n        parameter.data /= dist.get_world_size()"
 LAST = f"    for parameter in model.parameters():\n        {SUM}{DIVISION}\n"
 
 NO_WARM_UP, NO_LAST = {WARM_UP: ""}, {LAST: ""}
-ZEROED_LATE = {ZERO: "", STEP: STEP + ZERO}
 OF_THE_AVERAGER = {LAST: "    averager.average_parameters(model.parameters())\n"}
 OF_RANK_0 = {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""}
-BY_RANK_0 = {LAST: f"    if dist.get_rank() == 0:\n{indent(LAST, '    ')}"}
 
 train_with_averager = (
     Mistake(
@@ -61,10 +59,7 @@ train_with_averager = (
     ),
     Mistake(
         "averaged after zero_grad",
-        ZEROED_LATE,
-        {**ZEROED_LATE, **NO_WARM_UP, **NO_LAST},
-        {**ZEROED_LATE, **NO_LAST},
-        {**ZEROED_LATE, **NO_WARM_UP},
+        {ZERO: "", STEP: STEP + ZERO},
         why="The averager takes only parameters that have a gradient, and after `zero_grad` there are none (torch 2.13).",
         hint="Which parameters does torch's averager leave out, and what does `zero_grad` do to `.grad`?",
     ),
@@ -93,8 +88,7 @@ train_with_averager = (
     ),
     Mistake(
         "last average on rank 0 only",
-        BY_RANK_0,
-        {**BY_RANK_0, **NO_WARM_UP},
+        {LAST: f"    if dist.get_rank() == 0:\n{indent(LAST, '    ')}"},
         why="A collective needs every rank: rank 0 waits for the others, which have already ended.",
         hint="Which ranks call the last `all_reduce`?",
     ),
@@ -246,7 +240,6 @@ average_replicas = (
         "sum in place of mean",
         NEVER_DIVIDED,
         {**NEVER_DIVIDED, **NO_BUFFERS},
-        {"tensor /= dist.get_world_size()": "tensor = tensor / dist.get_world_size()"},
         why="`all_reduce` adds up; `tensor = tensor / n` makes a new tensor and leaves the model's as it was.",
         hint="What do the model's own tensors hold after your last line?",
     ),
@@ -281,7 +274,6 @@ average_replicas = (
         {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None", **NO_BUFFERS},
         {PARAMETERS: f"{PARAMETERS} if parameter.grad is not None"},
         {LOOP: f"{TORCHS_FUNCTION}    for tensor in model.buffers():\n"},
-        {LOOP + BODY: TORCHS_FUNCTION},
         why="After `zero_grad` no parameter has a gradient, so nothing is averaged (torch's own function then has nothing to glue together and raises).",
         hint="What is `parameter.grad` after `zero_grad`?",
     ),

@@ -56,7 +56,7 @@ class Case:
 
 
 CASES = (
-    Case(ranks=3, accumulation_steps=2, local_steps=2, steps=3, epochs=2, tied=True),
+    Case(ranks=3, accumulation_steps=2, local_steps=4, steps=3, epochs=2, tied=True),
     Case(
         ranks=2,
         accumulation_steps=2,
