@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Local SGD with Accelerate
 #
-# **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, predict what it sends, say what it leaves unequal, and find out whether your processes know of each other at all.
+# **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, predict what it sends, and find out whether your processes know of each other at all.
 #
 # **Minutes**: 55, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
 
@@ -264,7 +264,7 @@ check(train_locally)
 #                     local_sgd.step()
 # ```
 #
-# How much does it save? Here is everything at once: DDP, the guide's loop and the guarded one, for $k = 1$ and $4$ and four values of $H$. In the DDP rows `accumulate` synchronises once in each window, as the accumulation unit showed.
+# How much does it save? Here is everything at once: DDP, the guide's loop and the guarded one, for $k = 1$ and $4$ and several $H$. In the DDP rows `accumulate` synchronises once in each window, as the accumulation unit showed.
 
 
 # %%
@@ -291,9 +291,9 @@ def train_ddp(accelerator, model, optimizer, dataloader, local_steps):
 
 
 rows = {}
-for k in (1, 4):
+for k, periods in ((1, (1, 8)), (4, (1, 2, 4, 8))):
     rows[k, "DDP", "–"] = counted(train_ddp, k, None)
-    for H in (1, 2, 4, 8):
+    for H in periods:
         rows[k, "guide", H] = counted(train_as_in_the_guide, k, H)
         if k > 1:  # with k = 1 the guard is always open
             rows[k, "guarded", H] = counted(train_guarded, k, H)
@@ -410,7 +410,7 @@ print(
 # %% [markdown]
 # DDP leaves the frozen part at home. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
 #
-# Do so many messages matter? Each one costs the link's *latency*. The link model of the [last notebook](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
+# Do so many messages matter? Each one costs the link's *latency*. The link model of the [previous lesson](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
 
 # %%
 with torch.device("meta"):  # shapes only: no memory is taken
@@ -426,51 +426,14 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Most parameters of a large model are large, so in the middle of the table the bytes take most of the time. At both ends the latency is long beside them, and an average takes three times as long; between continents, where Local SGD is most wanted, this costs minutes. torch's averager of the last notebook sends one flat buffer, and pays for it with memory for a second copy of the weights.
+# Most parameters of a large model are large, so in the middle of the table the bytes take most of the time. At both ends the latency is long beside them, and an average takes three times as long; between continents, where Local SGD is most wanted, this costs minutes. torch's averager of the previous lesson sends one flat buffer, and pays for it with memory for a second copy of the weights.
 #
 # ## What stays unequal
 #
-# After the last average the *parameters* of the ranks are equal. Nothing else is looked at. A toy with batch normalisation and SGD with momentum:
-
-
-# %%
-# %%px
-def gap(mine):
-    """Twice the largest difference from the mean over the ranks: the distance of two ranks."""
-    mean = mine.clone()
-    torch.distributed.all_reduce(mean)
-    return 2 * (mine - mean / world_size).abs().max().item()
-
-
-torch.manual_seed(0)
-accelerator = Accelerator(cpu=True)
-model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-samples = torch.randn(64, 4)
-model, optimizer, dataloader = accelerator.prepare(
-    model, optimizer, DataLoader(samples, batch_size=4)
-)
-with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=4) as local_sgd:
-    for batch in dataloader:
-        accelerator.backward((model(batch) - batch.sum(1, keepdim=True)).square().mean())
-        optimizer.step()
-        optimizer.zero_grad()
-        local_sgd.step()
-plain = accelerator.unwrap_model(model)
-inner = torch.cat([state["momentum_buffer"].flatten() for state in optimizer.state.values()])
-weights = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()])
-for name, mine in {
-    "weights": weights,
-    "running mean of the BatchNorm": plain[1].running_mean,
-    "momentum": inner,
-}.items():
-    print(f"{name:30} the ranks are apart: {gap(mine) > 1e-6}")
-
-# %% [markdown]
-# - **Optimizer state** stays local. That is a choice, not a slip: each rank goes on with a momentum (or Adam's moments) that belongs to its own last steps. Averaging it, too, would send two or three times as much. But a saved checkpoint usually holds rank 0's state only; to go on after a stop as if there had been none, save it on every rank.
-# - **Buffers** such as the statistics of a BatchNorm stay local, and `model.eval()` uses them. Rank 0's model, which is saved, has seen rank 0's data only. Average the buffers yourself before you save; BERT has none that training changes.
+# The source above averages `model.parameters()` and nothing else. So what the [previous lesson](1b_averages_and_bytes.ipynb) measured holds here as well: optimizer state and buffers stay on their rank. Two things follow for what you save.
 #
-# And it saves no memory. Each rank holds a whole model, all its gradients, a whole optimizer state and its activations, as under DDP. It saves communication.
+# - Rank 0's model is saved, with buffers that have seen rank 0's data only. Where there is a BatchNorm, average the buffers first; BERT has none that training changes.
+# - A saved checkpoint usually holds rank 0's optimizer state only. To go on after a stop as if there had been none, save it on every rank.
 #
 # ## The same weights
 #
