@@ -49,7 +49,7 @@ $(READY): pyproject.toml requirements.lock
 		echo "$(PYTHON) lacks its venv module; install it (Debian and Ubuntu: sudo apt install python3-venv), or name another Python: make lab PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(BIN)/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || "$(PYTHON)" -m venv --clear .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -c requirements.lock -e ".[test]"
-	@$(BIN)/python -c 'from trainlean.doctor import register_kernel; register_kernel()'
+	@$(BIN)/python -c 'from trainlean.doctor import prepare_jupyter; prepare_jupyter()'
 	@touch $(READY)
 
 $(READY)-nbgrader: $(READY)

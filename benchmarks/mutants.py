@@ -22,7 +22,7 @@ from trainlean.exercises.finding import all_exercises, find_exercise
 from trainlean.exercises.seeing import Seen, pack, see, unpack
 from trainlean.exercises.solutions import answer_in, answer_of, edited_solution
 from trainlean.exercises.verdicts import RIGHT, cannot_check, see_oracle, verdict
-from trainlean.processes import server_context, start
+from trainlean.processes import server_context
 from trainlean.workspace import CourseError
 
 SHORT = "largest_batch"
@@ -116,7 +116,7 @@ def seen_by_processes(
         receiver, sender = context.Pipe(duplex=False)
         part = numbered[first::processes]
         worker = context.Process(target=_ask_all, args=(exercise.name, part, seed, sender))
-        start(worker)
+        worker.start()  # runs this file again, in which `_ask_all` stands
         sender.close()
         running[receiver] = worker
     try:

@@ -3,9 +3,16 @@
 {exercise: {(lines of the solution, lines in their place): reason}}, as the benchmark prints them.
 """
 
-BEGINS_EMPTY = "The model is handed over without gradients, and the statement speaks of no others."
-ORDER = "Neither statement uses what the other changes."
+ORDER = "Neither line uses what the other changes."
+EITHER_SIDE = "Unequal is unequal from either side."
 DIVIDED_FIRST = "A sum of parts is the mean, too."
+MOVED = "A value may be made as soon as what it is made of is there."
+READ_ONCE = "A list or a generator: it is read once, to its end."
+WHOLE = "The layers are alike, so nothing is left over."
+ZIP = "`zip` ends with the shorter of the two."
+ONE_DEVICE = "On one device there is nothing to synchronise or to hold back."
+SILENT = "Under LocalSGD nothing is synchronised, whatever `accumulate` says."
+SKIPS = "A prepared optimizer skips `zero_grad` inside a window by itself."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
@@ -63,32 +70,275 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "for micro_batch in range(effective_batch + 1, 0, -1):",
         ): "One more than the effective batch never divides it.",
     },
-    "repaired_loop": {
-        ("optimizer.zero_grad()", ""): BEGINS_EMPTY,
-        (
-            "optimizer.zero_grad()",
-            "optimizer.zero_grad()  # after: optimizer.zero_grad()",
-        ): BEGINS_EMPTY,
-        (
-            "optimizer.zero_grad()\nfor epoch in range(epochs):",
-            "for epoch in range(epochs):\n    optimizer.zero_grad()",
-        ): "Every epoch ends with an empty gradient.",
-        ("if index + 1 == start + size:", "if index + 1 >= start + size:"): NEVER_ABOVE,
-    },
     "token_weighted_backward": {
         (
             "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
             "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
         ): "The same number, counted again for every micro-batch.",
     },
-    "train_clipped": {
+    "first_wrong_step": {
+        ("return None", ""): "A function that ends without a return gives None.",
         (
-            "loss.backward()\nwindow_loss += loss.item()",
-            "window_loss += loss.item()\nloss.backward()",
+            "numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)\nfor start in range(0, micro_batches, accumulation_steps):",
+            "for start in range(0, micro_batches, accumulation_steps):\n    numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)",
+        ): "The same numbers, made again for every window.",
+        (
+            "for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):",
+            "for number, (wanted, found) in enumerate(zip_longest(steps, right), start=1):",
+        ): EITHER_SIDE,
+        (
+            "for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):",
+            "for number, (found, wanted) in enumerate(zip_longest(right, steps), start=1):",
+        ): EITHER_SIDE,
+    },
+    "places": {
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'backward', 'add'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
         ): ORDER,
         (
-            "optimizer.zero_grad()\nreported.append(window_loss)",
-            "reported.append(window_loss)\noptimizer.zero_grad()",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'schedule', 'update', 'zero', 'report']}",
         ): ORDER,
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'zero', 'schedule', 'report']}",
+        ): ORDER,
+        (
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",
+            "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'report', 'zero']}",
+        ): ORDER,
+    },
+    "checkpointed_bill": {
+        (
+            "interior = plain['activations'] / layers - boundary",
+            "interior = plain['activations'] // layers - boundary",
+        ): WHOLE,
+        (
+            "return {**plain, 'activations': layers * boundary + interior, 'FLOPs': plain['FLOPs'] * 4 / 3}",
+            "return {**plain, 'activations': layers * boundary + interior, 'FLOPs': plain['FLOPs'] * 4 // 3}",
+        ): WHOLE,
+    },
+    "choose_segments": {
+        ("return None", ""): "A function that ends without a return gives None.",
+        (
+            "for segments in range(1, layers + 1):",
+            "for segments in range(1, layers + 1 + 1):",
+        ): "Of more segments than layers none is shorter, so as many segments as layers have fitted before.",
+        (
+            "for segments in range(1, layers + 1):",
+            "for segments in range(1, layers + 2):",
+        ): "Of more segments than layers none is shorter, so as many segments as layers have fitted before.",
+    },
+    "run_in_segments": {
+        (
+            "for start, end in zip(cuts[:-2], cuts[1:-1]):",
+            "for start, end in zip(cuts, cuts[1:-1]):",
+        ): ZIP,
+        (
+            "for start, end in zip(cuts[:-2], cuts[1:-1]):",
+            "for start, end in zip(cuts[:], cuts[1:-1]):",
+        ): ZIP,
+        (
+            "for start, end in zip(cuts[:-2], cuts[1:-1]):",
+            "for start, end in zip(cuts[:-2], cuts[1:]):",
+        ): ZIP,
+        (
+            "for start, end in zip(cuts[:-2], cuts[1:-1]):",
+            "for start, end in zip(cuts[:-2 + 1], cuts[1:-1]):",
+        ): ZIP,
+        (
+            "for start, end in zip(cuts[:-2], cuts[1:-1]):",
+            "for start, end in zip(cuts[:-1], cuts[1:-1]):",
+        ): ZIP,
+    },
+    "checkpoint": {
+        (
+            "ctx.block, ctx.random_state = (block, torch.get_rng_state())\nctx.save_for_backward(*tensors[:count])",
+            "ctx.save_for_backward(*tensors[:count])\nctx.block, ctx.random_state = (block, torch.get_rng_state())",
+        ): ORDER,
+        (
+            "tensors = [*inputs, *ctx.block.parameters()]",
+            "tensors = [*inputs, *ctx.block.parameters()]  # before: with torch.random.fork_rng(devices=[]), torch.enable_grad():",
+        ): MOVED,
+        (
+            "tensors = [*inputs, *ctx.block.parameters()]",
+            "    tensors = [*inputs, *ctx.block.parameters()]",
+        ): MOVED,
+        (
+            "inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]\nwith torch.random.fork_rng(devices=[]), torch.enable_grad():",
+            "with torch.random.fork_rng(devices=[]), torch.enable_grad():\n    inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]",
+        ): "How the copies of the inputs are made, nothing records: requires_grad_() says that they are leaves.",
+        (
+            "wanted = [tensor for tensor in tensors if tensor.requires_grad]",
+            "wanted = (tensor for tensor in tensors if tensor.requires_grad)",
+        ): READ_ONCE,
+        (
+            "return (None, None, *(next(found) if tensor.requires_grad else None for tensor in tensors))",
+            "return (None, None, *[next(found) if tensor.requires_grad else None for tensor in tensors])",
+        ): READ_ONCE,
+    },
+    "save_linear": {
+        (
+            "if op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):",
+            "if op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):",
+        ): "One of two, in whichever order.",
+    },
+    "runs_twice_alike": {
+        (
+            "left = [buffer.clone() for buffer in block.buffers()]\ntorch.set_rng_state(state)",
+            "torch.set_rng_state(state)\nleft = [buffer.clone() for buffer in block.buffers()]",
+        ): "Copies draw no random numbers.",
+        (
+            "return torch.equal(first, second) and all((torch.equal(one, other) for one, other in zip(left, block.buffers())))",
+            "return torch.equal(second, first) and all((torch.equal(one, other) for one, other in zip(left, block.buffers())))",
+        ): "Whether two are equal does not depend on their order.",
+        (
+            "return torch.equal(first, second) and all((torch.equal(one, other) for one, other in zip(left, block.buffers())))",
+            "return torch.equal(first, second) and all((torch.equal(other, one) for one, other in zip(left, block.buffers())))",
+        ): "Whether two are equal does not depend on their order.",
+        (
+            "return torch.equal(first, second) and all((torch.equal(one, other) for one, other in zip(left, block.buffers())))",
+            "return torch.equal(first, second) and all((torch.equal(one, other) for other, one in zip(left, block.buffers())))",
+        ): "Whether two are equal does not depend on their order.",
+        (
+            "return torch.equal(first, second) and all((torch.equal(one, other) for one, other in zip(left, block.buffers())))",
+            "return torch.equal(first, second) and all((torch.equal(one, other) for one, other in zip(block.buffers(), left)))",
+        ): "Whether two are equal does not depend on their order.",
+    },
+    "peak_activations": {
+        (
+            "if (layers - 1) % every_n_layers == 0:",
+            "if (1 - layers) % every_n_layers == 0:",
+        ): "n divides a number where it divides its negative.",
+    },
+    "arguments_for_budget": {
+        (
+            "sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]\nfor every_n_layers in (None, 8, 4, 2, 1):",
+            "for every_n_layers in (None, 8, 4, 2, 1):\n    sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]",
+        ): MOVED,
+        (
+            "for every_n_layers in (None, 8, 4, 2, 1):",
+            "for every_n_layers in (None, 9, 4, 2, 1):",
+        ): "From 8 on only the first of 8 layers is checkpointed.",
+        (
+            "if peak(size, every_n_layers) <= budget:\n    more = checkpointing_arguments(every_n_layers=every_n_layers) if every_n_layers else {}",
+            "more = checkpointing_arguments(every_n_layers=every_n_layers) if every_n_layers else {}\nif peak(size, every_n_layers) <= budget:",
+        ): "A setting that does not fit is dropped after its arguments are made.",
+        (
+            "sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]",
+            "sizes = [size for size in range(effective_batch + 1, 0, -1) if effective_batch % size == 0]",
+        ): "One more than the effective batch never divides it.",
+    },
+    "same_as_ddp": {
+        (
+            "return optimizer == 'sgd' and max_grad_norm == 0 and (local_steps == 1)",
+            "return optimizer >= 'sgd' and max_grad_norm == 0 and (local_steps == 1)",
+        ): "There are two optimizers, and 'adamw' comes before 'sgd'.",
+        (
+            "return optimizer == 'sgd' and max_grad_norm == 0 and (local_steps == 1)",
+            "return optimizer == 'sgd' and max_grad_norm <= 0 and (local_steps == 1)",
+        ): "No limit is below 0.",
+        (
+            "return optimizer == 'sgd' and max_grad_norm == 0 and (local_steps == 1)",
+            "return optimizer == 'sgd' and max_grad_norm == 0 and (local_steps <= 1)",
+        ): "No number of steps is below 1.",
+    },
+    "train_checkpointed": {
+        ("model.train()\nswitch_on(model)", "switch_on(model)\nmodel.train()"): ORDER,
+        (
+            "switch_on(model)\nmodel, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)",
+            "model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)\nswitch_on(model)",
+        ): "On one device `prepare` returns the model itself.",
+        (
+            "with accelerator.accumulate(model):\n    accelerator.backward(model(**batch).loss)",
+            "accelerator.backward(model(**batch).loss)\nwith accelerator.accumulate(model):",
+        ): ONE_DEVICE,
+        ("    optimizer.zero_grad()", "optimizer.zero_grad()"): SKIPS,
+        ("with accelerator.accumulate(model):", "with accelerator.accumulate():"): ONE_DEVICE,
+    },
+    "train_local_sgd": {
+        (
+            "rank, world_size = (dist.get_rank(), dist.get_world_size())",
+            "rank, world_size = (dist.get_rank(), dist.get_world_size())  # after: dist.broadcast(parameter.data, src=0)",
+        ): MOVED,
+        (
+            "steps = len(micro_batches) // (world_size * accumulation_steps)",
+            "steps = len(micro_batches) // (world_size * accumulation_steps)  # before: for parameter in model.parameters():",
+        ): MOVED,
+        (
+            "steps = len(micro_batches) // (world_size * accumulation_steps)",
+            "    steps = len(micro_batches) // (world_size * accumulation_steps)",
+        ): "The same number, counted again for every parameter.",
+        (
+            "rank, world_size = (dist.get_rank(), dist.get_world_size())\nfor parameter in model.parameters():",
+            "for parameter in model.parameters():\n    rank, world_size = (dist.get_rank(), dist.get_world_size())",
+        ): "The same numbers, asked again for every parameter.",
+        (
+            "mine = micro_batches[rank::world_size]\nfor step in range(1, steps + 1):",
+            "for step in range(1, steps + 1):\n    mine = micro_batches[rank::world_size]",
+        ): "The same list, cut again for every step.",
+        (
+            "optimizer.zero_grad()",
+            "optimizer.zero_grad()  # after: parameter.data /= world_size",
+        ): ORDER,
+        (
+            "dist.broadcast(parameter.data, src=0)",
+            "dist.broadcast(parameter, src=0)",
+        ): "The same numbers in the same place.",
+        (
+            "if step % local_steps == 0 or step == steps:",
+            "if step % local_steps == 0 or step >= steps:",
+        ): NEVER_ABOVE,
+        (
+            "dist.all_reduce(parameter.data)\nparameter.data /= world_size",
+            "parameter.data /= world_size\ndist.all_reduce(parameter.data)",
+        ): DIVIDED_FIRST,
+        (
+            "dist.all_reduce(parameter.data)",
+            "dist.all_reduce(parameter)",
+        ): "The same numbers in the same place.",
+    },
+    "train_locally": {
+        (
+            "with accelerator.accumulate(model):\n    accelerator.backward(model(**batch).loss)",
+            "accelerator.backward(model(**batch).loss)\nwith accelerator.accumulate(model):",
+        ): SILENT,
+        (
+            "    if accelerator.sync_gradients:\n        local_sgd.step()",
+            "if accelerator.sync_gradients:\n    local_sgd.step()",
+        ): "The flag is still that of the block that has just ended.",
+        ("optimizer.zero_grad()", "optimizer.zero_grad()  # after: local_sgd.step()"): ORDER,
+        (
+            "optimizer.zero_grad()\nif accelerator.sync_gradients:",
+            "if accelerator.sync_gradients:\n    optimizer.zero_grad()",
+        ): SKIPS,
+        ("with accelerator.accumulate(model):", "with accelerator.accumulate():"): SILENT,
+    },
+    "LocalSGDCallback": {
+        (
+            "self.alone = model.no_sync()",
+            "self.alone = model.no_sync()  # before: if not isinstance(model, DistributedDataParallel):",
+        ): "What shards a model has a `no_sync`, too, so it is refused all the same.",
+        (
+            "self.average()\nself.alone.__exit__(None, None, None)",
+            "self.alone.__exit__(None, None, None)\nself.average()",
+        ): "An average has nothing to do with backward passes.",
+        (
+            "torch.distributed.all_reduce(parameter.data)\nparameter.data /= torch.distributed.get_world_size()",
+            "parameter.data /= torch.distributed.get_world_size()\ntorch.distributed.all_reduce(parameter.data)",
+        ): DIVIDED_FIRST,
+        (
+            "self.steps += 1",
+            "self.steps -= 1",
+        ): "Counted downwards the multiples of H are the same.",
+        (
+            "torch.distributed.all_reduce(parameter.data)",
+            "torch.distributed.all_reduce(parameter)",
+        ): "The same numbers in the same place.",
+        (
+            "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}.')",
+            "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model)}.')",
+        ): "A sentence that names the class with its module.",
     },
 }

@@ -32,6 +32,7 @@ EXPORTS = {  # by the file that has them
     ],
     "costs.meter": ["Meter", "measure"],
     "costs.predict": ["predict_run"],
+    "costs.in_turn": ["measure_in_turn"],
     "recordings.loops": ["record"],
     "recordings.lives": ["record_lives"],
     "table.rows": ["CONTEXT", "ROWS", "CURVE", "find_rows", "predict_row"],

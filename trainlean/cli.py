@@ -1,4 +1,4 @@
-"""The command line: lab, build, check, grade, measure, progress, reset, doctor."""
+"""The command line: lab, build, check, grade, measure, progress, reset, page, doctor."""
 
 import inspect
 import os
@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train Lean: a notebook course on training models that do not fit.",
 )
+CUSTOM = Path(__file__).parent / "jupyter" / "custom"
 FIRST_LESSON = "lessons/0_start/1_where_memory_goes.ipynb"
 
 
@@ -50,14 +51,14 @@ def lab(
     ] = True,
 ) -> None:
     """Open the course in JupyterLab."""
-    from trainlean.doctor import register_kernel
+    from trainlean.doctor import prepare_jupyter
 
     lesson = (notebook or COURSE / FIRST_LESSON).resolve()
     if not lesson.exists():
         raise CourseError(
             f"There is no {lesson}; run `trainlean build` for a lesson of the course, or check the path."
         )
-    register_kernel()
+    prepare_jupyter()
     command = lab_command(lesson, browser)
     if os.name == "posix":
         os.execv(
@@ -72,6 +73,11 @@ def lab_command(lesson: Path, browser: bool = True) -> list[str]:
     root = COURSE if lesson.is_relative_to(COURSE) else lesson.parent
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
     command += [f"--LabApp.default_url=/lab/tree/{quote(lesson.relative_to(root).as_posix())}"]
+    # The lessons' style sheet; what a learner has as custom.css of their own still counts where it has another name.
+    command += [
+        "--LabApp.custom_css=True",
+        f"--ServerApp.tornado_settings=static_custom_path={CUSTOM}",
+    ]
     if not browser or not _can_browse():
         command += ["--no-browser"]
     if getattr(os, "geteuid", lambda: 1)() == 0:
@@ -270,6 +276,19 @@ def reset(
     )
     say(f"{what} is as new." + (f" The old text is in {nb.shown(kept)}." if kept else ""))
     say("If the lesson is open in JupyterLab, choose File > Reload Notebook from Disk.")
+
+
+@app.command()
+def page(
+    notebook: Annotated[Path, typer.Argument(help="the notebook, with its outputs")],
+    output: Annotated[
+        Path | None, typer.Option(help="where the page goes; beside the notebook when left out")
+    ] = None,
+) -> None:
+    """Write a notebook as a page whose explorer and player play without a kernel and a network."""
+    from trainlean.pages import write_page
+
+    say(f"{write_page(notebook, output)} is written; open it in a browser.")
 
 
 @app.command()

@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from trainlean.workspace import COURSE, CourseError, the_device, work_folder
+from trainlean.workspace import COURSE, CourseError, the_device, work_folder, write_whole
 
 INSTALL = "run `make lab` again (Windows: the two lines in the README)"
+SETTINGS = {  # files of trainlean/jupyter, and where they go below the environment
+    "trainlean.json": "share/jupyter/lab/settings/overrides.d",
+    "jupyter_nbconvert_config.json": "etc/jupyter",
+    "trainlean_server.json": "etc/jupyter/jupyter_server_config.d",
+}
 LOOPBACK_TIMEOUT = 60  # seconds; importing torch twice on a busy machine takes a while
 MIN_MEMORY, MIN_DISK = (
     2 * 2**30,
@@ -315,6 +320,22 @@ def _same_python(path: str) -> bool:
         os.path.normcase(os.path.abspath(path)).rsplit(os.sep, 1)[0]
         == os.path.normcase(os.path.abspath(sys.executable)).rsplit(os.sep, 1)[0]
     )
+
+
+def prepare_jupyter() -> None:
+    """Register the kernel, and place the course's settings where Jupyter finds them in this environment; CourseError where it cannot.
+
+    A notebook is then saved with its widgets, nobody is asked about news, and nbconvert's pages play.
+    """
+    register_kernel()
+    for name, folder in SETTINGS.items():
+        text = (COURSE / "trainlean" / "jupyter" / name).read_text(encoding="utf-8")
+        place = Path(sys.prefix, *folder.split("/"), name)
+        try:
+            if not place.exists() or place.read_text(encoding="utf-8") != text:
+                write_whole(place, text)
+        except OSError as error:
+            raise CourseError(f"{place} cannot be written: {error.strerror}.") from None
 
 
 def register_kernel() -> None:

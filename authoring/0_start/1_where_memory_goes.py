@@ -125,6 +125,8 @@ reveal("peak memory as a multiple of the weights", round(meter.peak_bytes / weig
 # - **activations**: what the forward pass leaves behind because the backward pass needs it.
 # - **temporary**: what an operation needs for a moment only.
 #
+# The first three together are the *training state*: they are there whatever the batch is.
+#
 # The peak is one moment. What is not alive at that moment does not count, which is why gradients can be small in the table above.
 # Look at the whole of it.
 #
@@ -181,7 +183,7 @@ for run in runs[1:]:
 print("batch 1, in the optimizer's step:", format_bytes(runs[0].peak_bytes))
 
 # %% [markdown]
-# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch, and no training with AdamW gets below it.
+# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch, and no smaller batch gets below it.
 #
 # That is the whole opportunity. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
 # **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).
@@ -245,7 +247,7 @@ check(peak_at_batch)
 #
 # *Difficulty* ** · *7 minutes* · *Why*: this is the question you ask before every training.
 #
-# Write `largest_batch(peak, step_bytes, batch, budget)`. It returns the largest whole number of samples with which training never needs more than `budget` bytes. If nothing fits, that is 0.
+# Write `largest_batch(peak, step_bytes, batch, budget)`. It returns the largest whole number of samples with which training never needs more than `budget` bytes. If nothing fits, that is 0. Leave `peak` as it is.
 #
 # - `peak` is what was measured with `batch` samples at the turn from forward to backward, as in the last exercise.
 # - `step_bytes` is the other peak, in the optimizer's step. It is the same at every batch.
@@ -427,9 +429,27 @@ for run in (predicted[1], mixed):
     print(f"{run.name:12} {4 * state / run.peak['weights']:.0f} bytes of training state per weight")
 
 # %% [markdown]
-# Mixed precision makes operations faster and their results smaller. It does not make the training state smaller.
+# Mixed precision makes many results smaller, and on most graphics cards operations faster. It does not make the training state smaller.
 
 # %% [markdown]
+# ## One word for one thing
+#
+# The course uses these words from here on. Each is explained again where it is first needed.
+#
+# | word | means |
+# |---|---|
+# | micro-batch | the samples of one forward and backward pass |
+# | accumulation steps, $k$ | the micro-batches of one optimizer step; together they are its *window* |
+# | `4 x 16` | micro-batches of 4, accumulated over 16 (the published table writes `4x16`) |
+# | effective batch | samples to an optimizer step: micro-batch x accumulation steps x devices |
+# | checkpointing | throwing activations away and computing them again (also *gradient* or *activation checkpointing*); what is written to disk is a *saved* checkpoint |
+# | segment, boundary | what is checkpointed as one piece; the tensor that goes into it, which is kept |
+# | device, rank | something that trains, and its number; `world_size` is how many there are |
+# | replica | a rank's copy of the model |
+# | all-reduce | a call of all ranks that leaves the sum of their tensors with each of them |
+# | payload | the bytes that a rank hands to such calls |
+# | local steps, $H$ | optimizer steps of a rank between two averages of the weights |
+#
 # ## What to keep
 #
 # - Training memory is weights, gradients, optimizer state, activations, and a little that is temporary.

@@ -14,6 +14,8 @@
 # And if so: what does it save, what does it cost, and where does it stop being the same?
 
 # %%
+from itertools import zip_longest
+
 import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
@@ -269,7 +271,8 @@ for inputs, targets in in_twos:
 # - `micro_batches` is a list of `(inputs, targets)`, all of the same size. Their number is a multiple of `accumulation_steps`.
 # - `loss_function(outputs, targets)` returns the mean over the micro-batch.
 # - After each complete window the optimizer steps once, with the gradient that the large batch of the whole window would have.
-# - Never hold the activations of more than one micro-batch.
+# - Never hold the activations of more than one micro-batch. The micro-batches themselves may be held; they stay as they are.
+# - Every `.grad` is empty (`None`) at the start, and nothing of a window is left for the next.
 
 
 # %% exercise="train_accumulated" points=3
@@ -498,6 +501,7 @@ print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 #
 # - What is left makes one window of its own, with its own step, and its gradient is the mean over its own micro-batches.
 # - If nothing is left, there is no extra step.
+# - As before, one micro-batch's activations at a time, and every `.grad` is empty at the start.
 
 
 # %% exercise="train_accumulated_to_the_end" points=3
@@ -555,49 +559,75 @@ except TypeError as error:
     print("TypeError:", error)
 
 # %% [markdown]
-# The others do not. With eight micro-batches and $k = 4$ this loop makes two steps, which is the right number; the loss falls; nothing is raised.
-# Ask instead *which micro-batches* stand behind each step:
+# The others do not. Over six micro-batches with $k = 4$ this loop makes two steps in an epoch, which is the right number; the loss falls; nothing is raised.
+# Ask instead *which micro-batches* stand behind each step, and by what each of their losses was divided. The loop once more, without the model, over two epochs. The micro-batches are numbered on from one epoch to the next:
+
 
 # %%
-behind = []
-for index in range(8):
-    behind.append(index)
-    if index % 4 == 0:
-        print("step on micro-batches", behind)
-        behind = []
-print("left over:           ", behind)
+def published_steps(micro_batches, accumulation_steps, epochs):
+    """What each step of the published loop is made of, and what is left at the end."""
+    steps, behind = [], {}
+    for epoch in range(epochs):
+        for index in range(micro_batches):
+            behind[epoch * micro_batches + index] = (
+                accumulation_steps  # what its loss is divided by
+            )
+            if index % accumulation_steps == 0:
+                steps.append(behind)
+                behind = {}
+    return steps, behind
+
+
+steps, left = published_steps(6, 4, epochs=2)
+for number, behind in enumerate(steps, start=1):
+    print(f"step {number}: {behind}")
+print(f"left:   {left}")
 
 # %% [markdown]
-# ## Exercise: repair it
+# ## Exercise: read a run
 #
-# *Difficulty* ** · *5 minutes* · *Why*: you will copy loops from documents, and counting their steps proves nothing.
+# *Difficulty* ** · *8 minutes* · *Why*: the loop itself you have now. From here on you will copy loops from documents and find them in libraries, and counting their steps proves nothing.
 #
-# Write `repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs)`. In every epoch each window, the last one too, steps as the large batch would.
-# Nothing is carried from one epoch into the next.
+# Write `first_wrong_step(steps, micro_batches, accumulation_steps, epochs)`, which reads a record like the one above.
+#
+# - `steps` has one dictionary for each optimizer step of the whole run: {number of a micro-batch: by what its loss was divided}. `micro_batches` is how many an epoch has.
+# - In a right run every window of every epoch makes one step, with its own micro-batches and no others, each divided by how many they are. The last window of an epoch may be shorter than `accumulation_steps`. No window reaches over the end of an epoch.
+# - It returns the number of the first step, counted from 1, that is not the step of a right run. A step that is missing at the end is wrong, and so is one too many. If all are right, it returns `None`.
 
 
-# %% exercise="repaired_loop" points=2
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    """The published loop without its faults."""
+# %% exercise="first_wrong_step" points=2
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    """The number of the first wrong step of a recorded run, counted from 1; None in a right run."""
     # BEGIN SOLUTION
-    optimizer.zero_grad()
+    right = []
     for epoch in range(epochs):
-        for index, (inputs, targets) in enumerate(micro_batches):
-            start = index - index % accumulation_steps
-            size = min(accumulation_steps, len(micro_batches) - start)
-            outputs = model(inputs)
-            loss = loss_function(outputs, targets) / size
-            loss.backward()
-            if index + 1 == start + size:
-                optimizer.step()
-                optimizer.zero_grad()
+        numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)
+        for start in range(0, micro_batches, accumulation_steps):
+            window = numbers[start : start + accumulation_steps]
+            right.append(dict.fromkeys(window, len(window)))
+    for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):
+        if found != wanted:
+            return number
+    return None
     # END SOLUTION
 
 
-# %% check="repaired_loop"
-check(repaired_loop)
+# %% check="first_wrong_step"
+check(first_wrong_step)
 
 # %% [markdown]
+# What does it say of the published loop? With eight micro-batches no window is short:
+
+# %%
+for micro_batches in (6, 8):
+    steps, _ = published_steps(micro_batches, 4, epochs=2)
+    wrong = first_wrong_step(steps, micro_batches, 4, epochs=2)
+    print(f"{micro_batches} micro-batches, {len(steps)} steps: the first wrong one is {wrong}")
+
+# %% [markdown]
+# The repair is three lines: the loss gets its targets, the condition is `(index + 1) % k == 0`, and what is left when an epoch ends makes a step of its own, with its own divisor.
+# `train_accumulated_to_the_end`, called once for each epoch, is that loop.
+#
 # ## When micro-batches do not weigh the same
 #
 # The formula above asks for micro-batches *of equal size*. What counts is not the number of texts but the number of terms in the mean.
@@ -671,7 +701,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 #
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count.
-# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is.
+# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is. Every `.grad` is empty at the start.
 
 
 # %% exercise="token_weighted_backward" points=3
@@ -843,39 +873,50 @@ for name, every in {"once per window": 4, "every micro-batch": 1}.items():
 #
 # **Logging**: the loss of a step is the mean over its window. The last micro-batch's loss is a noisier number, and `loss / k` a smaller one.
 #
-# ## Exercise: clip and report
+# ## Exercise: every line in its place
 #
-# *Difficulty* ** · *6 minutes* · *Why*: a curve that changes with $k$ cannot be compared with anybody's.
+# *Difficulty* *** · *8 minutes* · *Why*: this is the loop that people really run, and a line in the wrong place raises nothing.
 #
-# Write `train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm)`: the loop over complete windows, where
-#
-# - the gradient of each window is clipped to the length `max_norm` (`torch.nn.utils.clip_grad_norm_`), as the large batch would do it,
-# - a list is returned with one number per optimizer step: the mean loss of its window.
+# A training in fp16, with clipping, a schedule and a log. All lines are here, in no order. `size` is the number of micro-batches of the window that is being trained on, of the last, shorter one too; `window_loss` begins as 0.0 and every `.grad` as None.
 
-
-# %% exercise="train_clipped" points=3
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    """Train with clipped gradients; return the mean loss of each window."""
-    # BEGIN SOLUTION
-    reported, window_loss = [], 0.0
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets) / accumulation_steps
-        loss.backward()
-        window_loss += loss.item()
-        if number % accumulation_steps == 0:
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(window_loss)
-            window_loss = 0.0
-    return reported
-    # END SOLUTION
-
-
-# %% check="train_clipped"
-check(train_clipped)
+# %%
+lines = {
+    "add": "window_loss += loss.item()",
+    "backward": "scaler.scale(loss).backward()",
+    "clip": "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    "divide": "loss = loss / size",
+    "forward": "loss = loss_function(model(inputs), targets)",
+    "report": "reported.append(window_loss); window_loss = 0.0",
+    "schedule": "scheduler.step()",
+    "step": "scaler.step(optimizer)",
+    "unscale": "scaler.unscale_(optimizer)",
+    "update": "scaler.update()",
+    "zero": "optimizer.zero_grad()",
+}
+for name, line in lines.items():
+    print(f"{name:9} {line}")
 
 # %% [markdown]
+# Put each of the eleven names into one of two lists, in the order in which the lines run: `"micro-batch"` runs for every micro-batch, `"window"` once behind the last micro-batch of a window.
+# Each window must step as its large batch would: with the gradient of the mean, clipped as a whole to the length `max_norm`, at the learning rate that the schedule gives to this step; and `reported` gets one number for each step, the mean loss of its window.
+#
+# It looks like this, with all the names: `places = {"micro-batch": ["forward", ...], "window": [...]}`.
+
+# %% exercise="places" points=3
+# BEGIN SOLUTION
+places = {
+    "micro-batch": ["forward", "divide", "add", "backward"],
+    "window": ["unscale", "clip", "step", "update", "schedule", "zero", "report"],
+}
+# END SOLUTION
+
+# %% check="places"
+check(places)
+
+# %% [markdown]
+# `check` runs your lines on small models and compares every step with the large batch's.
+# (More than one order is right: `zero`, `schedule` and `report`, for instance, do not mind each other.)
+#
 # ## What to keep
 #
 # - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.

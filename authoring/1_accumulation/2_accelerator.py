@@ -3,7 +3,7 @@
 #
 # **You will be able to** convert a PyTorch loop to `Accelerator` in three small steps, say what each of them does, avoid what the documentation gets wrong, and count what two devices send each other.
 #
-# **Minutes**: 85, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 80, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -272,7 +272,8 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 # Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided is left to you; that comes right after.
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
-# - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`. No micro-batch is left without a step.
+# - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
+# - The activations of one micro-batch are held at a time. Every `.grad` is empty at the start.
 # - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
 
 
@@ -400,7 +401,7 @@ for value in (True, False):
 # %% [markdown]
 # With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short, until the training ends: then the last window never gets its step. It is not a cure, only another fault. (An unprepared data loader does the same, without being asked.)
 #
-# The cure is to undo the wrong division before it happens. You will write it. Here is what should come out:
+# The cure is to undo the wrong division before it happens: multiply the loss by a factor, and `accelerator.backward` divides it back. By which one, you will say. Here is what should come out:
 
 # %%
 right = [receipt / receipt.sum() for receipt in as_it_is]
@@ -412,41 +413,48 @@ plot_receipts({"Accelerate 1.15 as it is": as_it_is, "cured": right})
 # %% [markdown]
 # ### Exercise: every window its mean
 #
-# *Difficulty* *** · *8 minutes* · *Why*: short windows come with small data sets, and those are the ones for which people accumulate.
+# *Difficulty* ** · *5 minutes* · *Why*: short windows come with small data sets, and those are the ones for which people accumulate.
 #
-# Write `train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs)`, everything from the `Accelerator` on. It is the loop of `accumulate`, over several epochs, with the right gradient in every window. All micro-batches hold equally many samples.
+# Write `loss_factor(index, micro_batches, accumulation_steps)`. The loop around it you have written often enough; it stands below and uses your function.
 #
-# - Every window of every epoch, the last one included, steps with the gradient of its large batch.
-# - No window holds micro-batches of two epochs.
-# - `accumulation_steps` may be 1, or more than the micro-batches that are left, as above.
+# - `index` is the number of a micro-batch in its epoch, counted from 0; `micro_batches` is how many there are, `len(dataloader)`. All hold equally many samples.
+# - It returns the number by which this micro-batch's loss is multiplied before `accelerator.backward` divides it by `accumulation_steps`. Then every window, the last one too, steps with the mean of its own micro-batches.
+# - `accumulation_steps` may be 1, and it may be more than `micro_batches`.
 
 
-# %% exercise="train_to_the_last_batch" points=3
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    """Train so that the last window of each epoch is the mean over its own micro-batches."""
+# %% exercise="loss_factor" points=2
+def loss_factor(index, micro_batches, accumulation_steps):
+    """By what to multiply the loss of a micro-batch, so that its window becomes a mean."""
     # BEGIN SOLUTION
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    in_whole_windows = len(dataloader) // accumulation_steps * accumulation_steps
-    for _ in range(epochs):
-        for index, batch in enumerate(dataloader):
-            window = (
-                accumulation_steps
-                if index < in_whole_windows
-                else len(dataloader) - in_whole_windows
-            )
-            with accelerator.accumulate(model):
-                loss = loss_of(model, batch)
-                accelerator.backward(loss * accumulation_steps / window)
-                optimizer.step()
-                optimizer.zero_grad()
+    in_whole_windows = micro_batches // accumulation_steps * accumulation_steps
+    if index < in_whole_windows:
+        return 1.0
+    return accumulation_steps / (micro_batches - in_whole_windows)
     # END SOLUTION
 
 
-# %% check="train_to_the_last_batch"
-check(train_to_the_last_batch)
+# %% check="loss_factor"
+check(loss_factor)
+
+
+# %%
+def train_cured(model, optimizer, dataloader, loss_of, accumulation_steps):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for index, batch in enumerate(dataloader):
+        with accelerator.accumulate(model):
+            factor = loss_factor(index, len(dataloader), accumulation_steps)
+            accelerator.backward(factor * loss_of(model, batch))
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+show_diff(train_accumulating, train_cured)
+print_receipts(receipts_of(train_cured, micro_batches=10))
 
 # %% [markdown]
+# The loss that you log is the one before it was multiplied.
+#
 # **Halt.** The loop is converted, to its last window; a good place to stop for today. What follows are the learning rate's schedule and two devices.
 #
 # ## How long is a learning rate schedule?
@@ -815,6 +823,7 @@ stop_devices()
 # - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's.
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and is synchronised **once**: one all-reduce for this small model, whose gradients fit into one bucket.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
+# - The activations of one micro-batch are held at a time; every `.grad` is empty at the start. You may also use `torch.distributed` yourself, as long as each window sends its gradients once.
 
 
 # %% exercise="train_synchronised_once" points=3

@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what a lazy tensor records and when it runs, read the counters of compiled and executed graphs, place the marks of an accumulation loop, and find what breaks a graph.
 #
-# **Minutes**: 75, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 70, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -37,6 +37,7 @@ from trainlean import (
     plot_compare,
     plot_graph,
     plot_graphs_run,
+    record,
     reveal,
     small_bert,
 )
@@ -128,12 +129,16 @@ pd.DataFrame(
 #
 # - Gradients begin as zeros and are set to zero (`set_to_none=False`). Otherwise the first backward pass of a window *sets* the gradient and the others *add* to it: two kinds of graph instead of one.
 # - Each micro-batch is moved with `.to("lazy")`. Slices of one lazy tensor would carry their position into the graph.
+# - The loss is *divided* by $k$. Multiplied with `1 / k`, it does not get through on this backend (see below).
 # - `ran` times what makes a graph run, and notes the counters afterwards.
 
 
 # %%
-def train_lazily(micro_batches, k, after_backward=None, lr=0.05):
-    """Train the small BERT: what the backend did, and the weights. Call it in a fresh process."""
+def train_lazily(micro_batches, k, after_backward=None, lr=0.05, first=1):
+    """Train the small BERT: what the backend did, and the weights. Call it in a fresh process.
+
+    The micro-batches are counted from `first`; after_backward(loss) is called behind each backward.
+    """
     ts_backend.init()
     model = small_bert(seed=0).to("lazy")
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
@@ -148,7 +153,7 @@ def train_lazily(micro_batches, k, after_backward=None, lr=0.05):
         what(*args, **how)
         log.append((*counted(), time.perf_counter() - start))
 
-    for number, batch in enumerate(micro_batches, start=1):
+    for number, batch in enumerate(micro_batches, start=first):
         batch = {name: tensor.to("lazy") for name, tensor in batch.items()}
         loss = model(**batch).loss / k
         loss.backward()
@@ -172,6 +177,33 @@ micro_batches = list(DataLoader(dataset(reviews[:64], max_length=64), batch_size
 print(len(micro_batches), "micro-batches with", ", ".join(micro_batches[0]))
 
 # %% [markdown]
+# A warning for your own loops. `loss / 4`, `loss * 0.25` and `loss * (1 / 4)` are the same number, and in eager PyTorch the same training. Here:
+
+
+# %%
+def scaled_backward(scale):
+    """The error of a backward pass from a scaled loss, or that there was none."""
+    ts_backend.init()
+    weight = torch.ones(3, 1).to("lazy").requires_grad_()
+    outputs = torch.ones(4, 3).to("lazy") @ weight
+    scale(outputs.sum()).backward()
+    try:
+        mark_step(wait=True)
+    except RuntimeError as error:
+        return str(error).strip().splitlines()[-1]
+    return f"the gradient is {weight.grad.cpu().flatten().tolist()}"
+
+
+for name, scale in {
+    "loss / 4": lambda loss: loss / 4,
+    "loss * 0.25": lambda loss: loss * 0.25,
+    "loss * tensor(0.25)": lambda loss: loss * torch.tensor(0.25, device="lazy"),
+}.items():
+    print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
+
+# %% [markdown]
+# A Python number that a lazy tensor is multiplied with is recorded as a 64-bit constant, and so is the gradient that comes back through it; the next matrix product refuses. The error comes from the mark and names no line of yours. Divide, or multiply with a tensor.
+#
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 
 # %%
@@ -304,9 +336,10 @@ check(fallbacks)
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #
+# - `parameters` is what `model.parameters()` gives: a generator, which can be gone through once.
 # - The length is that of all gradients together. If it is above `max_norm`, all are scaled to that length; if not, they stay.
 # - Parameters without a gradient (`None`) are passed over.
-# - No fallback, and no graph is run while clipping: nothing may ask for a value.
+# - No fallback, and no graph is run while clipping. The gradients come from a backward pass that was recorded and not run yet: nothing may ask for a value, not for theirs either.
 
 
 # %% exercise="clip_without_fallback" points=3
@@ -338,7 +371,7 @@ check(clip_without_fallback)
 #
 # Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
 #
-# - Model, data and gradients are on the lazy device already. `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
+# - Model, data and gradients are on the lazy device already; the gradients begin as zeros. `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
 # - `mark_step()` ends a graph. When the loop is done, nothing is left unrun.
 # - Whether gradients are set to zeros or to None is left to you.
 
@@ -586,98 +619,115 @@ print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 # %% [markdown]
 # Fallbacks, marks and breaks change when something is computed and what it costs. They do not change the result.
 #
-# ### Exercise: remove the accidental break
+# ## What breaks a loop by accident
 #
-# *Difficulty* ** · *8 minutes* · *Why*: nobody puts a break into a loop on purpose; it comes with a line that prints.
-#
-# Somebody wants the mean loss of each window, and wrote this:
-#
-# ```python
-# window_loss, losses = 0.0, []
-# for number, (inputs, targets) in enumerate(micro_batches, start=1):
-#     loss = loss_function(model(inputs), targets) / accumulation_steps
-#     loss.backward()
-#     window_loss += loss.item()
-#     mark_step()
-#     if number % accumulation_steps == 0:
-#         ...
-#         losses.append(window_loss)
-# ```
-#
-# Write `train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the loop with its two marks, returning a list with the mean loss of each window (numbers or tensors).
-# During the loop, no graph is run but those that the marks run.
-
-
-# %% exercise="train_without_breaks" points=3
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    """Train with two marks; return the mean loss of each window."""
-    # BEGIN SOLUTION
-    losses = []
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets)
-        (loss / accumulation_steps).backward()
-        losses.append(loss.detach())  # a lazy tensor may wait
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-    windows = zip(*[iter(losses)] * accumulation_steps)
-    return [sum(loss.item() for loss in window) / accumulation_steps for window in windows]
-    # END SOLUTION
-
-
-# %% check="train_without_breaks"
-check(train_without_breaks)
-
-# %% [markdown]
-# ## The published loop
-#
-# This is the loop of Ratex's document (`docs/grad_accumulation.md`), as a function. One thing is ours: its *first* example, without accumulation, has a fault in the line with `enumerate`; here it stands in the loop with accumulation, so that all three are in one place.
+# Nobody puts a break into a loop on purpose; it comes with a line that prints. `train_and_report` is the loop with its two marks, and somebody wants the mean loss of each window. `record`, from the [first notebook](1_pytorch.ipynb), notes how many graphs have been run after every line:
 
 
 # %%
-def published_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    optimizer.zero_grad(set_to_none=False)
-    for train_x, train_label in enumerate(train_loader):
-        output = model(train_x)  # fwd
-        loss = loss_function(output) / accumulation_steps  # loss
-        loss.backward()  # bwd
-        mark_step()  # mark the fwd/bwd graph
-        if train_x % accumulation_steps == 0:  # update
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()  # mark optimizer graph
+def train_and_report(micro_batches, k):
+    weight = torch.ones(3, 1).to("lazy").requires_grad_()
+    mark_step(wait=True)
+    window_loss, losses = 0.0, []
+    for number, inputs in enumerate(micro_batches, start=1):
+        loss = (inputs @ weight).square().mean() / k
+        loss.backward()
+        window_loss += loss.item()
+        mark_step(wait=True)
+        if number % k == 0:
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+            weight.grad = None
+            mark_step(wait=True)
+            losses.append(window_loss)
+            window_loss = 0.0
+    return losses
 
+
+def graphs_by_line(loop, *args):
+    """(line, graphs run so far) after every line of a loop, and the number before the first one."""
+    before = sum(counted()[:2])
+    trace = record(loop, *args, watch={"graphs": lambda at: sum(counted()[:2])})
+    source = trace.source.splitlines()
+    return before, [
+        (source[frame.line - 1].strip(), int(frame.values["graphs"])) for frame in trace.frames
+    ]
+
+
+four = [torch.ones(2, 3).to("lazy") for _ in range(4)]
+before, rows = graphs_by_line(train_and_report, four[:2], 2)
+for line, graphs in rows:
+    print(f"{graphs - before:3}  {line}")
 
 # %% [markdown]
-# ### Exercise: find the bugs
+# ### Exercise: find the breaks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: two of the faults stop the loop with an error. The third one does not, and its number of graphs and updates is what you expect.
+# *Difficulty* * · *5 minutes* · *Why*: a loop of your own has many lines, and the one that breaks a graph need not be the one that gets slow.
 #
-# Write `repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps)`. `train_loader` gives pairs (inputs, labels), a multiple of `accumulation_steps` of them; it can be iterated over only once.
+# Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times.
+#
+# It returns the set of those lines that ran a graph and are no marks (a mark has `mark_step(` in it). Go by the counts, not by what the line looks like: `loss.item()` breaks nothing where the value is already there.
 
 
-# %% exercise="repaired_lazy_loop" points=2
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    """The published loop without its faults."""
+# %% exercise="breaking_lines" points=2
+def breaking_lines(before, rows):
+    """The lines of a recorded loop, other than marks, that ran a graph."""
     # BEGIN SOLUTION
-    for idx, (train_x, train_label) in enumerate(train_loader):
-        output = model(train_x)
-        loss = loss_function(output, train_label) / accumulation_steps
-        loss.backward()
-        mark_step()
-        if (idx + 1) % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
+    found = set()
+    for line, graphs in rows:
+        if graphs > before and "mark_step(" not in line:
+            found.add(line)
+        before = graphs
+    return found
     # END SOLUTION
 
 
-# %% check="repaired_lazy_loop"
-check(repaired_lazy_loop)
+# %% check="breaking_lines"
+check(breaking_lines)
+
+
+# %%
+def train_and_report_later(micro_batches, k):
+    weight = torch.ones(3, 1).to("lazy").requires_grad_()
+    mark_step(wait=True)
+    kept = []
+    for number, inputs in enumerate(micro_batches, start=1):
+        loss = (inputs @ weight).square().mean() / k
+        loss.backward()
+        kept.append(loss.detach())
+        mark_step(wait=True)
+        if number % k == 0:
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+            weight.grad = None
+            mark_step(wait=True)
+    return [sum(loss.item() for loss in kept[i : i + k]) for i in range(0, len(kept), k)]
+
+
+for loop in (train_and_report, train_and_report_later):
+    print(f"{loop.__name__}: {breaking_lines(*graphs_by_line(loop, four, 2)) or 'no breaks'}")
+print("the same losses:", train_and_report(four, 2) == train_and_report_later(four, 2))
 
 # %% [markdown]
+# The cure is not to report less, but to read later. A lazy tensor may wait: keep `loss.detach()`, without the graph behind it, and ask for the number when the mark has computed it anyway.
+#
+# ## The published loop
+#
+# The loop of Ratex's document (`docs/grad_accumulation.md`) has both marks where they belong. Its faults are those of the [first notebook](1_pytorch.ipynb): it steps where `index % k == 0`, counted from 0. Does the number of graphs tell?
+
+# %%
+published = in_fresh_process(train_lazily, micro_batches, 4, second_mark, first=0)
+rows = []
+for name, run in {"counted from 1": two_marks, "counted from 0": published}.items():
+    compiled, cached, *_ = run["log"][-1]
+    apart = (run["weights"] - two_marks["weights"]).norm()
+    moved = (two_marks["weights"].double() - start).norm()
+    rows.append((name, compiled + cached, f"{100 * apart / moved:.0f} %"))
+pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way moved"])
+
+# %% [markdown]
+# As many executions and as many updates, and another training.
+#
 # ## What became of it
 #
 # PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), ended with release 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.

@@ -176,7 +176,7 @@ print(
 # %% [markdown]
 # ## What it costs: forward units
 #
-# Nearly all FLOPs of a network are matrix products (the meter counts no others). For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
+# Nearly all FLOPs of a network are matrix products. (The meter counts them and convolutions, nothing else.) For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
 #
 # - the forward pass,
 # - the gradient of the input, which the layers before need,
@@ -225,7 +225,7 @@ for name, settings in {
     print(f"{name:15} {forward_units(partial(torch_checkpoint, **settings)):.2f}")
 
 # %% [markdown]
-# Remember this when you count recomputations in your own code: the block is left in the middle, so a hook *after* the module's forward pass does not fire the second time. A hook before it does.
+# Remember this when you count recomputations in your own code. A *hook* is a function of yours that PyTorch calls before or after a module's forward pass. The block is left in the middle, so a hook *after* its forward pass does not fire the second time. A hook before it does.
 
 # %%
 for moment in ("before", "after"):
@@ -277,7 +277,7 @@ with Meter() as checkpointed:
 plot_timeline(checkpointed)
 
 # %% [markdown]
-# Compare the orange. Each forward pass now leaves only a low slope of boundaries. Spikes in the forward pass are a layer's interior, discarded when the layer ends. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
+# Compare the orange. Each forward pass now leaves only a low slope of boundaries. Spikes in the forward pass are what a layer makes inside (its *interior*), discarded when the layer ends. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
 
 # %%
 for category in plain.peak:
@@ -403,7 +403,7 @@ for dropout in (0.0, 0.1):
 # Of its activations, each layer's input takes `boundary` bytes. The rest, what a layer makes inside, is its *interior*; all layers' interiors are alike.
 # Checkpointed, every boundary stays, and one interior at a time comes back: the teeth of the saw.
 #
-# Write `checkpointed_bill(plain, layers, boundary)`: the same dictionary when every layer is checkpointed. For the activations give the peak; for the FLOPs assume that no recomputation is stopped early, and that a backward pass is two forward passes.
+# Write `checkpointed_bill(plain, layers, boundary)`: a new dictionary with the same keys, for training with every layer checkpointed; `plain` stays as it is. For the activations give the peak; for the FLOPs assume that no recomputation is stopped early, and that a backward pass is two forward passes.
 
 
 # %% exercise="checkpointed_bill" points=1
@@ -556,7 +556,7 @@ for preserve in (True, False):
 # - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
 #
 # `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng(devices=[])` (which puts the state back at the end of its `with`; without `devices=[]` it wakes every graphics card as well) are useful.
-# Some of a block's weights may take no part: `torch.autograd.grad(..., allow_unused=True)` returns None for what was not used, and without it raises.
+# A block may stand twice in a model. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.
 
 
 # %% exercise="checkpoint" points=4
@@ -604,7 +604,7 @@ check(checkpoint)
 #
 # ## How many segments
 #
-# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is what a segment keeps of its input; *kept* is what one plain layer adds to what is kept: its interior and one boundary.
+# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is the bytes of a segment's input, which it keeps. *Kept* is what one plain layer keeps: its interior and one boundary.
 # At the fullest moment there are
 #
 # $$\text{work} + (k - 1) \cdot \text{boundary} + \left\lceil \frac{n}{k} \right\rceil \cdot \text{kept}$$
@@ -678,7 +678,7 @@ plot_segments(
 )
 
 # %% [markdown]
-# Three things to see.
+# Four things to see.
 #
 # - **Both extremes are useless for cheap layers.** One segment checkpoints nothing: `checkpoint_sequential` runs the last segment plainly, and here that is all. Sixteen keep sixteen boundaries, which is what the layers would have kept, and compute nearly everything twice.
 # - **Between lies the square root.** The sum is smallest near $k = \sqrt{n \cdot \text{kept} / \text{boundary}}$ (the dotted line). Where a layer keeps no more than one boundary, that is $\sqrt{n}$, here 4.
@@ -738,7 +738,7 @@ for layers in (24, 48, 80):
     )
 
 # %% [markdown]
-# With 80 layers and fused attention, two layers to a segment need less memory for the same FLOPs.
+# With 80 layers and fused attention, two layers to a segment need less memory, and no more FLOPs.
 #
 # `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment. Here are 16 layers in 6 segments; the last segment is the one whose layers run once.
 # And where a layer occurs twice in an `nn.Sequential` (shared weights), it is left out the second time:
@@ -769,7 +769,7 @@ print(
 #
 # *Difficulty* ** · *8 minutes* · *Why*: the ready function divides badly and can leave layers out; yours will not.
 #
-# Write `run_in_segments(layers, x, segments)`. `layers` is a list of modules, each taking the output of the one before; return what the last one gives.
+# Write `run_in_segments(layers, x, segments)`. `layers` is a list of modules, each taking the output of the one before; return what the last one gives. The list stays as it is, and a layer may stand in it more than once.
 #
 # - Segment $i$, from 0, holds the layers from `len(layers) * i // segments` up to, not including, `len(layers) * (i + 1) // segments`.
 # - All segments but the last are checkpointed; the last runs plainly.
@@ -989,7 +989,7 @@ print(
 )
 
 # %% [markdown]
-# Neither raised anything. PyTorch compares the recomputed tensors' shapes and types, not their values.
+# Neither raised anything. PyTorch compares shape, type and device of the recomputed tensors, not their values.
 #
 # And "random numbers are kept for you" means *torch's* random numbers. A block that draws its mask with numpy, or with Python's `random`, draws another one the second time:
 

@@ -168,11 +168,11 @@ def language_model_activations(vocabulary, checkpointing):
             n_head=4,
             vocab_size=vocabulary,
             use_cache=False,
-            bos_token_id=None,
+            bos_token_id=None,  # GPT-2's own number is beyond a small vocabulary
             eos_token_id=None,
         )
     )
-    model.loss_type = "ForCausalLM"
+    model.loss_type = "ForCausalLM"  # its usual loss, named here because GPT-2 names none
     if checkpointing:
         switch_on(model)
     tokens = torch.randint(vocabulary, (2, 128))
@@ -232,7 +232,7 @@ print("switched on, then eval: ", times_run(model))
 #
 # Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
 #
-# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop.
+# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
 
 
 # %% exercise="train_checkpointed" points=2
@@ -299,7 +299,7 @@ class Classifier(nn.Module):
 
 # %% [markdown]
 # The plain loop; each block in a checkpoint of its own; and one checkpoint around the whole loop.
-# The second one is done from outside here, as in the last notebook, by giving each block another `forward`. In a model of your own it belongs in the loop, and you will write it below.
+# The second one is done from outside here, as in the previous lesson, by giving each block another `forward`. In a model of your own it belongs in the loop, and you will write it below.
 
 
 # %%
@@ -403,9 +403,9 @@ for number in range(4):
 #
 # *Difficulty* ** · *6 minutes* · *Why*: somebody else's block may change something each time it runs, and checkpointing runs it twice without a word.
 #
-# The last notebook ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
+# The previous lesson ended with two such blocks: batch norm, which counted every batch twice, and a block that looked at how often it had been called. Find them before they are checkpointed.
 #
-# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers as the first run left them, else False. What the two runs change in the block may stay changed.
+# Write `runs_twice_alike(block, *inputs)`. It runs the block as `checkpoint` would, twice, in the mode in which it is, with torch's random state set back before the second run. It returns True if the second run gives the same output as the first and leaves the block's buffers (all of them, whatever their type) as the first run left them, else False. "The same" is exact. What the two runs change in the block may stay changed.
 
 
 # %% exercise="runs_twice_alike" points=2
@@ -427,11 +427,11 @@ def runs_twice_alike(block, *inputs):
 check(runs_twice_alike)
 
 # %% [markdown]
-# `torch.utils.checkpoint` itself compares shapes and types only. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
+# `torch.utils.checkpoint` itself compares shapes, types and devices only. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
 #
 # ## Frozen embeddings and integer inputs
 #
-# Anyone who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The last notebook showed the trap on one layer; here is the whole model.
+# Anyone who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The previous lesson showed the trap on one layer; here is the whole model.
 
 
 # %%
@@ -485,7 +485,7 @@ for reentrant in (False, True):
     )
 
 # %% [markdown]
-# The models of transformers are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
+# The text models of transformers (those that take `input_ids`) are protected: their switch also lets the embedding's *output* require a gradient, which is enough for the reentrant variant. The switch alone also chooses `use_reentrant=False`. A dictionary of settings replaces that choice: write `use_reentrant` into it, or torch takes the reentrant variant. The second line below counts torch's warnings.
 
 # %%
 model = small_bert(seed=0, use_cache=False)
@@ -514,7 +514,7 @@ print("a dictionary without use_reentrant: warned", sum(missing), "times")
 #
 # *Difficulty* * · *4 minutes* · *Why*: this one-liner after the first backward pass would have found every case above.
 #
-# Write `untrained_parameters(model)`. It is called after a backward pass, and returns the list of names (as `named_parameters` gives them) of the parameters that should train but got no gradient. A gradient of zeros is a gradient.
+# Write `untrained_parameters(model)`. It is called after a backward pass, and returns the list of names (as `named_parameters` gives them) of the parameters that should train but got no gradient. A gradient of zeros is a gradient. Where all train the list is empty. Leave the model as it is.
 
 
 # %% exercise="untrained_parameters" points=1
@@ -628,7 +628,7 @@ for settings in (
         print(f"{name:13} {settings}: {attempt(run_blocks, prepare, **settings)}")
 
 # %% [markdown]
-# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (The Trainer sets `find_unused_parameters` to false for you when its checkpointing is on, unless you set it yourself.)
+# One combination fails: reentrant *and* `find_unused_parameters=True`. DDP counts a parameter as ready twice. `static_graph=True` tells it that every step looks the same, and helps; `use_reentrant=False` has no problem to begin with. (For models of transformers the Trainer sets `find_unused_parameters` to false when checkpointing is on, unless you set it yourself.)
 
 # %%
 stop_devices()

@@ -17,7 +17,6 @@ import dataclasses
 import inspect
 import math
 import tempfile
-import time
 from functools import partial
 
 import pandas as pd
@@ -40,13 +39,13 @@ from trainlean import (
     judge,
     load_reviews,
     measure,
+    measure_in_turn,
     plot_checkpointed_layers,
     plot_memory,
     plot_race,
     predict_run,
     published_runs,
     reveal,
-    save_run,
     small_bert,
     summary,
 )
@@ -58,7 +57,7 @@ reviews = dataset(load_reviews()[:64], max_length=64)
 # %% [markdown]
 # ## The argument
 #
-# In transformers 5.23 it is `activation_checkpointing=True`, with a dictionary `activation_checkpointing_kwargs` for the details. Until 5.22 the names were `gradient_checkpointing` and `gradient_checkpointing_kwargs`. The older ones still work with a warning and go with version 6. This helper asks which names there are, so that the course runs with both:
+# In transformers 5.23 it is `activation_checkpointing=True`, with a dictionary `activation_checkpointing_kwargs` for the details. Until 5.22 the names were `gradient_checkpointing` and `gradient_checkpointing_kwargs`. The older ones still work with a warning and go with version 6. These two helpers ask which names there are, so that the course runs with both. The second one is the model's own switch, as in the previous lesson:
 
 # %%
 NAME = (
@@ -70,6 +69,10 @@ NAME = (
 
 def checkpointing_arguments(**details):
     return {NAME: True, f"{NAME}_kwargs": details or None}
+
+
+def switch_on(model, **details):
+    getattr(model, f"{NAME}_enable")(**details)
 
 
 print(checkpointing_arguments(every_n_layers=2))
@@ -129,6 +132,7 @@ runs = [
     measure(
         lambda: train(arguments(micro_batch, steps, **adamw, **more), data=half),
         name=name,
+        repeats=1,
         micro_batch=micro_batch,
         accumulation_steps=steps,
         checkpointing="every layer" if more else "off",
@@ -217,10 +221,7 @@ for details in ({}, {"every_n_layers": 2}, {"every_n_layers": 3}, {"every_n_laye
 
 # %%
 model = small_bert(num_hidden_layers=8, use_cache=False)
-enable = (
-    getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-)
-enable(every_n_layers=4)
+switch_on(model, every_n_layers=4)
 print(checkpointed_layers(model), "  set by hand")
 print(
     checkpointed_layers(train(arguments(4, 1, **checkpointing_arguments()), model, few)),
@@ -228,7 +229,7 @@ print(
 )
 
 model = small_bert(num_hidden_layers=8, use_cache=False)
-(getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+switch_on(model)
 for layer in model.bert.encoder.layer[3::4]:
     layer.gradient_checkpointing = False
 print(checkpointed_layers(train(arguments(4, 1), model, few)), "  after trainer.train() without it")
@@ -249,7 +250,7 @@ print(
 #
 # ## How much does each choice keep?
 #
-# As in the first lesson, a layer's *boundary* is its input, and its *interior* is what it makes inside. A checkpointed layer keeps its boundary, a plain one its boundary *and* its interior. Walk through the model:
+# As in the first lesson of this unit, a layer's *boundary* is its input, and its *interior* is what it makes inside. A checkpointed layer keeps its boundary, a plain one its boundary *and* its interior. Walk through the model:
 #
 # - At the end of the forward pass there are the boundaries of all layers, and an interior for each plain one.
 # - The backward pass begins at the last layer. If that one is checkpointed, its interior is computed again and comes on top. This is the peak.
@@ -296,10 +297,7 @@ batch = next(iter(DataLoader(reviews, batch_size=4)))
 def measured_activations(layers, every_n_layers):
     model = small_bert(num_hidden_layers=layers, use_cache=False)
     if every_n_layers:
-        (
-            getattr(model, "activation_checkpointing_enable", None)
-            or model.gradient_checkpointing_enable
-        )(every_n_layers=every_n_layers)
+        switch_on(model, every_n_layers=every_n_layers)
     with Meter(model) as meter:
         model(**batch).loss.backward()
     return max(moment["activations"] for _, moment in meter.timeline)
@@ -448,16 +446,14 @@ check(arguments_for_budget)
 # %% [markdown]
 # ## Slower or faster?
 #
-# Now the question. Measure plain and checkpointed runs of one effective batch, 16, in micro-batches of 16, 4 and 1. A short loop in PyTorch stands in for the Trainer, whose start-up would drown such short runs. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
+# Now the question. Measure plain and checkpointed runs of one effective batch in micro-batches of different sizes. A short loop in PyTorch stands in for the Trainer, whose start-up would drown such short runs. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.
 #
-# We do it twice: with reviews cut to 32 tokens and with 128. With 32 tokens a single review is so little work that most of the time goes into starting the many small operations. With 128 the operations themselves take longer.
+# We do it twice: with 16 reviews cut to 32 tokens, and with 8 reviews of 128. With 32 tokens a single review is so little work that most of the time goes into starting the many small operations. With 128 the operations themselves take longer.
 
 # %%
 TOKENS = {
-    f"8 layers, {length} tokens": list(
-        Subset(dataset(load_reviews()[:16], max_length=length), range(16))
-    )
-    for length in (32, 128)
+    f"8 layers, {length} tokens": list(dataset(load_reviews()[:number], max_length=length))
+    for number, length in ((16, 32), (8, 128))
 }
 SHORT, LONG = TOKENS
 EVERY = {"off": None, "every layer": 1, "every 2 layers": 2, "every 4 layers": 4}
@@ -466,10 +462,7 @@ EVERY = {"off": None, "every layer": 1, "every 2 layers": 2, "every 4 layers": 4
 def loop(micro_batch, accumulation_steps, every_n_layers, data):
     model = small_bert(seed=0, num_hidden_layers=8, use_cache=False)
     if every_n_layers:
-        (
-            getattr(model, "activation_checkpointing_enable", None)
-            or model.gradient_checkpointing_enable
-        )(every_n_layers=every_n_layers)
+        switch_on(model, every_n_layers=every_n_layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for number, batch in enumerate(DataLoader(data, batch_size=micro_batch), start=1):
         (model(**batch).loss / accumulation_steps).backward()
@@ -478,65 +471,38 @@ def loop(micro_batch, accumulation_steps, every_n_layers, data):
             optimizer.zero_grad()
 
 
-def measure_point(micro_batch, accumulation_steps, checkpointing="off", model=SHORT, **more):
-    if micro_batch * accumulation_steps > 16:
+def training(micro_batch, accumulation_steps, checkpointing="off", model=SHORT):
+    """What trains, and what `measure` is told of it."""
+    if micro_batch * accumulation_steps > len(TOKENS[model]):
         raise ValueError(
-            "This loop has 16 reviews: choose micro-batch x accumulation steps up to 16."
+            f"This loop has {len(TOKENS[model])} reviews: "
+            "choose micro-batch x accumulation steps up to that."
         )
-    train_once = partial(loop, micro_batch, accumulation_steps, EVERY[checkpointing], TOKENS[model])
-    name = f"{micro_batch} x {accumulation_steps}" + (
-        "" if checkpointing == "off" else f", {checkpointing}"
-    )
-    return measure(
-        train_once,
-        name=name,
-        model=model,
-        micro_batch=micro_batch,
-        accumulation_steps=accumulation_steps,
-        checkpointing=checkpointing,
-        **more,
-    )
+    said = {
+        "name": f"{micro_batch} x {accumulation_steps}"
+        + ("" if checkpointing == "off" else f", {checkpointing}"),
+        "model": model,
+        "micro_batch": micro_batch,
+        "accumulation_steps": accumulation_steps,
+        "checkpointing": checkpointing,
+    }
+    every_n_layers = EVERY[checkpointing]
+    return partial(loop, micro_batch, accumulation_steps, every_n_layers, TOKENS[model]), said
 
 
 # %% [markdown]
-# A passing disturbance should not hit only one of the runs we compare. So memory and FLOPs are measured first, and then all runs are timed in turn, again and again.
-
+# A passing disturbance should not hit only one of the runs we compare. So `measure_in_turn` measures memory and FLOPs first, and then times all runs in turn, again and again.
 
 # %%
-def time_in_turn(runs, repeats=3):
-    seconds = [[] for _ in runs]
-    for _ in range(repeats):
-        for run, times in zip(runs, seconds):
-            start = time.perf_counter()
-            loop(
-                run.settings["micro_batch"],
-                run.settings["accumulation_steps"],
-                EVERY[run.settings["checkpointing"]],
-                TOKENS[run.settings["model"]],
-            )
-            times.append(time.perf_counter() - start)
-    return [dataclasses.replace(run, seconds=tuple(times)) for run, times in zip(runs, seconds)]
-
-
-def measure_all(model, more=()):
-    pairs = [
-        (size, 16 // size, checkpointing)
-        for size in (16, 4, 1)
-        for checkpointing in ("off", "every layer")
-    ]
-    runs = time_in_turn(
-        [measure_point(*settings, model, repeats=0, save=False) for settings in [*pairs, *more]]
-    )
-    for run in runs:
-        save_run(run)
-    return runs
-
-
-points = {SHORT: measure_all(SHORT, more=[(4, 4, "every 2 layers")])}
+BOTH = ("off", "every layer")
+settings = [(size, 16 // size, checkpointing) for size in (16, 4, 1) for checkpointing in BOTH]
+settings.append((4, 4, "every 2 layers"))
+points = {SHORT: measure_in_turn([training(*setting) for setting in settings])}
 summary(points[SHORT])
 
 # %%
-points[LONG] = measure_all(LONG)
+settings = [(size, 8 // size, checkpointing, LONG) for size in (4, 1) for checkpointing in BOTH]
+points[LONG] = measure_in_turn([training(*setting) for setting in settings])
 summary(points[LONG])
 
 # %% [markdown]
@@ -547,7 +513,11 @@ summary(points[LONG])
 # %%
 rows = []
 for model, runs in points.items():
-    budget = next(run for run in runs if run.name == "1 x 16").peak_bytes
+    budget = next(
+        run.peak_bytes
+        for run in runs
+        if run.settings["micro_batch"] == 1 and run.settings["checkpointing"] == "off"
+    )
     rows.append(
         (
             model,
@@ -574,10 +544,7 @@ def operations(micro_batch, every_n_layers):
     """Operations of one micro-batch, forward and backward."""
     model = small_bert(seed=0, num_hidden_layers=8, use_cache=False)
     if every_n_layers:
-        (
-            getattr(model, "activation_checkpointing_enable", None)
-            or model.gradient_checkpointing_enable
-        )(every_n_layers=every_n_layers)
+        switch_on(model, every_n_layers=every_n_layers)
     few = next(iter(DataLoader(TOKENS[SHORT], batch_size=micro_batch)))
     with CountOperations() as counter:
         model(**few).loss.backward()
@@ -603,23 +570,35 @@ print(
 
 # %%
 BARS = {
-    "1 x 16": "plain, 1 x 16",
-    "1 x 16, every layer": "checkpointed, 1 x 16\n(same batch)",
-    "4 x 4, every layer": "checkpointed, 4 x 4\n(same memory)",
+    (1, "off"): "plain, one by one",
+    (1, "every layer"): "checkpointed, one by one\n(same micro-batch)",
+    (4, "every layer"): "checkpointed, four at once\n(same memory)",
 }
 races = {
-    model: [run for name in BARS for run in runs if run.name == name]
+    model: [
+        run
+        for bar in BARS
+        for run in runs
+        if (run.settings["micro_batch"], run.settings["checkpointing"]) == bar
+    ]
     for model, runs in points.items()
 }
 plot_race(races, BARS.values())
 
 # %% [markdown]
-# Read the panels from the first bar. A shorter second bar is the price at the same batch. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.
+# Read the panels from the first bar. A shorter second bar is the price of checkpointing alone. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.
 #
 # The explorer lets you settle it yourself, with the runs of 32 tokens (`ckpt` is every layer, `ckpt/2` every second one). *Compare at* "fixed batch" leaves the runs of one effective batch; "fixed memory" asks for the fastest run under the budget line, at any batch. Move the line up a little, and more checkpointed runs fit than plain ones; choose a point with checkpointing that was not measured, and measure it.
 
 # %%
 budget = next(run for run in points[SHORT] if run.name == "1 x 16").peak_bytes
+
+
+def measure_point(micro_batch, accumulation_steps, checkpointing="off"):
+    train_once, said = training(micro_batch, accumulation_steps, checkpointing)
+    return measure(train_once, **said)
+
+
 explorer(points[SHORT], measure=measure_point, budget=budget)
 
 # %% [markdown]
@@ -648,10 +627,7 @@ def with_pytorch(checkpointed):
 def with_accelerator(checkpointed):
     model = bert()
     if checkpointed:
-        (
-            getattr(model, "activation_checkpointing_enable", None)
-            or model.gradient_checkpointing_enable
-        )()
+        switch_on(model)
     accelerator = Accelerator(gradient_accumulation_steps=4, cpu=True)
     model, optimizer, loader = accelerator.prepare(
         model, torch.optim.SGD(model.parameters(), lr=0.05), DataLoader(reviews, batch_size=4)

@@ -34,7 +34,6 @@ from trainlean import (
     plot_ranks,
     reveal,
     start_devices,
-    stop_devices,
 )
 
 # %% [markdown]
@@ -89,7 +88,7 @@ def train_every_step(model, optimizer, loss_of, micro_batches):
 
 
 # %% [markdown]
-# The mean of the two ranks' gradients is the gradient of one large batch: the micro-batches of both ranks together. That is all that `DistributedDataParallel` (DDP) does.
+# The mean of the two ranks' gradients is the gradient of one large batch: the micro-batches of both ranks together (they are equally large). That is all that `DistributedDataParallel` (DDP) does.
 # It only packs many gradients into a few *buckets*, and sends a bucket as soon as the backward pass has filled it.
 #
 # Both on the small BERT. Rank $r$ takes micro-batches $r$, $r + 2$, $r + 4$ and so on. `Meter` counts what a rank hands to collectives, its *payload*.
@@ -152,7 +151,7 @@ communication_table(on_rank_0)
 
 # %% [markdown]
 # The same gradients, so the same bytes, in a few large calls instead of many small ones. (DDP sorts its buckets anew after the first step, so not every step has equally many.
-# Its broadcasts are not gradients: in each forward pass rank 0 sends the model's *buffers*, tensors that are no parameters. More of them in the next notebook.)
+# Its *broadcasts*, in which one rank sends to all, are not gradients: in each forward pass rank 0 sends the model's *buffers*, tensors that are no parameters. More of them in the next lesson.)
 #
 # *Messages* and *bytes sent* are what the network would see. They depend on who sends to whom.
 #
@@ -201,12 +200,12 @@ slopes = [(x, (1.5 + rank) * x) for x in inputs]
 
 # %%
 # %%px
-def recorded(train, *more):
+def recorded(train, *more, samples=slopes):
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with RankRecorder(watch=lambda: model.weight.item()) as recorder:
-        train(model, optimizer, squared_error, slopes, *more)
+        train(model, optimizer, squared_error, samples, *more)
     return recorder.record
 
 
@@ -311,8 +310,8 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 #
 # - `micro_batches` is the list of *all* ranks' micro-batches. Rank $r$ of $N$ takes number $r$, $r + N$, $r + 2N$ and so on.
 # - The models may *begin* with different weights. All must start from those of rank 0, frozen ones too. The collective for that is the *broadcast*: after `dist.broadcast(tensor, src=0)` every rank's tensor holds rank 0's numbers.
-# - An optimizer step comes after `accumulation_steps` of the rank's micro-batches, with the gradient of their large batch. `loss_of(model, batch)` is the mean loss of one micro-batch.
-# - Between averages the ranks send nothing. After every `local_steps` optimizer *steps*, and after the last one, all hold the mean of their parameters.
+# - An optimizer step comes after `accumulation_steps` of the rank's micro-batches, with the gradient of their large batch. `loss_of(model, batch)` is the mean loss of one micro-batch. (Whether a window's micro-batches go backward one by one or together is up to you, here.) `micro_batches` stays as it is.
+# - Between averages the ranks send nothing and wait for nobody, not even at a barrier. After every `local_steps` optimizer *steps*, and after the last one, all hold the mean of their parameters.
 # - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out; with none left there is no step and no average.
 
 
@@ -345,7 +344,7 @@ check(train_local_sgd)
 #
 # ## The same weights
 #
-# Later notebooks do Local SGD with Accelerate and with the Trainer. All three must end with the same weights. The recipe: the small BERT, the first 64 reviews in their order, micro-batches of 4, two ranks, windows of 2, so 4 optimizer steps on each rank; $H = 3$.
+# Later lessons do Local SGD with Accelerate and with the Trainer. All three must end with the same weights. The recipe: the small BERT, the first 64 reviews in their order, micro-batches of 4, two ranks, windows of 2, so 4 optimizer steps on each rank; $H = 3$.
 
 # %%
 # %%px
@@ -367,17 +366,39 @@ print(
 )
 
 # %% [markdown]
-# Sum, length and distance moved are the fingerprint. Keep it for those notebooks.
+# Sum, length and distance moved are the fingerprint. Keep it for those lessons.
 #
-# ## A rank that never arrives
+# ## Unequal data, and a rank that never arrives
 #
-# A collective ends when *all* ranks have called it. So all must call it equally often. Give rank 1 one micro-batch less, which happens as soon as the data does not divide evenly:
+# A collective ends when *all* ranks have called it. So all must call it equally often. Data that does not divide evenly gives the ranks unequal numbers of micro-batches. Give rank 0 four and rank 1 three, with $H = 2$:
+
+# %%
+# %%px
+uneven = recorded(train_local_to_the_end, 2, samples=slopes[: 4 - rank])
+print(
+    f"{4 - rank} steps, averages after steps {uneven.averages}, weight {uneven.values[-1][1]:.3f}"
+)
+
+# %% [markdown]
+# Nothing hangs. Each rank made two averages, but the second one after *different* steps: rank 0's fourth met rank 1's third. Nobody is told.
+#
+# So make the number of steps equal before you begin. The ranks can agree on the smallest number, with one all-reduce:
+
+# %%
+# %%px
+number = torch.tensor(4 - rank)
+dist.all_reduce(number, op=dist.ReduceOp.MIN)
+even = recorded(train_local_to_the_end, 2, samples=slopes[:number])
+print(f"{number} steps, averages after steps {even.averages}, weight {even.values[-1][1]:.3f}")
+
+# %% [markdown]
+# The price is that rank 0 leaves a micro-batch out. (Accelerate does the opposite: its data loader repeats samples until all ranks have equally many, see `even_batches`. And a mean over ranks weighs every rank alike, however many samples stand behind it.)
+#
+# Now unequal numbers again, with an average after every step. Rank 0's fourth average has no partner:
 
 # %% tags=["raises-exception"]
 # %%px
-model = small_bert(seed=0)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-train_local_to_the_end(model, optimizer, bert_loss, mine[: 3 - rank], 1)
+never = recorded(train_local_to_the_end, 1, samples=slopes[: 4 - rank])
 
 # %% [markdown]
 # Here the wait was ended by the course's devices: the sentence names the rank that did not come, and the line where the other one waited.
@@ -408,10 +429,10 @@ except RuntimeError as error:
 )
 
 
-def left_alone(lives_on):
-    """How long rank 0 waits when rank 1 lives on for some seconds, and with which error."""
+def two_ranks(lives_on):
+    """Rank 0 and rank 1; rank 1 lives on for some seconds after its last all-reduce."""
     place = (folder / f"place_{lives_on}").as_uri()
-    processes = [
+    return [
         subprocess.Popen(
             [sys.executable, folder / "two_ranks.py", str(rank), place, str(lives_on)],
             stdout=subprocess.PIPE,
@@ -420,14 +441,12 @@ def left_alone(lives_on):
         )
         for rank in (0, 1)
     ]
-    said = [process.communicate(timeout=100)[0] for process in processes]
-    seconds, error = said[0].split(maxsplit=1)
-    return float(seconds), error
 
 
 waited = {}
-for lives_on in (0, 5):
-    waited[lives_on], error = left_alone(lives_on)
+for lives_on, processes in [(seconds, two_ranks(seconds)) for seconds in (0, 5)]:
+    seconds, error = [process.communicate(timeout=100)[0] for process in processes][0].split(" ", 1)
+    waited[lives_on] = float(seconds)
     words = re.search("Connection (closed|reset) by peer", error)
     print(f"rank 1 lives on for {lives_on} s; rank 0's error has the words 'by peer':", bool(words))
 print("rank 0 waited longer for the rank that lived on:", waited[5] > waited[0] + 1)
@@ -440,21 +459,8 @@ print("rank 0 waited longer for the rank that lived on:", waited[5] > waited[0] 
 print(dist.constants.default_pg_timeout)
 
 # %% [markdown]
-# With $H = 2$ and four against three micro-batches nothing would have hung. Both ranks would have made two averages, rank 0 after steps 2 and 4, rank 1 after steps 2 and 3, and nobody would ever have noticed. Make the number of steps equal *before* you begin.
+# (The devices of this lesson have ended. `start_devices(2)` would start new ones, which know nothing of the old ones' variables.)
 #
-# The old devices are gone. The next ones start like the first:
-
-# %%
-devices = start_devices(2)
-
-# %%
-# %%px
-print(f"rank {rank} of {world_size} is back")
-
-# %%
-stop_devices()
-
-# %% [markdown]
 # ## What to keep
 #
 # - An all-reduce leaves every rank with the sum. The mean of the ranks' gradients is the gradient of one large batch: that is DDP.

@@ -208,7 +208,8 @@ except ValueError as error:
 # Write `train_with_averager(model, optimizer, loss_of, micro_batches, local_steps)`, the same without surprises. `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights.
 #
 # - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`local_steps` is $H$), and not before.
-# - After the last step they are equal, whatever the number of steps.
+# - After the last step all hold the mean of their parameters, whatever the number of steps.
+# - In between the ranks send nothing, and wait for nobody.
 #
 # Import the averager in your function, or count by hand.
 
@@ -323,7 +324,8 @@ for name, tensors in groups.items():
 # Write `average_replicas(model)`. Every rank calls it. Afterwards, on every rank,
 #
 # - every parameter holds the mean over the ranks, frozen or not, with or without a gradient in its `.grad`,
-# - every floating-point *buffer* does, too; buffers of whole numbers stay as they are.
+# - every floating-point *buffer* does, too; buffers of whole numbers stay as they are,
+# - and so do gradients and `requires_grad`.
 
 
 # %% exercise="average_replicas" points=2

@@ -220,7 +220,7 @@ plot_averages(devices.pull("notes")[0])
 # - Nothing is prepared. The accelerator knows its accumulation steps. `model` is a classifier of transformers (`model(**batch).loss`).
 # - Every layer is checkpointed; `switch_on(model)` from above does it.
 # - The ranks average after every `local_steps` **optimizer steps**, never inside a window, and once at the end.
-# - In between they send nothing.
+# - In between they send nothing and wait for nobody: no gather, no barrier. Afterwards all hold the mean of all weights.
 
 
 # %% exercise="train_locally" points=3

@@ -114,14 +114,18 @@ class Look(TrainerCallback):
         )
 
 
+def sent(meter):
+    """Optimizer steps, all-reduces and their payload in bytes, of this rank."""
+    all_reduces = meter.collectives["all-reduce"]
+    return meter.optimizer_steps, all_reduces["calls"], all_reduces["payload"]
+
+
 with Meter() as meter:
     trainer = train(Look)
 size = sum(parameter.nbytes for parameter in trainer.model.parameters())
-sent = meter.collectives["all-reduce"]
-print(
-    f"{meter.optimizer_steps} steps, {sent['calls']} all-reduces, {sent['payload']:,} bytes = "
-    f"{sent['payload'] / size:.0f} x the weights"
-)
+counts = {"DDP": sent(meter)}
+steps, calls, payload = counts["DDP"]
+print(f"{steps} steps, {calls} all-reduces, {payload:,} bytes = {payload / size:.0f} x the weights")
 
 # %% [markdown]
 # `trainer.model` is the model, `trainer.model_wrapped` the DDP wrapper that synchronises. (Before the training begins, both are the plain model.) In each step all gradients go over the link: once, because the Trainer puts all micro-batches of a window but the last into `no_sync` by itself.
@@ -156,11 +160,11 @@ guess("averages with H=3, 4 steps and save_steps=2", my_guess, "averages")
 #
 # Complete the class. It is used as `trainer.add_callback(LocalSGDCallback(trainer, local_steps))`.
 #
-# - No rank sends gradients while it trains.
-# - All ranks average all parameters after optimizer steps $H$, $2H$, $3H$ and so on ($H$ is `local_steps`), whatever comes in between.
+# - No rank sends gradients while it trains. When the callback is made the Trainer has not wrapped the model yet.
+# - All ranks average all parameters (afterwards each holds the mean of all) after optimizer steps $H$, $2H$, $3H$ and so on ($H$ is `local_steps`), whatever comes in between.
 # - They also average right before every evaluation and every checkpoint, by steps or by epochs, and at the end of the training. After it the model synchronises again.
 # - If the model is not wrapped in `DistributedDataParallel` when training begins (FSDP and DeepSpeed keep only a part of the weights on each rank), raise a `ValueError` with a sentence.
-# - Any number of ranks.
+# - Any number of ranks. Averages may be made with `torch.distributed` or with the Trainer's accelerator.
 #
 # Add methods as you need them. Callback methods are called with `(args, state, control, **kwargs)`. In `on_optimizer_step`, the step that has just been made is not yet counted in `state.global_step`.
 
@@ -288,20 +292,14 @@ def every(local_steps, **more):
 
 
 # %% [markdown]
-# What does it send? DDP, and Local SGD with three values of $H$, over the same 4 optimizer steps:
+# What does it send? Local SGD with three values of $H$ over the same 4 optimizer steps, beside the DDP run from above:
 
 # %%
 # %%px
-ways = {"DDP": [], "H=1": [every(1)], "H=2": [every(2)], "H=4": [every(4)]}
-counts = {}
-for name, callbacks in ways.items():
+for local_steps in (1, 2, 4):
     with Meter() as meter:
-        train(*callbacks)
-    counts[name] = (
-        meter.optimizer_steps,
-        meter.collectives["all-reduce"]["calls"],
-        meter.collectives["all-reduce"]["payload"],
-    )
+        train(every(local_steps))
+    counts[f"H={local_steps}"] = sent(meter)
 
 # %%
 rows = [
@@ -373,7 +371,7 @@ reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0]
 #
 # Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
 #
-# What is in a checkpoint besides the weights is rank 0's in any case: the optimizer's state (see the [last notebook](2_accelerator.ipynb)). After a resume all ranks start with it.
+# What is in a checkpoint besides the weights is rank 0's in any case: the optimizer's state (see the [previous lesson](2_accelerator.ipynb)). After a resume all ranks start with it.
 #
 # ## What the log says
 #
@@ -403,7 +401,7 @@ for way in first:
     print(f"{way:4} the ranks log the same loss: {same_loss}, the same grad_norm: {same_norm}")
 
 # %% [markdown]
-# Under Local SGD `grad_norm` is one rank's, and so is everything that looks at gradients: clipping, too. That will matter now.
+# Under Local SGD `grad_norm` is one rank's, and so is everything that looks at gradients: clipping, too. That matters in the next section.
 #
 # ## Is $H=1$ the same as DDP?
 #
@@ -411,15 +409,19 @@ for way in first:
 #
 # $$\frac{1}{2}\Big((w - \eta g_0) + (w - \eta g_1)\Big) = w - \eta\,\frac{g_0 + g_1}{2},$$
 #
-# which is DDP's step. The step is *linear* in the gradient, so it does not matter where the mean is taken. Then clipping and AdamW, which are not linear, should differ. The same training with DDP and with $H=1$:
+# which is DDP's step. The step is *linear* in the gradient, so it does not matter where the mean is taken. That makes $H=1$ a test of the callback: with SGD, without clipping, it must end where DDP ends.
+#
+# The [second lesson of this unit](1b_averages_and_bytes.ipynb) tried other optimizers. The Trainer's own defaults, AdamW and clipping at 1, are of the other kind: neither is linear, and each rank clips its *own* gradient and divides by the size of its own.
 
 # %%
 # %%px
 SETTINGS = {
-    "SGD": {},
-    "SGD with weight decay 0.1": {"weight_decay": 0.1},
-    "SGD, clipped at 0.5": {"max_grad_norm": 0.5},
-    "AdamW": {"optim": "adamw_torch", "learning_rate": 5e-4},
+    "SGD, no clipping": {},
+    "the defaults: AdamW, clipped": {
+        "optim": "adamw_torch",
+        "learning_rate": 5e-4,
+        "max_grad_norm": 1.0,
+    },
 }
 start = vector(bert())
 pairs = {
@@ -441,11 +443,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# - **SGD**: equal. Weight decay is linear, too.
-# - **Clipping**: each rank cuts its *own* gradient, and the ranks' gradients are on average at least as long as their mean, in which opposite parts cancel. What is cut, and how much, is another question on each rank. Here it is the furthest apart; in the small model of the [second lesson](1b_averages_and_bytes.ipynb) AdamW was. It depends on how often the limit cuts and how long a step is.
-# - **AdamW**: each rank divides by the size of its own gradients. The mean of the quotients is not the quotient of the means.
-#
-# So "Local SGD with $H=1$" is a test for SGD without clipping, and only there. With AdamW it is another training, which need not be worse.
+# So "Local SGD with $H=1$ is DDP" holds for SGD without clipping. With the defaults it is another training, which need not be worse.
 #
 # ### Exercise: same as DDP?
 #
@@ -488,7 +486,7 @@ except ValueError as error:
 # %% [markdown]
 # ## Three versions, one training
 #
-# The recipe of the last two notebooks: $k=2$, $H=3$, averages after step 3 and at the end. By hand with two models in one process; Accelerate with checkpointing; the Trainer with the callback.
+# The recipe of the last two lessons: $k=2$, $H=3$, averages after step 3 and at the end. By hand with two models in one process; Accelerate with checkpointing; the Trainer with the callback.
 
 # %%
 # %%px
@@ -522,7 +520,7 @@ def with_accelerator():
 ends = {
     "Accelerate": with_accelerator(),
     "Trainer": vector(train(every(3)).model),
-    "Trainer, DDP": vector(train().model),
+    "Trainer, DDP": pairs["SGD, no clipping"][0],
 }
 
 
@@ -571,7 +569,7 @@ pd.DataFrame(table, columns=["version", "sum", "norm", "moved by", "same to 1e-6
 #
 # ## All three on one plane
 #
-# Accumulation, checkpointing and Local SGD each act on a different cost of the first lesson: memory, speed or communication. Stack them, on two devices with 16 reviews of each rank in every optimizer step, and look at all three costs at once. Each row is the Trainer with some more arguments.
+# Accumulation, checkpointing and Local SGD each act on a different cost of the first lesson: memory, speed or communication. Stack them, on two devices with 16 reviews of each rank in every optimizer step, and look at all three costs at once. 64 reviews are 2 such steps. Each row is the Trainer with some more arguments.
 
 # %%
 # %%px
@@ -580,12 +578,11 @@ name_of_it = (
     if hasattr(TrainingArguments, "activation_checkpointing")
     else "gradient_checkpointing"
 )
-some = dataset(load_reviews()[:128], max_length=64)
 ROWS = [
     ("DDP, 16 x 1", 16, 1, {}, None),
     ("+ accumulation, 4 x 4", 4, 4, {}, None),
     ("+ checkpointing", 4, 4, {name_of_it: True}, None),
-    ("+ Local SGD, H=4", 4, 4, {name_of_it: True}, 4),
+    ("+ Local SGD, H=2", 4, 4, {name_of_it: True}, 2),
 ]
 runs = []
 for name, micro_batch, steps, more, local_steps in ROWS:
@@ -608,7 +605,7 @@ for name, micro_batch, steps, more, local_steps in ROWS:
     }
     runs.append(
         measure(
-            lambda: train(*callbacks, data=some, **changes),
+            lambda: train(*callbacks, **changes),
             name=name,
             repeats=1,
             save=False,
@@ -642,7 +639,7 @@ plot_techniques(runs)
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #
-# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second notebook of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
 explorer(runs[::-1], budget=30 * 2**20)

@@ -12,7 +12,6 @@ from exercises_tests.probing.toys import Case, Recorder, as_it_was, draw, flat
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
-LARGER_THAN_A_SIGNAL = 8  # bytes: a rank may also tell the others a number
 
 
 @dataclass(frozen=True)
@@ -75,18 +74,8 @@ class Diary(Recorder):
 
     def pages(self) -> dict:
         """What is compared."""
-        averages = sorted(
-            {
-                sent.at
-                for sent in self.rank.sent
-                if sent.at > 0
-                and (
-                    sent.bytes > LARGER_THAN_A_SIGNAL
-                    or sent.kind == "broadcast"
-                    or sent.at != int(sent.at)  # within a window nothing is sent, not even a signal
-                )
-            }
-        )
+        # Whatever is sent counts: a barrier, too, lets nobody go on alone.
+        averages = sorted({sent.at for sent in self.rank.sent if sent.at > 0})
         return {
             "forwards": self.forwards,
             "at_first": self.at_first,

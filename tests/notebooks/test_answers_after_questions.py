@@ -33,7 +33,6 @@ VALUE_STANDS = {
 }
 # Exercises whose solution stands for the greater part in an earlier cell, and why that is so.
 SHOWN_BEFORE = {
-    "repaired_loop": "the faulty loop is given; the exercise is to repair it",
     "train_with_accelerator": "the loop of the lesson; the exercise is the clipping inside it",
     "train_checkpointed": "the loop of the lesson; the exercise is where to switch on",
     "run_checkpointed": "the plain loop over the blocks is given; the exercise is one call in it",

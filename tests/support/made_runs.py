@@ -35,3 +35,8 @@ def pixels(png):
 def has_colour(image, colour, at_least=50, off=6):
     wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return (abs(image - wanted).max(axis=-1) <= off).sum() >= at_least
+
+
+def run_code(code: str, *_) -> None:
+    """In place of a measurement, in a process that imports this file."""
+    exec(code)

@@ -2,10 +2,12 @@
 
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from made_runs import run_code
 
 from trainlean import cli
 from trainlean.costs.runs import (
@@ -29,7 +31,6 @@ from trainlean.table.rows import (
     find_rows,
     predict_row,
     published,
-    row_from,
 )
 from trainlean.table.training import measure_row
 
@@ -164,11 +165,8 @@ def test_a_row_runs_in_a_process_of_its_own_and_is_saved():
         ("import os; os._exit(3)", "ended with status 3"),
     ],
 )
-def test_a_row_that_fails_has_its_reason_and_the_next_one_runs(code, reason, monkeypatch, tmp_path):
-    script = tmp_path / "python"
-    script.write_text(f"#!{sys.executable}\n{code}\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(measured.sys, "executable", str(script))
+def test_a_row_that_fails_has_its_reason_and_the_next_one_runs(code, reason, monkeypatch):
+    monkeypatch.setattr(measured, "measure_as_planned", partial(run_code, code))
     outcomes = measure_rows(ROWS[:2], "small", device="cpu", limit=2, save=False)
     assert [outcome.run for outcome in outcomes] == [None, None] and all(
         reason in outcome.reason for outcome in outcomes
@@ -329,11 +327,6 @@ def test_the_command_says_what_cannot_be(
 
 def test_the_published_model_is_one_of_the_courses():
     assert MODELS["bert-large"].model == published_runs()[0].settings["model"]
-
-
-def test_a_row_survives_the_way_into_its_process():
-    for row in (*ROWS, *CURVE):
-        assert row_from(json.loads(json.dumps(asdict(row)))) == row
 
 
 def test_the_largest_row_is_one_that_fits_or_says_that_none_does(monkeypatch):

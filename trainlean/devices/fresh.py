@@ -20,11 +20,13 @@ PRELOADED = [
     "accelerate",
     "trainlean.devices.inside",
 ]
+# Seconds of imports each: worth it where the program itself has them.
+SLOW = ["transformers.models.bert.modeling_bert", "transformers.trainer"]
 
 
 def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: float) -> list:
     """The results of `function(*args)` by rank, from `n` CPU processes with a process group; `run_on_devices` says what it raises."""
-    context = server_context(PRELOADED)
+    context = server_context(PRELOADED + [name for name in SLOW if name in sys.modules])
     packed = cloudpickle.dumps((function, args))
     threads = max(1, cores() // n)
     pipes, processes = [], []

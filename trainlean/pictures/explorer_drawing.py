@@ -2,19 +2,22 @@
 
 from dataclasses import replace
 
-from trainlean.costs.links import Link, total
+from trainlean.costs.links import Link
 from trainlean.costs.runs import Run
+from trainlean.pictures.explorer_data import sent_words
 from trainlean.pictures.explorer_state import FIXED_BATCH, FREE, ExplorerState
 from trainlean.pictures.front import FrontPlot, origin_legend
 from trainlean.pictures.memory import StackPlot
 from trainlean.pictures.ranks import StepTimesPlot
-from trainlean.pictures.style import LINES, SOFT, Picture, count_text, course_style, mib
+from trainlean.pictures.style import LINES, SOFT, Picture, count_text, course_style, mib, three
 
 MOST_ROWS = 8  # of times of a step
 
 
 class ExplorerDrawing:
     """The picture of a state. `draw` gives its PNG; `fit` fits the axes to the runs, and rebuilds the picture where it needs more room."""
+
+    WIDTH = 10  # inches
 
     def __init__(self, state: ExplorerState):
         self.state = state
@@ -25,7 +28,7 @@ class ExplorerDrawing:
         below = 0.6 + 0.21 * rows if rows else 0.0  # inches for the times of a step
         high = 4.7 + below
         with course_style():
-            self.picture = Picture(10, high, "")
+            self.picture = Picture(self.WIDTH, high, "")
             grid = {
                 "width_ratios": (2.35, 1),
                 "left": 0.09,
@@ -111,7 +114,7 @@ class ExplorerDrawing:
         control = state.control("local_steps")
         runs = state.local_steps_runs(chosen)
         rows = [
-            (_local_steps(control.of(run)), state.step_time(run), _sent_words(run)) for run in runs
+            (_local_steps(control.of(run)), state.step_time(run), sent_words(run)) for run in runs
         ]
         steps.draw(rows, next((i for i, run in enumerate(runs) if run is chosen), None))
         if rows:
@@ -139,7 +142,7 @@ class ExplorerDrawing:
         timed = [run for run in fit if run.samples_per_second]
         if timed:
             best = max(timed, key=lambda run: run.samples_per_second or 0.0)
-            words += f"; the fastest of them is {self._name(best)} with {best.samples_per_second:,.3g} samples/s"
+            words += f"; the fastest of them is {self._name(best)} with {three(best.samples_per_second or 0.0)} samples/s"
         return words[0].upper() + words[1:] + "."
 
     def _chosen_words(self, run, stand_in) -> str:
@@ -175,15 +178,3 @@ def _local_steps(value) -> str:
 def _link_words(link: Link) -> str:
     nameless = Link(link.latency, link.bandwidth)
     return f"{link}, {nameless}" if link.name else str(link)
-
-
-def _sent_words(run: Run) -> str:
-    """What one device hands over per optimizer step, and in how many messages."""
-    count, steps = total(run.collectives), run.optimizer_steps
-    calls = count["calls"] / steps
-    often = (
-        f"{calls:.3g} call{'s' * (calls != 1)} a step"
-        if calls >= 1
-        else f"a call in {1 / calls:.3g} steps"
-    )
-    return f"{mib(count['payload'] / steps)} a step, {often}"

@@ -39,6 +39,7 @@ class ExplorerState:
         # The runs as the chosen network would make them, kept for as long as that is the same.
         self._cache_key: tuple | None = None
         self._cache: list[Run] = []
+        self._records: dict[int, Run] = {}  # by the id of what was modelled from it
         self._keep_to_options()
         self.start()
 
@@ -129,27 +130,17 @@ class ExplorerState:
         self.model = model
         self.start()
 
-    def move(self, setting: str, value):
-        """Set one control. At a fixed batch the accumulation steps give way to the micro-batch, so that moving it walks along one comparison."""
-        before, self.values[setting] = self.values[setting], value
-        if setting == "micro_batch" and self.mode == FIXED_BATCH:
-            wanted = before * self.values["accumulation_steps"] / value
-            self.values["accumulation_steps"] = min(
-                self.options(self.control("accumulation_steps")),
-                key=lambda steps: abs(log2(steps) - log2(wanted)),
-            )
-
-    def compare_at(self, mode: str):
-        """FIXED_BATCH or FIXED_MEMORY."""
-        self.mode = mode
-
-    def connect(self, devices: int, link: Link):
-        """Choose the network: how many devices, and the link between them."""
-        self.devices, self.link = devices, link
-
-    def set_budget(self, budget: float):
-        """Set the budget, in bytes."""
-        self.budget = budget
+    def take(
+        self, model: str | None, mode: str, values: dict, devices: int, link: Link, budget: float
+    ):
+        """Be in another state: `values` by control, `budget` in bytes. ValueError: what is not offered."""
+        offered = {control.setting: self.options(control) for control in self.controls}
+        if model not in self.models or mode not in (FIXED_BATCH, FIXED_MEMORY):
+            raise ValueError(f"The explorer shows no {mode} of {model!r}.")
+        if wrong := [name for name, of in offered.items() if values.get(name) not in of]:
+            raise ValueError(f"The explorer does not offer {wrong[0]}={values.get(wrong[0])!r}.")
+        self.model, self.mode, self.values = model, mode, {name: values[name] for name in offered}
+        self.devices, self.link, self.budget = devices, link, budget
 
     def add(self, run: Run):
         """Add a run and choose its point."""
@@ -174,8 +165,11 @@ class ExplorerState:
         """
         key = (tuple(map(id, self.runs)), self.model, self.devices, self.link)
         if self._cache_key != key:
-            modelled = [self._modelled(run) if run.collectives else run for run in self.own_runs()]
-            self._cache_key, self._cache = key, [run for run in modelled if run is not None]
+            modelled = [
+                (self._modelled(run) if run.collectives else run, run) for run in self.own_runs()
+            ]
+            self._cache_key, self._cache = key, [run for run, _ in modelled if run is not None]
+            self._records = {id(run): record for run, record in modelled if run is not None}
         return list(self._cache)
 
     def own_runs(self) -> list[Run]:
@@ -191,7 +185,14 @@ class ExplorerState:
         return replace(run, seconds=seconds, settings=settings, origin="predicted")
 
     def step_time(self, run: Run, link: Link | None = None) -> StepTime | None:
-        """The modelled time of a step of a run that has communicated; computing takes what one device alone was measured to take.
+        """The modelled time of a step of a run that has communicated; None where its computing was not timed."""
+        compute = self.compute_seconds(run)
+        if compute is None:
+            return None
+        return step_time(run, link or self.link, world_size=self.devices, compute=compute)
+
+    def compute_seconds(self, run: Run) -> float | None:
+        """Seconds that computing a step of a run that has communicated takes: what one device alone was measured to take, else the run itself.
 
         None where neither was timed.
         """
@@ -203,12 +204,12 @@ class ExplorerState:
             and one.optimizer_steps
             and _without(one, "devices", "local_steps") == _without(run, "devices", "local_steps")
         ]
-        timed = alone[-1] if alone else run
+        # A modelled time contains communication already: its record was timed.
+        timed = alone[-1] if alone else self._records.get(id(run), run)
         seconds = timed.median_seconds
         if seconds is None or not run.optimizer_steps:
             return None
-        compute = seconds / timed.optimizer_steps
-        return step_time(run, link or self.link, world_size=self.devices, compute=compute)
+        return seconds / timed.optimizer_steps
 
     def compared_runs(self) -> list[Run]:
         """The runs that are compared: those of the chosen effective batch, or all of them at fixed memory."""

@@ -19,6 +19,7 @@ from trainlean.pictures.style import (
     Picture,
     count_text,
     course_style,
+    listed,
     mib,
     point_label,
 )
@@ -306,17 +307,25 @@ class FrontPlot:
 
 def placed(runs: Sequence[Run]) -> list[tuple[Run, float | None]]:
     """Runs with the speed (samples/second) they are drawn at: a run that was not timed stands at the speed of its timed twin, if any."""
+    twins = timed_twins(runs)
+    return [
+        (run, twin.samples_per_second if twin else None)
+        for run, twin in zip(runs, twins, strict=True)
+    ]
+
+
+def timed_twins(runs: Sequence[Run]) -> list[Run | None]:
+    """For each run itself where it was timed, else the timed run of its label that is most like it; None where there is none."""
     timed = [run for run in runs if run.samples_per_second]
 
-    def speed(run):
-        twins = [other for other in timed if _twin_key(other) == _twin_key(run)]
-
+    def twin(run):
         def likeness(other):
             return len(other.settings.items() & run.settings.items())
 
-        return max(twins, key=likeness).samples_per_second if twins else None
+        twins = [other for other in timed if _twin_key(other) == _twin_key(run)]
+        return max(twins, key=likeness, default=None)
 
-    return [(run, run.samples_per_second or speed(run)) for run in runs]
+    return [run if run.samples_per_second else twin(run) for run in runs]
 
 
 def _twin_key(run: Run):
@@ -343,7 +352,7 @@ def _segments(corners) -> list[tuple[float, float, float, float]]:
 
 def plot_front(runs: Sequence[Run], budget: float | None = None) -> Picture:
     """Memory against speed: a point per run, the Pareto front of what fits into `budget` (bytes), the rest crossed."""
-    runs = list(runs)
+    runs = listed(runs, "plot_front")
     text = f"memory against speed: {count_text(runs)}"
     if budget is not None:
         text += f"; {sum(run.peak_bytes <= budget for run in runs)} fit into {mib(budget)}"

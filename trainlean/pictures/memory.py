@@ -19,6 +19,7 @@ from trainlean.pictures.style import (
     Picture,
     count_text,
     course_style,
+    listed,
     mib,
     parts,
 )
@@ -102,7 +103,7 @@ def _on(colour: str) -> str:
 
 def plot_memory(runs: Sequence[Run]) -> Picture:
     """Peak memory of each run as a bar, stacked by category, in MiB."""
-    runs = list(runs)
+    runs = listed(runs, "plot_memory")
     with course_style():
         picture = Picture(
             7.8, 1.35 + 0.42 * max(1, len(runs)), f"peak memory by category: {count_text(runs)}"

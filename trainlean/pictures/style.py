@@ -42,6 +42,7 @@ from trainlean.pictures.colours import (  # noqa: F401
     STEPPED,
     UNDIVIDED,
 )
+from trainlean.workspace import CourseError
 
 MARKERS = dict(zip(ORIGINS, "oDs", strict=True))
 
@@ -151,6 +152,23 @@ def point_label(run: Run) -> str:
     return run.setup.label if run.setup else run.name
 
 
+def listed(runs, function: str) -> list[Run]:
+    """The runs that were given to a function, as a list; one alone is a list of one. CourseError: no runs."""
+    if isinstance(runs, Run):
+        return [runs]
+    try:
+        runs = list(runs)
+    except TypeError:
+        raise CourseError(
+            f"{function} takes a list of runs, such as {function}(load_runs()), not {runs!r}."
+        ) from None
+    if wrong := [run for run in runs if not isinstance(run, Run)]:
+        raise CourseError(
+            f"{function} takes a list of runs, as measure() returns them; {wrong[0]!r} in it is none."
+        )
+    return runs
+
+
 def count_text(runs: Sequence[Run]) -> str:
     """How many runs of which origin: '9 runs (6 measured, 3 published)'."""
     counts = [(sum(run.origin == origin for run in runs), origin) for origin in ORIGINS]
@@ -162,6 +180,11 @@ def parts(run: Run) -> list[tuple[str, int]]:
     """The memory of a run as (category, bytes): CATEGORIES in their order, then other names; nothing empty."""
     order = [*CATEGORIES, *(name for name in run.peak if name not in CATEGORIES)]
     return [(name, run.peak[name]) for name in order if run.peak.get(name)]
+
+
+def three(number: float) -> str:
+    """A number in three digits, with thousands separators: `1,230`, `0.0123`."""
+    return f"{float(f'{number:.3g}'):,g}"
 
 
 def mib(size: float) -> str:

@@ -3,19 +3,28 @@
 A row that a machine cannot run keeps its place and says why.
 """
 
-import json
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 from trainlean.costs.runs import Run, save_run
 from trainlean.model_list import MODELS
+from trainlean.processes import server_context, start
 from trainlean.table.rows import Row, at_largest
-from trainlean.table.training import RESULT, reason_against
+from trainlean.table.training import measure_as_planned, reason_against
 from trainlean.workspace import CourseError, the_device
+
+PRELOADED = [  # of a small BERT; another model is imported by its own row
+    "torch",
+    "transformers.models.bert.modeling_bert",
+    "accelerate",
+    "trainlean.costs.meter",
+    "trainlean.table.training",
+]
 
 
 @dataclass(frozen=True)
@@ -71,39 +80,49 @@ def measure_rows(
 
 def _in_fresh_process(row, model, device, repeats, limit):
     """The row's run, or None and one sentence about what went wrong."""
-    order = json.dumps({"row": asdict(row), "model": model, "device": device, "repeats": repeats})
-    command = [sys.executable, "-m", "trainlean.table.training", order]
-    quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
-    # A group of its own, so that the compilers that a row starts end with it.
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | quiet,
-        start_new_session=True,
-    )
-    try:
-        printed, errors = process.communicate(timeout=limit)
-    except BaseException as error:
-        _end(process)
-        if isinstance(error, subprocess.TimeoutExpired):
-            return None, f"took longer than {limit:.0f} s"
-        raise
-    for line in printed.splitlines():
-        if line.startswith(RESULT):
-            return Run.from_dict(json.loads(line.removeprefix(RESULT))), ""
-    said = [line.strip() for line in errors.splitlines() if line.strip()]
-    if any("out of memory" in line.lower() for line in said):
-        return None, "out of memory"
-    return None, said[-1][
-        :200
-    ] if said else f"ended with status {process.returncode} and without a word"
+    context = server_context(PRELOADED)
+    ours, theirs = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="trainlean-row-", ignore_cleanup_errors=True) as folder:
+        said = Path(folder) / "said"
+        order = (theirs, said, measure_as_planned, row, model, device, repeats)
+        process = context.Process(target=_answer, args=order)
+        start(process)
+        theirs.close()
+        try:
+            if not ours.poll(limit):
+                return None, f"took longer than {limit:.0f} s"
+            return Run.from_dict(ours.recv()), ""
+        except EOFError:  # it ended without a result
+            process.join()
+            return None, _last_words(said) or (
+                f"ended with status {process.exitcode} and without a word"
+            )
+        finally:
+            ours.close()
+            _end(process)
+
+
+def _answer(pipe, said: Path, measure: Callable[..., Run], *asked) -> None:
+    """The process of one row: its run goes down the pipe; what is printed meanwhile, errors too, into the file."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # a group of its own, so that the compilers that a row starts end with it
+    with open(said, "w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    pipe.send(measure(*asked).to_dict())
+
+
+def _last_words(said: Path) -> str:
+    lines = said.read_text(errors="replace").splitlines() if said.exists() else []
+    lines = [line.strip() for line in lines if line.strip()]
+    if any("out of memory" in line.lower() for line in lines):
+        return "out of memory"
+    return lines[-1][:200] if lines else ""
 
 
 def _end(process):
-    if hasattr(os, "killpg"):
+    """The process and the compilers that it has started, which are of its group."""
+    with suppress(ProcessLookupError, AttributeError):  # not a group yet; Windows has none
         os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.communicate()
+    process.kill()
+    process.join()

@@ -30,11 +30,6 @@ class Row:
     precision = property(lambda self: self.setup.precision)
 
 
-def row_from(record: dict) -> Row:
-    """The row that `dataclasses.asdict` wrote."""
-    return Row(**record | {"setup": TrainingSetup(**record["setup"])})
-
-
 def _with(**settings) -> TrainingSetup:
     return TrainingSetup(4, **settings)
 

@@ -1,10 +1,8 @@
-"""One row, measured in this process; `python -m trainlean.table.training` is the process of one row."""
+"""One row, measured in this process."""
 
 import gc
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +13,7 @@ from typing import Any
 from trainlean.costs.runs import Run, machine
 from trainlean.model_list import MODELS, Model
 from trainlean.models import model_config
-from trainlean.table.rows import Row, row_from
-
-RESULT = "trainlean result: "
+from trainlean.table.rows import Row
 
 
 def reason_against(row: Row, device: str) -> str:
@@ -261,15 +257,9 @@ def _driver():
         return "unknown"
 
 
-def main(order: str) -> None:
-    """Measure the row of this order (JSON) and print its run on a line of its own."""
-    asked = json.loads(order)
-    plan = MODELS[asked["model"]]
-    if asked["repeats"]:
-        plan = replace(plan, repeats=asked["repeats"])
-    run = measure_row(row_from(asked["row"]), model_config(asked["model"]), plan, asked["device"])
-    print("\n" + RESULT + json.dumps(run.to_dict()), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+def measure_as_planned(row: Row, model: str, device: str, repeats: int | None) -> Run:
+    """Measure one row of a model of MODELS in this process; `repeats` timed epochs, or the plan's."""
+    plan = MODELS[model]
+    if repeats:
+        plan = replace(plan, repeats=repeats)
+    return measure_row(row, model_config(model), plan, device)

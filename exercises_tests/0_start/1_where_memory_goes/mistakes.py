@@ -82,6 +82,39 @@ training_state_bytes = (
         hint="Which attribute of a tensor tells the bytes of one of its numbers?",
     ),
     Mistake(
+        "only some kinds of layers counted",
+        {
+            ALL: """    total, seen = 0, set()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            for parameter in module.parameters():
+                copies = 2 + averages if parameter.requires_grad else 1
+                total += 0 if parameter in seen else copies * parameter.nbytes
+                seen.add(parameter)
+    return total
+"""
+        },
+        why="Norms and embeddings have weights, too, and a module may hold a parameter itself: a list of kinds of layers is never complete.",
+        hint="Which method of a model gives every parameter, wherever it is?",
+    ),
+    Mistake(
+        "frozen or not, decided by layer",
+        {
+            ALL: """    total, seen = 0, set()
+    for module in model.modules():
+        parameters = list(module.parameters(recurse=False))
+        trained = any(parameter.requires_grad for parameter in parameters)
+        for parameter in parameters:
+            copies = 2 + averages if trained else 1
+            total += 0 if parameter in seen else copies * parameter.nbytes
+            seen.add(parameter)
+    return total
+"""
+        },
+        why="`requires_grad` belongs to each parameter: the weight of a layer may be frozen and its bias trained.",
+        hint="Of which object is `requires_grad` an attribute?",
+    ),
+    Mistake(
         "numbers instead of bytes",
         {"parameter.nbytes": "parameter.numel()"},
         why="This counts numbers; each of them takes several bytes.",
@@ -91,6 +124,9 @@ training_state_bytes = (
 
 # ---------------------------------------------------------------- peak_at_batch
 
+IN_PLACE = """for category in grows:
+        {0}[category] = {0}[category] / batch * new_batch
+    return {0}"""
 GROWS = 'grows = ("activations", "temporary")'
 SCALED = "peak | {category: peak[category] / batch * new_batch for category in grows}"
 
@@ -118,6 +154,13 @@ peak_at_batch = (
         {SCALED: "peak"},
         why="Each sample leaves activations of its own for the backward pass.",
         hint="Which category must hold something for every sample?",
+    ),
+    Mistake(
+        "the measured peak changed",
+        {f"return {SCALED}": IN_PLACE.format("peak")},
+        {f"return {SCALED}": "bill = peak\n    " + IN_PLACE.format("bill")},
+        why="The dictionary belongs to the caller, who finds the prediction in place of the measurement; a second name for it is no copy.",
+        hint="What does `peak` hold after your function has been called?",
     ),
     Mistake(
         "ratio upside down",
@@ -209,6 +252,44 @@ largest_batch = (
         {'(peak["activations"] + peak["temporary"])': 'peak["activations"]'},
         why="Each sample also needs its share of what is temporary at the turn, so the last sample counted here does not fit.",
         hint="Which two categories grow with the batch?",
+    ),
+    Mistake(
+        "the measured peak changed",
+        {
+            'peak["activations"] + peak["temporary"]': 'peak.pop("activations") + peak.pop("temporary")'
+        },
+        {
+            f"    return max(0, {WHOLE})": f"""    for category in ("activations", "temporary"):
+        peak[category] /= batch
+    return max(0, {WHOLE})"""
+        },
+        why="The dictionary belongs to the caller: who asks with it again, for another budget, gets another answer.",
+        hint="What does `peak` hold after your function has been called?",
+    ),
+    Mistake(
+        "gradients left out",
+        {' + peak["gradients"]': ""},
+        why="Every trained weight has a gradient, whatever the batch, and it takes its part of the budget.",
+        hint="Which of the five categories does your fixed part not hold?",
+    ),
+    Mistake(
+        "optimizer state left out",
+        {' + peak["optimizer state"]': ""},
+        why="The optimizer's averages lie in memory from step to step, also while the activations are there.",
+        hint="Which of the five categories does your fixed part not hold?",
+    ),
+    Mistake(
+        "the weights left out",
+        {'peak["weights"] + ': ""},
+        why="The weights are in memory before anything else, whatever the batch.",
+        hint="Which of the five categories does your fixed part not hold?",
+    ),
+    Mistake(
+        "both peaks added up",
+        {"if step_bytes > budget": "if step_bytes + sum(peak.values()) > budget"},
+        {"(budget - fixed)": "(budget - step_bytes - fixed)"},
+        why="The turn and the optimizer's step are two moments; what one of them needs is free again at the other.",
+        hint="Are the two peaks in memory at the same time?",
     ),
     Mistake(
         "only the weights taken off",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch import nn
 
 from exercises_tests.probing.toys import Toy, as_it_was
 
@@ -27,12 +28,29 @@ class OfTwoTypes(Toy):
         return self.last(torch.tanh(self.first(inputs)).double())
 
 
+class OfManyKinds(nn.Module):
+    """An embedding, a norm and a scale of its own; in a part some weights train and others do not."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(3, width), nn.LayerNorm(width)
+        self.scale = nn.Parameter(torch.ones(1))
+        self.last = nn.Linear(width, width)
+        self.embed.requires_grad_(False)
+        self.norm.bias.requires_grad_(False)
+        self.last.weight.requires_grad_(False)
+
+    def forward(self, inputs):
+        return self.last(self.norm(inputs @ self.embed.weight.T @ self.embed.weight) * self.scale)
+
+
 def draw_models(seed):
     """Models of a fresh width, by what is special about them."""
     width = int(np.random.default_rng(seed).integers(5, 60))
     models = {kind: Toy(width, **changes) for kind, changes in KINDS.items()}
     models["a float64 model"].double()
     models["a model of two types"] = OfTwoTypes(width)
+    models["a model of many kinds of layers"] = OfManyKinds(width)
     return models
 
 
@@ -90,7 +108,7 @@ def peak_at_batch(answer, seed):
             )
         shown |= {
             f"the {category} {case}, in bytes,": as_float(got.get(category))
-            for category in CATEGORIES
+            for category in dict.fromkeys((*CATEGORIES, *got))
         }
     return shown | {"whether the measured peak is as it was": untouched}
 
@@ -130,28 +148,25 @@ def draw_many(seed):
     return peak, 8, fixed_part(peak) + samples // 2 * two_samples, samples
 
 
-def largest_batch(answer, seed):
-    shown = {}
+def batch_questions(seed):
+    """(what is asked, peak, step_bytes, batch, budget): budgets anywhere, then to the byte, thousands of samples, and no room."""
     for number in range(5):
         peak, step_bytes, batch, budget = draw_budget(seed + number)
-        shown[f"the largest batch for {budget:,} bytes"] = answer(
-            dict(peak), step_bytes, batch, budget
-        )
-    peak, _, batch, budget = draw_budget(seed)
-    three = fixed_part(peak) + 3 * one_sample(peak, batch)
-    shown["the largest batch where three samples need the budget to the byte"] = answer(
-        dict(peak), three - 1, batch, three
-    )
-    shown["the largest batch where the optimizer's step needs the budget to the byte"] = answer(
-        dict(peak), three, batch, three
-    )
-    shown["the largest batch where the optimizer's step is a byte too large"] = answer(
-        dict(peak), three + 1, batch, three
-    )
-    peak, batch, budget, _ = draw_many(seed)
-    shown["the largest batch where thousands of small samples fit"] = answer(peak, 0, batch, budget)
+        yield f"for {budget:,} bytes", peak, step_bytes, batch, budget
     peak, _, batch, _ = draw_budget(seed)
-    shown["the largest batch where not even the weights fit"] = answer(
-        dict(peak), 0, batch, peak["weights"] // 2
-    )
-    return shown
+    three = fixed_part(peak) + 3 * one_sample(peak, batch)
+    yield "where three samples need the budget to the byte", peak, three - 1, batch, three
+    yield "where the optimizer's step needs the budget to the byte", peak, three, batch, three
+    yield "where the optimizer's step is a byte too large", peak, three + 1, batch, three
+    yield "where not even the weights fit", peak, 0, batch, peak["weights"] // 2
+    peak, batch, budget, _ = draw_many(seed)
+    yield "where thousands of small samples fit", peak, 0, batch, budget
+
+
+def largest_batch(answer, seed):
+    shown, untouched = {}, True
+    for case, peak, *rest in batch_questions(seed):
+        given = dict(peak)
+        shown[f"the largest batch {case}"] = answer(given, *rest)
+        untouched &= as_it_was(given, peak)
+    return shown | {"whether the measured peak is as it was": untouched}

@@ -7,15 +7,16 @@ from trainlean.exercises.exercise import Exercise
 from . import mistakes, oracles, probes
 from .mistakes import (
     BACKWARD,
-    CLIP,
-    DIVIDED,
     DIVISION,
     END,
+    FIRST_OF_ALL,
     LEAVE,
     LOOP,
     MICRO_BATCH,
     OWN_SIZE,
+    SIDE_BY_SIDE,
     SUM,
+    WINDOW,
     one_by_one,
 )
 
@@ -36,12 +37,6 @@ def by_autograd(model, optimizer, loss_function, micro_batches, accumulation_ste
             weight.grad = total
         optimizer.step()
         optimizer.zero_grad()
-
-
-def in_epochs(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    """The repaired loop as `by_autograd`, once for each epoch."""
-    for _ in range(epochs):
-        by_autograd(model, optimizer, loss_function, micro_batches, accumulation_steps)
 
 
 DIVIDE_GRADIENTS = "for p in model.parameters():\n{0}if p.grad is not None:\n{0}    p.grad /= {1}\n"
@@ -104,22 +99,19 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        name="repaired_loop",
+        name="first_wrong_step",
         points=2,
-        probe=probes.repaired_loop,
-        oracle=oracles.repaired_loop,
-        truth="the large batch's",
-        mistakes=mistakes.repaired_loop,
+        probe=probes.first_wrong_step,
+        oracle=oracles.first_wrong_step,
+        mistakes=mistakes.first_wrong_step,
         hints=(
-            "Which micro-batches stand behind the first step of the published loop, and what is left when an epoch ends?",
-            "Three faults: the loss needs the targets, the condition must hold for the last micro-batch of a window, and the rest of an epoch needs its own step.",
-            "(index + 1) % k == 0 or index + 1 == len(micro_batches); divide by the size of the window the micro-batch is in.",
+            "Which steps, and with what in them, should the run have made?",
+            "Write the record of the right run first: for each epoch, windows of `accumulation_steps` of its numbers, each number with the size of its window. Then go through both records side by side.",
+            "itertools.zip_longest(steps, right) goes on to the end of the longer one; return the number, from 1, of the first pair that is not equal.",
         ),
         also_right=(
-            {
-                "if index + 1 == start + size:": "if (index + 1) % accumulation_steps == 0 or index + 1 == len(micro_batches):"
-            },
-            in_epochs,
+            {f"{SIDE_BY_SIDE}            return number\n    return None": FIRST_OF_ALL},
+            {"dict.fromkeys(window, len(window))": "{one: len(window) for one in window}"},
         ),
     ),
     Exercise(
@@ -143,26 +135,21 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        name="train_clipped",
+        name="places",
         points=3,
-        probe=probes.train_clipped,
-        oracle=oracles.train_clipped,
+        probe=probes.places,
+        oracle=oracles.places,
         truth="the large batch's",
-        mistakes=mistakes.train_clipped,
+        mistakes=mistakes.places,
         hints=(
-            "What does the large batch clip, and what does it report?",
-            "Between the last backward of the window and the step: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).",
-            "Add up loss.item() / k beside backward; when the window is complete, append the sum to your list and start it from zero again.",
+            "What does the large batch do once, which your loop does once for a window?",
+            "Four lines run for every micro-batch. Behind the window the gradient is made whole first, then used, and then everything is made ready for the next window.",
+            "The gradients are too long by the scaler's factor until `unscale`; so clip after it and before `step`; `update` and `schedule` come after `step`.",
         ),
         also_right=(
-            {"append(window_loss)": "append(torch.tensor(window_loss))"},
-            {
-                DIVIDED: "loss = loss_function(model(inputs), targets)",
-                "        window_loss += loss.item()\n": "        window_loss += loss.item() / accumulation_steps\n",
-                CLIP: "            "
-                + DIVIDE_GRADIENTS.format(" " * 16, "accumulation_steps")
-                + CLIP,
-            },
+            {'"add", "backward"': '"backward", "add"'},
+            {WINDOW: '"report", "unscale", "clip", "step", "zero", "update", "schedule"'},
+            {WINDOW: '"unscale", "report", "clip", "step", "schedule", "update", "zero"'},
         ),
     ),
 )

@@ -1,57 +1,53 @@
 """Known mistakes in the lesson 1_accumulation/1_pytorch, as edits of its solutions."""
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
-# ---------------------------------------------------------------- texts that two exercises share
+# ---------------------------------------------------------------- what is done wrong in every such loop
 
-ON_THE_FIRST = {
-    "why": "`index % k == 0` is already true for index 0: the first update has seen one micro-batch, and every later window is shifted by one.",
-    "hint": "Counting from 0, which index does the last micro-batch of the first window have, and what is its remainder?",
-}
-ONE_LATE = {
-    "why": "Leaving out index 0 does not cure `index % k == 0`: the first window now holds k + 1 micro-batches, and every later one is shifted.",
-    "hint": "How many micro-batches have been seen when the loop stands at index k?",
-}
-NOT_DIVIDED = {
-    "why": "backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
-    "hint": "The large batch's loss is a mean over all its samples; by what must each micro-batch's loss be divided so that the sum is that mean?",
-}
-DIVIDED_TWICE = {
-    "why": "The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
-    "hint": "Where does your loop divide, and which of these places can go?",
-}
-BY_SAMPLES = {
-    "why": "`loss_function` already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
-    "hint": "Over what does the loss function take its mean, and what is then left to divide by?",
-}
-ZEROED_INSIDE = {
-    "why": "zero_grad() runs for every micro-batch, so only the last one of the window is left in the gradient when the optimizer steps.",
-    "hint": "How often must the gradients start from zero in one window?",
-}
-ZEROED_BEFORE = {
-    "why": "The gradients are emptied after the last backward and before the step, so the optimizer moves by nothing.",
-    "hint": "In which order do backward, step and zero_grad have to come at the end of a window?",
-}
-NEVER_ZEROED = {
-    "why": "The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
-    "hint": "What is in `.grad` right after step(), and who removes it?",
-}
-EVERY_MICRO_BATCH = {
-    "why": "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
-    "hint": "Which lines belong into the loop, and which ones only happen when a window is complete?",
-}
-NEVER_STEPS = {
-    "why": "Gradients are computed, but no optimizer step ever uses them.",
-    "hint": "Is your condition ever true, and what is below it?",
-}
-WHOLE_WINDOW = {
-    "why": "The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
-    "hint": "When can the activations of a micro-batch go: which call frees them, and when do you make it?",
-}
-RUNNING_TOTAL = {
-    "why": "Each backward on the total goes through the earlier micro-batches again, so the first one counts k times; retain_graph=True hides the error that would have said so.",
-    "hint": "Who does the adding up over the window: your total, or backward() itself?",
-}
+LOSS = "loss = loss_function(model(inputs), targets)"
+
+
+def usual_mistakes(
+    divided: str, divisors: tuple[str, ...], update: str, spaces: int
+) -> tuple[Mistake, ...]:
+    """Mistakes in a loop with these two texts: the division and backward, and the update.
+
+    `divisors` are those with which people write it, first the solution's own; `spaces` stand before a micro-batch's lines.
+    """
+    own = divisors[0]
+    with_each = [{} if d == own else {divided: divided.replace(own, d)} for d in divisors]
+    step, zero = update.split("\n")
+    inside, swapped = "\n" + " " * spaces, f"{zero.strip()}\n{zero.replace(zero.strip(), step)}"
+    return (
+        usual("loss not divided", {divided: "loss.backward()"}),
+        usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),
+        usual(
+            "divided by the number of samples",
+            *({divided: f"(loss / {d} / len(inputs)).backward()"} for d in divisors),
+            {divided: "(loss / len(inputs)).backward()"},
+        ),
+        usual(
+            "zeroed inside the window",
+            *({LOSS: f"optimizer.zero_grad(){inside}{LOSS}", **d} for d in with_each),
+        ),
+        usual("zeroed before the step", {update: swapped}),
+        usual("never zeroed", *({update: step, **d} for d in with_each)),
+        usual(
+            "steps on every micro-batch",
+            *(
+                {divided: f"({loss}).backward(){inside}optimizer.step(){emptied}", update: rest}
+                for loss in ("loss", *(f"loss / {d}" for d in divisors))
+                for emptied, rest in (
+                    ("", "pass"),
+                    ("", "optimizer.zero_grad()"),
+                    (f"{inside}optimizer.zero_grad()", "pass"),
+                )
+            ),
+        ),
+        usual("never steps", *({update: "pass", **d} for d in with_each)),
+    )
+
 
 # ---------------------------------------------------------------- train_accumulated
 
@@ -63,52 +59,23 @@ LOOP = """    for number, (inputs, targets) in enumerate(micro_batches, start=1)
         loss = loss_function(model(inputs), targets)
         (loss / accumulation_steps).backward()
 """
-IN_LOOP = "if number % accumulation_steps == 0:\n            optimizer.step()\n            optimizer.zero_grad()"
 
 train_accumulated = (
-    Mistake("steps on the first micro-batch", {COUNT: "enumerate(micro_batches)"}, **ON_THE_FIRST),
-    Mistake(
+    usual("steps on the first micro-batch", {COUNT: "enumerate(micro_batches)"}),
+    usual(
         "steps one micro-batch late",
         {
             COUNT: "enumerate(micro_batches)",
             IF_FULL: "if number and number % accumulation_steps == 0:",
         },
-        **ONE_LATE,
     ),
-    Mistake("loss not divided", {BACKWARD: "loss.backward()"}, **NOT_DIVIDED),
-    Mistake(
-        "divided twice",
-        {BACKWARD: "(loss / accumulation_steps / accumulation_steps).backward()"},
-        **DIVIDED_TWICE,
+    *usual_mistakes(BACKWARD, ("accumulation_steps",), STEP, 8),
+    usual(
+        "ends after the first window",
+        {STEP: f"{STEP}\n            return"},
+        {STEP: f"{STEP}\n            break"},
     ),
-    Mistake(
-        "divided by the number of samples",
-        {BACKWARD: "(loss / accumulation_steps / len(inputs)).backward()"},
-        {BACKWARD: "(loss / len(inputs)).backward()"},
-        **BY_SAMPLES,
-    ),
-    Mistake(
-        "zeroed inside the window",
-        {"loss = loss_function": "optimizer.zero_grad()\n        loss = loss_function"},
-        **ZEROED_INSIDE,
-    ),
-    Mistake(
-        "zeroed before the step",
-        {STEP: "optimizer.zero_grad()\n            optimizer.step()"},
-        **ZEROED_BEFORE,
-    ),
-    Mistake("never zeroed", {STEP: "optimizer.step()"}, **NEVER_ZEROED),
-    Mistake(
-        "steps on every micro-batch",
-        {IN_LOOP: "optimizer.step()\n        optimizer.zero_grad()"},
-        {IN_LOOP: "optimizer.step()"},
-        {STEP: "optimizer.zero_grad()", BACKWARD: f"{BACKWARD}\n        optimizer.step()"},
-        {BACKWARD: "loss.backward()", IN_LOOP: "optimizer.step()\n        optimizer.zero_grad()"},
-        {BACKWARD: "loss.backward()", IN_LOOP: "optimizer.step()"},
-        **EVERY_MICRO_BATCH,
-    ),
-    Mistake("never steps", {STEP: "pass"}, **NEVER_STEPS),
-    Mistake(
+    usual(
         "keeps the whole window",
         {
             LOOP: """    losses = []
@@ -124,9 +91,8 @@ train_accumulated = (
 """,
             STEP: f"inputs, targets = (torch.cat(part) for part in zip(*window))\n            loss_function(model(inputs), targets).backward()\n            window = []\n            {STEP}",
         },
-        **WHOLE_WINDOW,
     ),
-    Mistake(
+    usual(
         "backward on the running total",
         {
             LOOP: f"    total = 0\n{LOOP}".replace(
@@ -135,19 +101,18 @@ train_accumulated = (
             ),
             STEP: f"total = 0\n            {STEP}",
         },
-        **RUNNING_TOTAL,
     ),
 )
 
 # ---------------------------------------------------------------- train_accumulated_to_the_end
 
-STARTS = "range(0, len(micro_batches), accumulation_steps)"
 MICRO_BATCH = """        for inputs, targets in window:
             loss = loss_function(model(inputs), targets)
             (loss / len(window)).backward()
 """
 DIVISION = "(loss / len(window)).backward()"
-END = "        optimizer.step()\n        optimizer.zero_grad()\n"
+UPDATE = "optimizer.step()\n        optimizer.zero_grad()"
+END = f"        {UPDATE}\n"
 WINDOWS = f"""    for start in range(0, len(micro_batches), accumulation_steps):
         window = micro_batches[start : start + accumulation_steps]
 {MICRO_BATCH}{END}"""
@@ -181,12 +146,7 @@ train_accumulated_to_the_end = (
         why="What is left after the last complete window has gradients but gets no step: these reviews are read and never learned from.",
         hint="After which indices does your loop step when there are 6 micro-batches and k is 4, and which ones were not asked about?",
     ),
-    Mistake(
-        "last window divided by k",
-        {DIVISION: "(loss / accumulation_steps).backward()"},
-        why="The shorter window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
-        hint="How many micro-batches share the last step, and what is the mean over that many?",
-    ),
+    usual("last window divided by k", {DIVISION: "(loss / accumulation_steps).backward()"}),
     Mistake(
         "last window not divided",
         {
@@ -201,13 +161,11 @@ train_accumulated_to_the_end = (
         why="The divisor shrinks while the window goes on, so its micro-batches get different weights; all of one window must have the same.",
         hint="At which index does the window begin that your micro-batch is in, and how long is that window?",
     ),
-    Mistake(
+    usual(
         "every window divided by the last one's size",
         {
             DIVISION: "(loss / (len(micro_batches) % accumulation_steps or accumulation_steps)).backward()"
         },
-        why="The size of the last window is used for all of them; the complete windows still have k micro-batches.",
-        hint="Which windows are shorter than k, and which are not?",
     ),
     Mistake(
         "a step too many at the end",
@@ -223,76 +181,19 @@ train_accumulated_to_the_end = (
         why="After the loop a step is made even if no micro-batch is left; momentum, weight decay and schedules would move once more on nothing.",
         hint="When the number of micro-batches is a multiple of k, what is there left to step on?",
     ),
-    Mistake(
+    usual(
         "steps on the first micro-batch",
         one_by_one("index % k == 0 or index + 1 == n"),
         one_by_one("index % k == 0 or index + 1 == n", OWN_SIZE),
-        **ON_THE_FIRST,
     ),
-    Mistake(
+    usual(
         "steps one micro-batch late",
         one_by_one("index and index % k == 0 or index + 1 == n"),
         one_by_one("index and index % k == 0 or index + 1 == n", OWN_SIZE),
-        **ONE_LATE,
     ),
-    Mistake("loss not divided", {DIVISION: "loss.backward()"}, **NOT_DIVIDED),
-    Mistake(
-        "divided twice",
-        {DIVISION: "(loss / len(window) / len(window)).backward()"},
-        {DIVISION: "(loss / accumulation_steps / accumulation_steps).backward()"},
-        **DIVIDED_TWICE,
-    ),
-    Mistake(
-        "divided by the number of samples",
-        {DIVISION: "(loss / len(window) / len(inputs)).backward()"},
-        {DIVISION: "(loss / accumulation_steps / len(inputs)).backward()"},
-        {DIVISION: "(loss / len(inputs)).backward()"},
-        **BY_SAMPLES,
-    ),
-    Mistake(
-        "zeroed inside the window",
-        {MICRO_BATCH: MICRO_BATCH.replace("loss =", "optimizer.zero_grad()\n            loss =")},
-        {
-            MICRO_BATCH: MICRO_BATCH.replace(
-                "loss =", "optimizer.zero_grad()\n            loss ="
-            ).replace("len(window)", "accumulation_steps")
-        },
-        **ZEROED_INSIDE,
-    ),
-    Mistake(
-        "zeroed before the step",
-        {END: "        optimizer.zero_grad()\n        optimizer.step()\n"},
-        **ZEROED_BEFORE,
-    ),
-    Mistake(
-        "never zeroed",
-        {END: "        optimizer.step()\n"},
-        {END: "        optimizer.step()\n", DIVISION: "(loss / accumulation_steps).backward()"},
-        **NEVER_ZEROED,
-    ),
-    Mistake(
-        "steps on every micro-batch",
-        *(
-            {DIVISION: f"({loss}).backward()\n            optimizer.step()", END: zero}
-            for loss in ("loss / len(window)", "loss / accumulation_steps", "loss")
-            for zero in ("", END.replace("        optimizer.step()\n", ""))
-        ),
-        *(
-            {
-                DIVISION: f"({loss}).backward()\n            optimizer.step()\n            optimizer.zero_grad()",
-                END: "",
-            }
-            for loss in ("loss / len(window)", "loss / accumulation_steps", "loss")
-        ),
-        **EVERY_MICRO_BATCH,
-    ),
-    Mistake(
-        "never steps",
-        {END: ""},
-        {END: "", DIVISION: "(loss / accumulation_steps).backward()"},
-        **NEVER_STEPS,
-    ),
-    Mistake(
+    *usual_mistakes(DIVISION, ("len(window)", "accumulation_steps"), UPDATE, 12),
+    usual("ends after the first window", {UPDATE: f"{UPDATE}\n        return"}),
+    usual(
         "keeps the whole window",
         {
             MICRO_BATCH: "        sum(loss_function(model(x), y) / len(window) for x, y in window).backward()\n"
@@ -302,9 +203,8 @@ train_accumulated_to_the_end = (
         loss_function(model(inputs), targets).backward()
 """
         },
-        **WHOLE_WINDOW,
     ),
-    Mistake(
+    usual(
         "backward on the running total",
         {
             MICRO_BATCH: "        total = 0\n"
@@ -313,104 +213,97 @@ train_accumulated_to_the_end = (
                 "total = total + loss / len(window)\n            total.backward(retain_graph=True)",
             )
         },
-        **RUNNING_TOTAL,
     ),
 )
 
-# ---------------------------------------------------------------- repaired_loop
+# ---------------------------------------------------------------- first_wrong_step
 
-SIZE = """            start = index - index % accumulation_steps
-            size = min(accumulation_steps, len(micro_batches) - start)
+EPOCH = "        numbers = range(epoch * micro_batches, (epoch + 1) * micro_batches)\n"
+SIZES = "dict.fromkeys(window, len(window))"
+SIDE_BY_SIDE = """    for number, (found, wanted) in enumerate(zip_longest(steps, right), start=1):
+        if found != wanted:
 """
-BY_SIZE = "loss = loss_function(outputs, targets) / size"
-IF_END = "if index + 1 == start + size:"
-UPDATE = "optimizer.step()\n                optimizer.zero_grad()"
-REPAIRED = f"""    for epoch in range(epochs):
-        for index, (inputs, targets) in enumerate(micro_batches):
-{SIZE}            outputs = model(inputs)
-            {BY_SIZE}
-            loss.backward()
-            {IF_END}
-                {UPDATE}
-"""
-BY_K = {BY_SIZE: "loss = loss_function(outputs, targets) / accumulation_steps"}
-FULL = {IF_END: "if (index + 1) % accumulation_steps == 0:"}
+RETURN = "            return number\n"
+UNEQUAL = "if found != wanted:"
+PAIRS = "zip_longest(steps, right)"
+FIRST_OF_ALL = """    both = [(steps[n : n + 1], right[n : n + 1]) for n in range(1 + max(len(steps), len(right)))]
+    return next((n for n, (found, wanted) in enumerate(both, 1) if found != wanted), None)"""
 
-repaired_loop = (
+first_wrong_step = (
     Mistake(
-        "the loss is not told the targets",
-        {BY_SIZE: "loss = loss_function(outputs) / size"},
-        why="The published line calls the loss function with the outputs alone; there is nothing to compare them with.",
-        hint="Which two things does a loss function compare?",
+        "only the steps counted",
+        {UNEQUAL: "if (found is None) != (wanted is None):"},
+        why="The number of steps is right in many wrong runs; what a step is made of decides.",
+        hint="How many steps does the published loop make in an epoch of six micro-batches, and how many should it make?",
     ),
     Mistake(
-        "steps on the first micro-batch",
-        {IF_END: "if index % accumulation_steps == 0:"},
-        {IF_END: "if index % accumulation_steps == 0:", **BY_K},
-        {IF_END: "if index % accumulation_steps == 0 or index + 1 == len(micro_batches):"},
-        {IF_END: "if index % accumulation_steps == 0 or index + 1 == len(micro_batches):", **BY_K},
-        **ON_THE_FIRST,
+        "only the sizes of the steps",
+        {UNEQUAL: "if len(found or ()) != len(wanted or ()):"},
+        {UNEQUAL: "if found is None or wanted is None or len(found) != len(wanted):"},
+        why="A step of as many micro-batches as the window has can hold those of another window, or divide them by another number.",
+        hint="Which of the window's micro-batches are in the step, and by what were they divided?",
     ),
     Mistake(
-        "steps one micro-batch late",
-        {IF_END: "if index and index % accumulation_steps == 0:"},
-        {IF_END: "if index and index % accumulation_steps == 0:", **BY_K},
+        "the divisors not looked at",
+        {UNEQUAL: "if found is None or wanted is None or set(found) != set(wanted):"},
+        why="The micro-batches are the right ones, but each must be divided by the number of micro-batches in its window.",
+        hint="What does the record say of each micro-batch besides its number?",
+    ),
+    Mistake(
+        "every window divided by k",
+        {SIZES: "dict.fromkeys(window, accumulation_steps)"},
+        why="The last window of an epoch may be shorter, and its micro-batches are divided by how many they are.",
+        hint="By what is a micro-batch of a last window of two divided?",
+    ),
+    Mistake(
+        "windows over the end of an epoch",
         {
-            IF_END: "if index and index % accumulation_steps == 0 or index + 1 == len(micro_batches):"
+            "for epoch in range(epochs):\n"
+            + EPOCH: "for epoch in range(1):\n        numbers = range(epochs * micro_batches)\n",
+            "range(0, micro_batches, accumulation_steps)": "range(0, len(numbers), accumulation_steps)",
         },
+        why="The windows of an epoch begin anew with its first micro-batch; none holds micro-batches of two epochs.",
+        hint="With which number does the first window of the second epoch begin?",
+    ),
+    Mistake(
+        "no step right after the first epoch",
+        {EPOCH: "        numbers = range(micro_batches)\n"},
+        {"for epoch in range(epochs):": "for epoch in range(1):"},
         {
-            IF_END: "if index and index % accumulation_steps == 0 or index + 1 == len(micro_batches):",
-            **BY_K,
+            "for epoch in range(epochs):": "for epoch in range(1):",
+            PAIRS: "zip(steps, right)",
         },
-        **ONE_LATE,
+        why="The record goes through all epochs, and numbers the micro-batches on from one to the next; your right run ends or begins anew after the first.",
+        hint="Which numbers have the micro-batches of the second epoch, and do you expect a step with them?",
     ),
     Mistake(
-        "the rest leaks into the next epoch",
-        {**FULL, **BY_K},
-        FULL,
-        why="The off-by-one is cured, but what is left at the end of an epoch stays in `.grad` and is added to the first window of the next one.",
-        hint="What does `.grad` hold when the second epoch begins?",
+        "the shorter record ends the comparison",
+        {PAIRS: "zip(steps, right)"},
+        why="zip stops where the shorter record ends, so a step that is missing at the end, or one too many, is not seen.",
+        hint="What does your loop do when one record has a step more than the other?",
     ),
     Mistake(
-        "the rest is thrown away",
-        {REPAIRED: REPAIRED.replace(IF_END, FULL[IF_END]) + "        optimizer.zero_grad()\n"},
-        why="The gradients that are left at the end of an epoch are zeroed without a step: these micro-batches are never learned from.",
-        hint="Instead of emptying what is left, what could the optimizer do with it first?",
+        "counted from 0",
+        {", start=1": ""},
+        why="Steps are counted from 1.",
+        hint="Which number has the first step?",
     ),
     Mistake(
-        "the rest is divided by k",
-        BY_K,
-        why="The last window of an epoch gets its step, but its losses are divided by k although it holds fewer micro-batches.",
-        hint="How many micro-batches share the last step of an epoch?",
-    ),
-    Mistake(
-        "a window reaches over the end of the epoch",
-        *(
-            {
-                "    for epoch in range(epochs):": "    micro_batches, epochs = micro_batches * epochs, 1\n    for epoch in range(epochs):",
-                **more,
-            }
-            for more in ({}, {**FULL, **BY_K})
-        ),
-        why="The counting goes on from one epoch into the next, so that one step mixes the end of an epoch with the beginning of another.",
-        hint="With which number should the counting of micro-batches begin in the second epoch?",
-    ),
-    Mistake(
-        "loss not divided",
-        {BY_SIZE: "loss = loss_function(outputs, targets)"},
-        {BY_SIZE: "loss = loss_function(outputs, targets)", **FULL},
-        why="The published loop divided the loss; without it the gradient is the sum over the window, not the mean.",
-        hint="Which of the published lines was right?",
-    ),
-    Mistake(
-        "keeps the whole window",
+        "the last wrong step",
         {
-            BY_SIZE: "loss = loss + loss_function(outputs, targets) / size",
-            "            outputs = model(inputs)\n": "            loss = loss if index > start else 0\n            outputs = model(inputs)\n",
-            "            loss.backward()\n": "",
-            UPDATE: f"loss.backward()\n                {UPDATE}",
+            SIDE_BY_SIDE + RETURN + "    return None": f"    last = None\n{SIDE_BY_SIDE}"
+            + "            last = number\n    return last"
         },
-        **WHOLE_WINDOW,
+        why="After the first wrong step the others are mostly wrong, too; the first one tells where the fault is.",
+        hint="When can your loop stop looking?",
+    ),
+    Mistake(
+        "a number where nothing is wrong",
+        {"    return None": "    return 0"},
+        {"    return None": "    return -1"},
+        {"    return None": "    return len(steps)"},
+        why="A right run has no wrong step, so what is returned is None.",
+        hint="What should come back from a run that is right?",
     ),
 )
 
@@ -487,103 +380,115 @@ token_weighted_backward = (
     ),
 )
 
-# ---------------------------------------------------------------- train_clipped
+# ---------------------------------------------------------------- places
 
-DIVIDED = "loss = loss_function(model(inputs), targets) / accumulation_steps"
-CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
-NOTE = "        window_loss += loss.item()\n"
-REPORT = "            reported.append(window_loss)\n            window_loss = 0.0\n"
-CLIP_EACH = {"        loss.backward()\n": f"        loss.backward()\n{CLIP[4:]}"}
+EACH = '"forward", "divide", "add", "backward"'
+WINDOW = '"unscale", "clip", "step", "update", "schedule", "zero", "report"'
+TO_THE_STEP, REST = '"unscale", "clip", "step", ', '"schedule", "zero", "report"'
 
 
-def clipped_alone(*, once: bool) -> dict:
-    """Each micro-batch's gradient is clipped by itself and added up by hand; `once`: the sum is clipped, too."""
+def moved_into_each(line: str, after: str = EACH) -> dict:
+    """A line of the window runs for every micro-batch."""
     return {
-        "        loss.backward()\n": f"""        before = [0 if p.grad is None else p.grad.clone() for p in model.parameters()]
-        optimizer.zero_grad()
-        loss.backward()
-{CLIP[4:]}        for parameter, earlier in zip(model.parameters(), before):
-            if parameter.grad is not None:
-                parameter.grad += earlier
-""",
-        **({} if once else {CLIP: ""}),
+        EACH: after + f', "{line}"',
+        WINDOW: WINDOW.replace(f'"{line}", ', "").replace(f', "{line}"', ""),
     }
 
 
-train_clipped = (
+places = (
     Mistake(
-        "clipped on every micro-batch",
-        CLIP_EACH,
-        {**CLIP_EACH, CLIP: ""},
-        clipped_alone(once=True),
-        clipped_alone(once=False),
-        why="Clipping before the window is complete shortens some micro-batches more than others: the length may come out right, the direction does not.",
-        hint="Of which gradient does the large batch clip the length, and when is that gradient complete?",
+        "clipped while still scaled",
+        {WINDOW: f'"clip", "unscale", "step", "update", {REST}'},
+        {WINDOW: f'"clip", "step", "unscale", "update", {REST}'},
+        why="The gradients are still as much too long as the scaler has made them; clipped to `max_norm` and unscaled afterwards, they are far too short.",
+        hint="In which unit is the gradient's length when it is compared with `max_norm`?",
     ),
     Mistake(
-        "not clipped before the step",
-        {CLIP: ""},
-        {CLIP: "", "            optimizer.step()\n": f"            optimizer.step()\n{CLIP}"},
-        why="The optimizer moves with the whole gradient: clipping is missing, or comes when the step is already made.",
-        hint="Which call uses the gradient, and what must have happened to it by then?",
+        "clipped in every micro-batch",
+        moved_into_each("clip"),
+        why="Parts of a sum are clipped, and before they are unscaled: the whole gradient of the window is what has a limit.",
+        hint="When is the gradient complete?",
     ),
     Mistake(
-        "the sum is clipped, then divided",
+        "clipped after the step",
+        {WINDOW: f'"unscale", "step", "clip", "update", {REST}'},
+        {WINDOW: '"unscale", "step", "update", "schedule", "clip", "zero", "report"'},
+        {WINDOW: '"unscale", "step", "update", "clip", "schedule", "zero", "report"'},
+        why="The optimizer has used the whole gradient; what is clipped afterwards has no effect.",
+        hint="Which line uses the gradient?",
+    ),
+    Mistake(
+        "unscaled in every micro-batch",
+        moved_into_each("unscale"),
+        {EACH: f'{EACH}, "unscale", "update"', WINDOW: f'"clip", "step", {REST}'},
+        why="With every micro-batch the gradients that are there already are divided by the scale once more; a second `unscale_` before `update` is even an error.",
+        hint="How often may one gradient be divided by the scale?",
+    ),
+    Mistake(
+        "the scaler updated too early",
+        {WINDOW: f'"unscale", "clip", "update", "step", {REST}'},
+        {WINDOW: f'"unscale", "update", "clip", "step", {REST}'},
+        {WINDOW: f'"update", "unscale", "clip", "step", {REST}'},
+        moved_into_each("update"),
+        why="`update` closes the books of a step: after it the scaler forgets that the gradients were unscaled, and divides them again, or finds that nothing was.",
+        hint="After which line does the scaler know how the step went?",
+    ),
+    usual(
+        "zeroed before the step",
+        {WINDOW: '"zero", "unscale", "clip", "step", "update", "schedule", "report"'},
+        {WINDOW: '"unscale", "zero", "clip", "step", "update", "schedule", "report"'},
+        {WINDOW: '"unscale", "clip", "zero", "step", "update", "schedule", "report"'},
+        moved_into_each("zero"),
+    ),
+    Mistake(
+        "divided too late",
+        {EACH: '"forward", "add", "backward", "divide"'},
+        {EACH: '"forward", "backward", "divide", "add"'},
+        {EACH: '"forward", "backward", "add", "divide"'},
+        {EACH: '"forward", "add", "backward"', WINDOW: f'"divide", {WINDOW}'},
+        {EACH: '"forward", "add", "backward"', WINDOW: f'{WINDOW}, "divide"'},
+        why="backward() was called on the loss that was not divided: the gradients are summed, not averaged.",
+        hint="Which loss must be divided so that the gradient is, too?",
+    ),
+    Mistake(
+        "the undivided losses added up",
+        {EACH: '"forward", "add", "divide", "backward"'},
+        why="The sum of the losses of a window grows with its number of micro-batches; the mean is the sum of the divided ones.",
+        hint="Is what you add up the loss, or its part of the window's mean?",
+    ),
+    Mistake(
+        "only the last micro-batch counts",
+        {EACH: '"forward", "divide", "add"', WINDOW: f'"backward", {WINDOW}'},
+        {EACH: f'"zero", {EACH}', WINDOW: WINDOW.replace('"zero", ', "")},
         {
-            DIVIDED: "loss = loss_function(model(inputs), targets)",
-            NOTE: "        window_loss += loss.item() / accumulation_steps\n",
-            CLIP: f"{CLIP}            for parameter in model.parameters():\n                parameter.grad /= accumulation_steps\n",
+            EACH: '"forward", "zero", "divide", "add", "backward"',
+            WINDOW: WINDOW.replace('"zero", ', ""),
         },
-        why="The length is limited while the gradient is still a sum over the window, and then divided by k: the step is too short.",
-        hint="What is the length of the gradient right before the optimizer uses it?",
+        why="What the earlier micro-batches of the window would give is thrown away, or they never go backward: the gradient is that of the last one.",
+        hint="How often must the gradients start from zero in one window, and how often must backward() be called?",
     ),
     Mistake(
-        "every entry clipped",
-        {"clip_grad_norm_": "clip_grad_value_"},
-        why="clip_grad_value_ limits each entry by itself, which bends the gradient; clip_grad_norm_ limits its length and keeps the direction.",
-        hint="What should stay the same when a gradient is made shorter?",
+        "a step for every micro-batch",
+        {EACH: f"{EACH}, {TO_THE_STEP}" + '"update", "zero"', WINDOW: '"schedule", "report"'},
+        {EACH: f"{EACH}, {TO_THE_STEP}" + '"update", "schedule", "zero"', WINDOW: '"report"'},
+        {EACH: f"{EACH}, {WINDOW}", WINDOW: ""},
+        moved_into_each("step"),
+        why="The optimizer moves after each micro-batch; nothing is accumulated.",
+        hint="How often does the optimizer step in one window?",
     ),
     Mistake(
-        "the last micro-batch's loss reported",
-        {"append(window_loss)": "append(loss.item() * accumulation_steps)"},
-        {"append(window_loss)": "append(loss.item())"},
-        why="One micro-batch stands for the window; the loss of the step is the mean over all its micro-batches, and what you see is noisier.",
-        hint="Which losses belong to one optimizer step?",
+        "the schedule moves with every micro-batch",
+        moved_into_each("schedule"),
+        {EACH: f'"schedule", {EACH}', WINDOW: WINDOW.replace('"schedule", ', "")},
+        why="The learning rate falls as often as there are micro-batches; the large batch moves it once for each step.",
+        hint="What does the schedule count?",
     ),
     Mistake(
-        "the losses are summed, not averaged",
-        {NOTE: "        window_loss += loss.item() * accumulation_steps\n"},
-        {
-            NOTE: "        window_loss += loss.item() * accumulation_steps\n",
-            REPORT: "            reported.append(window_loss)\n",
-        },
-        why="The sum of k losses looks like a loss k times too large, and changes when k does.",
-        hint="What would the large batch report, a sum or a mean?",
-    ),
-    Mistake(
-        "the mean is divided once more",
-        {"append(window_loss)": "append(window_loss / accumulation_steps)"},
-        why="The mean of the losses that were already divided by k is too small by k.",
-        hint="Is what you add up the loss, or the loss that was already divided?",
-    ),
-    Mistake(
-        "the running loss is never reset",
-        {REPORT: "            reported.append(window_loss)\n"},
-        {REPORT: "            reported.append(window_loss * accumulation_steps / number)\n"},
-        why="The losses of earlier windows are still in the number that is reported for this one.",
-        hint="When does the next window's loss begin from zero?",
-    ),
-    Mistake(
-        "a loss for every micro-batch",
-        {NOTE: "        reported.append(loss.item() * accumulation_steps)\n", REPORT: ""},
-        {NOTE: "        reported.append(loss.item())\n", REPORT: ""},
-        why="One number per micro-batch is returned; the large batch has one per optimizer step.",
-        hint="How many steps are made, and how many numbers do you return?",
-    ),
-    Mistake(
-        "nothing returned",
-        {"    return reported\n": ""},
-        why="The training is right, but the losses are not returned.",
-        hint="What should the caller be given when the loop is done?",
+        "the schedule moves before the step",
+        {WINDOW: f'"schedule", {TO_THE_STEP}"update", "zero", "report"'},
+        {WINDOW: '"unscale", "schedule", "clip", "step", "update", "zero", "report"'},
+        {WINDOW: '"unscale", "clip", "schedule", "step", "update", "zero", "report"'},
+        why="The first step already has the second one's learning rate.",
+        hint="At which learning rate should the first step be made?",
     ),
 )

@@ -9,16 +9,20 @@ from exercises_tests.truth.large_batch import large_batch_training
 
 from .probes import (
     ALL_WINDOWS,
+    AT_THE_END,
     CLIPPED,
     IGNORED,
     LEARNING_RATE,
+    LINES,
     SAMPLES,
-    SOME_EPOCHS,
     WHOLE_WINDOWS,
     WINDOWS,
+    draw_runs,
     draw_window,
+    falling_rate,
     logged,
     losses_of_targets,
+    used,
 )
 
 
@@ -47,21 +51,13 @@ train_accumulated = oracle_loop(WHOLE_WINDOWS)
 train_accumulated_to_the_end = oracle_loop(ALL_WINDOWS)
 
 
-def repaired_loop(seed):
-    """The large batches of one epoch after the other, in one run."""
+def first_wrong_step(seed):
+    """Where the fault was put; a step too many at the end is one more than all windows of all epochs."""
     shown = {}
-    for case in SOME_EPOCHS:
-        model, micro_batches = draw(case, seed, samples=SAMPLES)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-        recorder = Recorder(model, optimizer)
-        groups = windows(micro_batches, case.accumulation_steps) * case.epochs
-        for window in groups:
-            inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
-            lopsided_loss(model(inputs), targets).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        shown |= training(case, recorder, [len(window) for window in groups])
-        shown |= one_at_a_time(case)
+    for run in draw_runs(seed):
+        steps = run.epochs * -(-run.micro_batches // run.accumulation_steps)
+        wrong = steps + 1 if run.fault == AT_THE_END else run.step + 1
+        shown[f"the first wrong step of {run}"] = None if run.fault == "nothing wrong" else wrong
     return shown
 
 
@@ -90,22 +86,25 @@ def token_weighted_backward(seed):
     return shown
 
 
-def train_clipped(seed):
-    shown = {}
+def places(seed):
+    """The large batch of each window, clipped; the learning rate falls and the loss is noted once for each."""
+    shown = used(LINES)
     for case in CLIPPED:
         model, micro_batches = draw(case, seed, samples=SAMPLES)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-        recorder = Recorder(model, optimizer)
-        groups, losses = windows(micro_batches, case.accumulation_steps), []
+        recorder, rates, losses = Recorder(model, optimizer), [], []
+        scheduler = falling_rate(optimizer)
+        groups = windows(micro_batches, case.accumulation_steps)
         for window in groups:
             inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
             loss = lopsided_loss(model(inputs), targets)
             loss.backward()
             clip_grad_norm_(model.parameters(), case.max_norm)
+            rates.append(scheduler.get_last_lr()[0])
             optimizer.step()
             optimizer.zero_grad()
+            scheduler.step()
             losses.append(loss.item())
+        shown |= logged(rates, losses, "nothing", case)
         shown |= training(case, recorder, [len(window) for window in groups])
-        shown |= one_at_a_time(case)
-        shown |= logged(losses, case)
     return shown

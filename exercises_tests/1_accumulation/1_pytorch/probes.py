@@ -1,7 +1,11 @@
 """The questions of the lesson 1_accumulation/1_pytorch."""
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -15,6 +19,7 @@ from exercises_tests.probing.toys import (
     flat,
     lopsided_loss,
     training,
+    windows,
 )
 
 LEARNING_RATE = 0.1
@@ -36,54 +41,7 @@ ALL_WINDOWS = (
 )
 
 
-@dataclass(frozen=True)
-class Epochs(Case):
-    """The micro-batches of one epoch, seen in several epochs."""
-
-    epochs: int = 1
-
-    def __str__(self):
-        return f"{super().__str__()}, {self.epochs} epochs"
-
-
-SOME_EPOCHS = (
-    Epochs(micro_batches=8, accumulation_steps=4, epochs=2),
-    Epochs(micro_batches=6, accumulation_steps=4, epochs=2),
-    Epochs(micro_batches=3, accumulation_steps=1, epochs=2),
-    Epochs(micro_batches=5, accumulation_steps=2, epochs=3, tied=True),
-)
-
-
-@dataclass(frozen=True)
-class Clipped(Case):
-    """Complete windows, whose gradients may be at most `max_norm` long."""
-
-    max_norm: float = 1.0
-
-    def __str__(self):
-        return f"{super().__str__()}, max_norm={self.max_norm:g}"
-
-
-CLIPPED = (
-    Clipped(micro_batches=8, accumulation_steps=4, max_norm=0.05),
-    Clipped(micro_batches=6, accumulation_steps=3, max_norm=1000.0),
-    Clipped(micro_batches=3, accumulation_steps=1, max_norm=0.1),
-    Clipped(micro_batches=4, accumulation_steps=2, max_norm=0.1, tied=True),
-)
-
-
-def logged(losses, case):
-    losses = [] if losses is None else list(losses)
-    on_graphs = any(getattr(loss, "requires_grad", False) for loss in losses)
-    losses = [float(loss) for loss in losses]
-    return {
-        f"the number of losses returned ({case})": len(losses),
-        f"the returned losses ({case})": torch.tensor(losses, dtype=torch.float64).numpy(),
-        f"whether a returned loss still holds its graph ({case})": on_graphs,
-    }
-
-
-def probe_loop(cases, read_result=None, arguments=lambda case: ()):
+def probe_loop(cases):
     """A probe that trains on every case and shows all steps, and how many micro-batches' activations lived at once."""
 
     def probe(answer, seed):
@@ -95,14 +53,7 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
             optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
             recorder = Recorder(model, optimizer, SAMPLES)
             with Held(model) as held:
-                result = answer(
-                    model,
-                    optimizer,
-                    lopsided_loss,
-                    micro_batches,
-                    case.accumulation_steps,
-                    *arguments(case),
-                )
+                answer(model, optimizer, lopsided_loss, micro_batches, case.accumulation_steps)
             shown |= training(case, recorder)
             shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
                 micro_batches, draw(case, seed, samples=SAMPLES)[1]
@@ -110,8 +61,6 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
             shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
                 held.peak / one.peak
             )
-            if read_result:
-                shown |= read_result(result, case)
         return shown
 
     return probe
@@ -119,8 +68,169 @@ def probe_loop(cases, read_result=None, arguments=lambda case: ()):
 
 train_accumulated = probe_loop(WHOLE_WINDOWS)
 train_accumulated_to_the_end = probe_loop(ALL_WINDOWS)
-repaired_loop = probe_loop(SOME_EPOCHS, arguments=lambda case: (case.epochs,))
-train_clipped = probe_loop(CLIPPED, logged, lambda case: (case.max_norm,))
+
+
+# ---------------------------------------------------------------- first_wrong_step
+
+
+class Run(NamedTuple):
+    """A run whose record is to be read: its sizes, and what is the matter with one of its steps (counted from 0)."""
+
+    micro_batches: int
+    accumulation_steps: int
+    epochs: int
+    fault: str
+    step: int
+
+    def __str__(self):
+        return f"a run with {self.fault} (k={self.accumulation_steps}, {self.epochs} x {self.micro_batches} micro-batches)"
+
+
+FAULTS: dict[
+    str, Callable
+] = {  # what becomes of a step, as a list of those that stand in its place
+    "nothing wrong": lambda step: [step],
+    "a step missing": lambda step: [],
+    "an empty step": lambda step: [{}, step],
+    "a micro-batch missing": lambda step: [{n: d for n, d in step.items() if n != min(step)}],
+    "a micro-batch of the next window": lambda step: [step | {max(step) + 1: len(step)}],
+    "a window one micro-batch late": lambda step: [{n + 1: d for n, d in step.items()}],
+    "another divisor": lambda step: [{n: d + 1 for n, d in step.items()}],
+    "another divisor of one micro-batch": lambda step: [step | {max(step): len(step) + 1}],
+}
+AT_THE_END, OVER_THE_END = "an empty step at its end", "a window over the end of an epoch"
+
+
+def draw_runs(seed: int) -> list[Run]:
+    """Runs with short last windows, and with whole ones only; a fault is in any step, the last one too."""
+    generator = random.Random(seed)
+    runs = [Run(8, generator.choice((1, 2, 4)), 2, "nothing wrong", 0)]
+    for fault in [*FAULTS, "a step missing", "another divisor", AT_THE_END, OVER_THE_END]:
+        k, epochs = generator.randint(3, 5), generator.randint(2, 3)
+        whole, rest = generator.randint(1, 3), generator.randint(1, k - 1)
+        last = epochs * (whole + 1) - 1
+        again = any(run.fault == fault for run in runs) and fault != "nothing wrong"
+        step = whole if fault == OVER_THE_END else last if again else generator.randint(1, last)
+        runs.append(Run(whole * k + rest, k, epochs, fault, step))
+    return runs
+
+
+def recorded_steps(run: Run) -> list[dict[int, int]]:
+    """For each step its micro-batches, and by what the loss of each was divided."""
+    n, epochs, steps = run.micro_batches, run.epochs, []
+    if run.fault == OVER_THE_END:
+        n, epochs = n * epochs, 1
+    for epoch in range(epochs):
+        for window in windows(list(range(n * epoch, n * epoch + n)), run.accumulation_steps):
+            steps.append(dict.fromkeys(window, len(window)))
+    if run.fault == AT_THE_END:
+        return [*steps, {}]
+    if run.fault in FAULTS:
+        steps[run.step : run.step + 1] = FAULTS[run.fault](steps[run.step])
+    return steps
+
+
+def first_wrong_step(answer, seed):
+    return {
+        f"the first wrong step of {run}": answer(recorded_steps(run), *run[:3])
+        for run in draw_runs(seed)
+    }
+
+
+# ---------------------------------------------------------------- places
+
+LINES = {
+    "add": "window_loss += loss.item()",
+    "backward": "scaler.scale(loss).backward()",
+    "clip": "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    "divide": "loss = loss / size",
+    "forward": "loss = loss_function(model(inputs), targets)",
+    "report": "reported.append(window_loss); window_loss = 0.0",
+    "schedule": "scheduler.step()",
+    "step": "scaler.step(optimizer)",
+    "unscale": "scaler.unscale_(optimizer)",
+    "update": "scaler.update()",
+    "zero": "optimizer.zero_grad()",
+}
+EACH, END = "micro-batch", "window"
+
+
+@dataclass(frozen=True)
+class Clipped(Case):
+    """Windows whose gradients may be at most `max_norm` long; the default is longer than any gradient here."""
+
+    max_norm: float = 1000.0
+
+    def __str__(self):
+        return f"{super().__str__()}, max_norm={self.max_norm:g}"
+
+
+CLIPPED = (
+    Clipped(micro_batches=10, accumulation_steps=4),
+    Clipped(micro_batches=8, accumulation_steps=4, max_norm=0.05),
+    Clipped(micro_batches=5, accumulation_steps=3, max_norm=0.1, tied=True),
+)
+
+
+def falling_rate(optimizer):
+    """A schedule that takes a tenth off the learning rate at each step."""
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
+
+
+def run_lines(places: dict[str, list[str]], case: Clipped, seed: int):
+    """A training run of these lines: its recorder, the learning rates of its steps, what it reported, and what stopped it."""
+    model, micro_batches = draw(case, seed, samples=SAMPLES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    recorder, rates = Recorder(model, optimizer), []
+    optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    names = {"nn": nn, "model": model, "optimizer": optimizer, "loss_function": lopsided_loss}
+    names |= {"scheduler": falling_rate(optimizer), "max_norm": case.max_norm, "reported": []}
+    names |= {"scaler": torch.amp.GradScaler("cpu", init_scale=1024.0), "window_loss": 0.0}
+    line, at, stopped = "", "", "nothing"
+    try:
+        for number, window in enumerate(windows(micro_batches, case.accumulation_steps), 1):
+            names["size"] = len(window)
+            for names["inputs"], names["targets"] in window:
+                at = f"in window {number}"
+                for line in places[EACH]:
+                    exec(LINES[line], names)
+            at = f"behind window {number}"
+            for line in places[END]:
+                exec(LINES[line], names)
+    except (RuntimeError, AssertionError, NameError) as error:
+        stopped = f"{line!r} {at}: {error}"
+    return recorder, rates, names["reported"], stopped
+
+
+def as_places(answer) -> dict[str, list[str]]:
+    """The answer as two lists of names. TypeError: it is no such dictionary."""
+    if not isinstance(answer, dict) or set(answer) != {EACH, END}:
+        raise TypeError(f"places must be a dictionary with two lists, {EACH!r} and {END!r}.")
+    return {key: [str(name) for name in names] for key, names in answer.items()}
+
+
+def places(answer, seed):
+    given = as_places(answer)
+    shown = used(given[EACH] + given[END])
+    if shown != used(LINES):
+        return shown
+    for case in CLIPPED:
+        recorder, *rest = run_lines(given, case, seed)
+        shown |= logged(*rest, case) | training(case, recorder)
+    return shown
+
+
+def used(names):
+    return {"the names in both lists together": ", ".join(sorted(names))}
+
+
+def logged(rates, reported, stopped, case):
+    return {
+        f"what stops the run ({case})": stopped,
+        f"the learning rate at each step ({case})": np.array(rates),
+        f"the number of losses reported ({case})": len(reported),
+        f"the reported losses ({case})": np.array(reported),
+    }
 
 
 # ---------------------------------------------------------------- token_weighted_backward

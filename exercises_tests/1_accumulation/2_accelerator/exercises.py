@@ -5,17 +5,17 @@ from trainlean.exercises.exercise import Exercise
 from . import mistakes, oracles, probes
 from .mistakes import (
     AN_EPOCH,
-    AT_THE_END,
+    BODY,
     CLIP,
-    CURE,
-    CURED,
     EACH,
     EACH_OF_WINDOW,
     FIRST,
     IS_LAST,
+    LEFT,
     LOSS,
     PASSES,
     PREPARE,
+    REST,
     SCHEDULER,
     STEP,
     ZERO,
@@ -107,27 +107,19 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        name="train_to_the_last_batch",
-        points=3,
-        probe=probes.train_to_the_last_batch,
-        oracle=oracles.train_to_the_last_batch,
-        truth="the large batch's",
-        mistakes=mistakes.train_to_the_last_batch,
+        name="loss_factor",
+        points=2,
+        probe=probes.loss_factor,
+        oracle=oracles.loss_factor,
+        mistakes=mistakes.loss_factor,
         hints=(
-            "How many micro-batches does the window hold in which a given micro-batch lies, when it is one of the last?",
-            "`accelerator.backward` divides by k whatever comes; so multiply the loss by k and divide it by the size of its window first.",
-            "whole = len(dataloader) // k * k; size = k if index < whole else len(dataloader) - whole; accelerator.backward(loss * k / size).",
+            "How many micro-batches does the window hold in which this one lies, when it is one of the last?",
+            "`accelerator.backward` divides by k whatever comes; by what should it be divided?",
+            "whole = micro_batches // k * k; size = k if index < whole else micro_batches - whole; k / size.",
         ),
         also_right=(
-            {
-                CURED: "loss",
-                AT_THE_END: f"""                if accelerator.sync_gradients:
-                    for parameter in model.parameters():
-                        if parameter.grad is not None:
-                            parameter.grad *= accumulation_steps / window
-{AT_THE_END}""",
-            },
-            {CURE: "(loss / window).backward()"},
+            {BODY: "    return accumulation_steps / min(accumulation_steps, " + LEFT + ")\n"},
+            {REST: "(micro_batches % accumulation_steps)"},
         ),
     ),
 )

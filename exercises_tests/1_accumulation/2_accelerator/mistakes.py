@@ -2,6 +2,7 @@
 
 from textwrap import dedent, indent
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 
@@ -45,6 +46,12 @@ train_with_accelerator = (
         },
         why="`accelerator.backward` already divides the loss by the accumulation steps; with your own division each micro-batch counts 1/k of what it should.",
         hint="Which of the lines of the PyTorch loop does `accelerator.backward` replace?",
+    ),
+    Mistake(
+        "nothing prepared",
+        {f"    {PREPARE}\n": ""},
+        why="Model, optimizer and data loader are still the plain ones: nobody ignores `step` within a window, ends the last window, or averages over devices.",
+        hint="Which call of the lesson comes before the loop, and what does it give back?",
     ),
     Mistake(
         "data loader not prepared",
@@ -94,6 +101,28 @@ train_with_accelerator = (
         {BACKWARD: f"{CLIP}\n            {BACKWARD}", CLIP_IN_SYNC: ""},
         why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts parts of a sum that is not complete, and so turns the gradient.",
         hint="Which flag tells that the gradient of the window is complete?",
+    ),
+    usual(
+        "every tensor clipped by itself",
+        {
+            CLIP: "for parameter in model.parameters():\n                    accelerator.clip_grad_norm_([parameter], max_norm)"
+        },
+    ),
+    usual(
+        "keeps the whole window",
+        {
+            EACH: f"losses = []\n    {EACH}",
+            f"            {BACKWARD}\n{CLIP_IN_SYNC}": f"""            losses.append(loss_of(model, batch))
+            {IF_SYNC}
+                accelerator.backward(sum(losses))
+                losses = []
+                {CLIP}
+""",
+        },
+    ),
+    usual(
+        "ends after the first window",
+        {ZERO: f"{ZERO}            {IF_SYNC}\n                return\n"},
     ),
     Mistake(
         "not clipped before the step",
@@ -345,12 +374,7 @@ train_synchronised_once = (
         why="The condition is the wrong way round: all micro-batches but the last are sent, and the last one, which must be, is not.",
         hint="For which micro-batches may the gradients stay where they are?",
     ),
-    Mistake(
-        "loss not divided",
-        {LOSS: "loss = loss_of(model, batch)"},
-        why="The all-reduce averages over the ranks, but nothing averages over the micro-batches of the window: their gradients are added up.",
-        hint="Over what does DistributedDataParallel take a mean, and over what does it not?",
-    ),
+    usual("loss not divided", {LOSS: "loss = loss_of(model, batch)"}),
     Mistake(
         "divided by the ranks as well",
         {LOSS: f"{LOSS} / 2"},
@@ -364,11 +388,28 @@ train_synchronised_once = (
         why="The last micro-batches do not fill a window, so neither an all-reduce nor a step comes for them.",
         hint="With 10 micro-batches and 4 accumulation steps: after which micro-batches must there be a step?",
     ),
-    Mistake(
-        "last window divided by k",
-        {LOSS: LOSS_BY_K},
-        why="The last window holds fewer micro-batches than k, so its sum divided by k is less than their mean.",
-        hint="Of how many micro-batches is the last window the mean?",
+    usual("last window divided by k", {LOSS: LOSS_BY_K}),
+    usual(
+        "every window divided by the last one's size",
+        {
+            LOSS: LOSS.replace(
+                "len(window)", "(len(micro_batches) % accumulation_steps or accumulation_steps)"
+            )
+        },
+    ),
+    usual(
+        "ends after the first window",
+        *({END: f"{END}        return\n", LOSS: loss} for loss in LOSSES),
+    ),
+    usual(
+        "keeps the whole window",
+        {
+            PASSES: f"""            {WITH}
+                losses.append(loss_of(model, batch) / len(window))
+""",
+            f"        {EACH_OF_WINDOW}": f"        losses = []\n        {EACH_OF_WINDOW}",
+            END: f"        sum(losses).backward()\n{END}",
+        },
     ),
     Mistake(
         "last window stepped without its all-reduce",
@@ -398,136 +439,85 @@ train_synchronised_once = (
     ),
 )
 
-# ---------------------------------------------------------------- train_to_the_last_batch
+# ---------------------------------------------------------------- loss_factor
 
-STEPS = "gradient_accumulation_steps=accumulation_steps"
-STEPS_NOT_GIVEN = {f", {STEPS}": ""}
-EPOCHS = "    for _ in range(epochs):\n"
-WINDOW = """            window = (
-                accumulation_steps
-                if index < in_whole_windows
-                else len(dataloader) - in_whole_windows
-            )
+REST = "(micro_batches - in_whole_windows)"
+RATIO = f"accumulation_steps / {REST}"
+IS_WHOLE = "index < in_whole_windows"
+BODY = f"""    in_whole_windows = micro_batches // accumulation_steps * accumulation_steps
+    if {IS_WHOLE}:
+        return 1.0
+    return {RATIO}
 """
-CURED = "loss * accumulation_steps / window"
-CURE = f"accelerator.backward({CURED})"
-NOT_CURED = {CURED: "loss"}
-AT_THE_END = "                optimizer.step()\n                optimizer.zero_grad()\n"
-IN_BLOCK = f"""            {BLOCK}
-                loss = loss_of(model, batch)
-                {CURE}
-{AT_THE_END}"""
-EPOCH = f"        for index, batch in enumerate(dataloader):\n{WINDOW}{IN_BLOCK}"
-OVER_THE_END = {
-    STEPS: """gradient_accumulation_plugin=GradientAccumulationPlugin(
-            num_steps=accumulation_steps, sync_with_dataloader=False
-        )"""
-}
-LOADER_NOT_PREPARED = {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"}
-IF_FULL = {
-    AT_THE_END: f"                if (index + 1) % accumulation_steps == 0:\n{moved(AT_THE_END, 20)}"
-}
-STEPS_OF_THE_REST = {
-    WINDOW: """            if index == in_whole_windows:
-                accelerator.gradient_accumulation_steps = len(dataloader) - in_whole_windows
-""",
-    **NOT_CURED,
-}
+REST_OR_K = {REST: "(micro_batches % accumulation_steps or accumulation_steps)"}
+LEFT = "micro_batches - index // accumulation_steps * accumulation_steps"
 
-train_to_the_last_batch = (
+loss_factor = (
     Mistake(
-        "last window divided by k",
-        NOT_CURED,
-        why="`accelerator.backward` divides by the accumulation steps even where the window holds fewer micro-batches, so the last gradient is too small by their ratio.",
+        "the last window as it is",
+        {BODY: "    return 1.0\n"},
+        why="`accelerator.backward` divides by k even where the window holds fewer micro-batches, so the last gradient stays too small by their ratio.",
         hint="Of how many micro-batches is the last window the mean, and by what was it divided?",
     ),
     Mistake(
-        "windows run over the end of the epoch",
-        OVER_THE_END | NOT_CURED,
-        LOADER_NOT_PREPARED | NOT_CURED,
-        OVER_THE_END,
-        LOADER_NOT_PREPARED,
-        why="Without the end of the data loader (a prepared loader, and sync_with_dataloader=True) the rest of one epoch is mixed into the first window of the next, and the last rest is lost.",
-        hint="After which micro-batches did the optimizer step, and which of them is the last of its epoch?",
-    ),
-    Mistake(
-        "the rest left out",
-        {WINDOW: f"            if index >= in_whole_windows:\n                break\n{WINDOW}"},
-        why="The micro-batches that do not fill a window are never trained on.",
-        hint="How many micro-batches of an epoch does your loop see, and how many are there?",
-    ),
-    Mistake(
-        "own counter beside accumulate",
-        IF_FULL,
-        IF_FULL | NOT_CURED,
-        why="The modulo is never zero in a shorter window, so its step is skipped and its gradient is lost or mixed into the next one.",
-        hint="If the prepared optimizer ignores `step` in the middle of a window, what is the `if` for?",
-    ),
-    Mistake(
-        "accumulation steps not given",
-        STEPS_NOT_GIVEN,
-        STEPS_NOT_GIVEN | NOT_CURED,
-        {**STEPS_NOT_GIVEN, CURED: "loss / window"},
-        {**STEPS_NOT_GIVEN, CURED: "loss / accumulation_steps"},
-        why="The Accelerator was not told how many micro-batches make a window, so each of them is one and the optimizer steps every time.",
-        hint="Which argument of Accelerator says how many micro-batches belong together?",
-    ),
-    Mistake(
-        "only a part of the last window corrected",
-        {
-            CURE: f"""if index == len(dataloader) - 1:
-                    loss = {CURED}
-                accelerator.backward(loss)"""
-        },
-        {"index < in_whole_windows": "index <= in_whole_windows"},
-        why="Every micro-batch of the last window was divided by k, not only the one that ends it, so every one of them must be corrected.",
-        hint="With 10 micro-batches and 4 accumulation steps: which micro-batches make up the last window?",
-    ),
-    Mistake(
-        "one epoch only",
-        {EPOCHS + EPOCH: moved(EPOCH, 4)},
-        {EPOCHS + EPOCH: moved(EPOCH, 4).replace(CURED, "loss")},
-        why="The data loader was gone through once, whatever `epochs` says.",
-        hint="Which of your arguments did you not use?",
-    ),
-    Mistake(
-        "without an Accelerator",
-        {
-            f"    accelerator = Accelerator(cpu=True, {STEPS})\n    {PREPARE}\n": "",
-            IN_BLOCK: f"""            (loss_of(model, batch) / window).backward()
-            if (index + 1) % accumulation_steps == 0 or index + 1 == len(dataloader):
-{AT_THE_END}""",
-        },
-        why="The training is the right one, but it is the loop of the last notebook: no Accelerator was made, so it would run on one device only.",
-        hint="Which loop of this lesson ends each epoch with a step, and what is wrong with that step?",
-    ),
-    Mistake(
         "the ratio upside down",
-        {CURED: "loss * window / accumulation_steps"},
+        {RATIO: f"{REST} / accumulation_steps"},
         why="The last window is already too small by size/k; multiplied with size/k once more it gets smaller still.",
         hint="Is the last gradient too large or too small before your correction?",
     ),
     Mistake(
-        "divided twice",
-        {CURED: "loss / window"},
-        {CURED: "loss / accumulation_steps"},
-        why="`accelerator.backward` divides by the accumulation steps already; your division comes on top of it.",
-        hint="What must the loss be multiplied with before `accelerator.backward`, so that after its division by k it is divided by the window's size?",
+        "only the last micro-batch corrected",
+        {IS_WHOLE: "index < micro_batches - 1", **REST_OR_K},
+        why="Every micro-batch of the last window is divided by k, not only the one that ends it, so every one of them must be corrected.",
+        hint="With 10 micro-batches and 4 accumulation steps: which micro-batches make up the last window?",
     ),
     Mistake(
-        "not divided",
-        {CURE: "loss.backward()"},
-        why="`loss.backward()` divides by nothing, so each window is the sum of its micro-batches, not their mean.",
-        hint="By what must the loss be divided before `loss.backward()`?",
+        "one micro-batch too few corrected",
+        {IS_WHOLE: "index <= in_whole_windows"},
+        why="Counted from 0, the first micro-batch of the short window has the number of all those before it.",
+        hint="With 10 micro-batches and 4 accumulation steps: which index does the first micro-batch of the last window have?",
     ),
     Mistake(
-        "accumulation steps changed on the way",
+        "one micro-batch too many corrected",
+        {IS_WHOLE: "index < in_whole_windows - 1", **REST_OR_K},
+        why="The last micro-batch of the last whole window is corrected, too, as if it stood in the short one.",
+        hint="With 10 micro-batches and 4 accumulation steps: which index does the first micro-batch of the last window have?",
+    ),
+    Mistake(
+        "the factor changes within the window",
+        {BODY: "    return accumulation_steps / min(accumulation_steps, micro_batches - index)\n"},
+        why="What is left shrinks while the window goes on, so its micro-batches get different shares; all of one window must have the same.",
+        hint="At which index does the window begin that your micro-batch is in, and how long is that window?",
+    ),
+    Mistake(
+        "every window corrected",
         {
-            EPOCHS: f"{EPOCHS}        accelerator.gradient_accumulation_steps = accumulation_steps\n",
-            **STEPS_OF_THE_REST,
+            BODY: "    return accumulation_steps / (micro_batches % accumulation_steps or accumulation_steps)\n"
         },
-        STEPS_OF_THE_REST,
-        why="The accelerator compares its running count with the new number: after 4 micro-batches a window of 3 is complete at the 6th, so the rest is cut in two; and the number stays changed until it is set back.",
-        hint="The counter goes on from the whole windows before; which of its values are multiples of the new number?",
+        why="The size of the last window is used for all of them; the others hold k micro-batches, and their division was right.",
+        hint="Which windows are shorter than k, and which are not?",
+    ),
+    Mistake(
+        "the division forgotten",
+        {"return 1.0": "return 1 / accumulation_steps", RATIO: f"1 / {REST}"},
+        {"return 1.0": "return 1 / accumulation_steps"},
+        {RATIO: f"1 / {REST}"},
+        why="`accelerator.backward` divides by the accumulation steps; what you return comes on top of it.",
+        hint="By what must 1/k be multiplied so that it is one over the window's size?",
+    ),
+    Mistake(
+        "not divided at all",
+        {BODY: "    return accumulation_steps\n"},
+        {"return 1.0": "return accumulation_steps"},
+        {RATIO: "accumulation_steps"},
+        why="Multiplied by k and divided by k, the loss is not divided at all: the window becomes a sum.",
+        hint="By what is the loss divided when it leaves `accelerator.backward`?",
+    ),
+    Mistake(
+        "divided by a rest of 0",
+        {IS_WHOLE: "micro_batches % accumulation_steps and index < in_whole_windows"},
+        {IS_WHOLE: "index < in_whole_windows - 1"},
+        why="Where the windows are all whole nothing is left over: micro_batches % k is 0, and the last window has k micro-batches.",
+        hint="What does your answer divide by for 8 micro-batches with k = 4?",
     ),
 )

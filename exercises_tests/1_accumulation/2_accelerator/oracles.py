@@ -1,50 +1,34 @@
 """What must be seen in the lesson 1_accumulation/2_accelerator: the large batch, and a straight line to 0."""
 
-import math
-
-import torch
-from torch import nn
+import numpy as np
 from torch.nn.functional import mse_loss
 
-from exercises_tests.probing.toys import Recorder, draw, training, windows
+from exercises_tests.probing.toys import windows
+from exercises_tests.truth.large_batch import large_batch_training, large_batches
 
 from .probes import (
-    ALL_WINDOWS,
     CLIPPED,
     CLIPPED_REST,
-    EPOCHS,
     LEARNING_RATE,
     OF_EACH_RANK,
     SCHEDULES,
     distributed_draw,
     distributed_training,
+    draw_epochs,
+    factors_case,
     first_rate,
+    held_at_once,
     only_counts,
     schedule_case,
 )
 
 
-def large_batches(model, groups, max_norm=math.inf) -> Recorder:
-    """Each group of micro-batches glued to one large batch, one step each, by SGD."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    recorder = Recorder(model, optimizer)
-    for group in groups:
-        inputs, targets = (torch.cat(parts) for parts in zip(*group, strict=True))
-        mse_loss(model(inputs), targets).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-    return recorder
-
-
 def train_with_accelerator(seed):
     shown = {}
     for case in (*CLIPPED, CLIPPED_REST):
-        model, micro_batches = draw(case, seed)
-        groups = windows(micro_batches, case.accumulation_steps)
-        recorder = large_batches(model, groups, case.max_norm)
-        seen = training(case, recorder, [len(window) for window in groups])
+        seen = large_batch_training(case, seed, mse_loss, LEARNING_RATE, case.max_norm)
         shown |= only_counts(seen) if case is CLIPPED_REST else seen
+        shown |= held_at_once(1, case)
     return shown
 
 
@@ -67,19 +51,20 @@ def train_synchronised_once(seed):
     for case in OF_EACH_RANK:
         model, shares = distributed_draw(case, seed)
         of_ranks = [windows(share, case.accumulation_steps) for share in shares]
-        recorder = large_batches(model, [sum(group, []) for group in zip(*of_ranks, strict=True)])
+        groups = [sum(group, []) for group in zip(*of_ranks, strict=True)]
+        recorder = large_batches(model, groups, mse_loss, LEARNING_RATE)
         sizes = [len(window) for window in of_ranks[0]]
         shown |= distributed_training(case, recorder, [1] * len(sizes), sizes)
         shown[f"the largest difference between the ranks' weights ({case})"] = 0.0
         shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = 0
+        shown |= held_at_once(1, case)
     return shown
 
 
-def train_to_the_last_batch(seed):
+def loss_factor(seed):
+    """What divided by k is one part of the window's mean, window by window."""
     shown = {}
-    for case in ALL_WINDOWS:
-        model, micro_batches = draw(case, seed)
-        groups = windows(micro_batches, case.accumulation_steps) * EPOCHS
-        recorder = large_batches(model, groups)
-        shown |= training(case, recorder, [len(window) for window in groups])
+    for n, k in draw_epochs(seed):
+        sizes = [len(window) for window in windows(list(range(n)), k) for _ in window]
+        shown[factors_case(n, k)] = np.array([k / size for size in sizes])
     return shown

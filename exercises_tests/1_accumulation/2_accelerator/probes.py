@@ -1,10 +1,12 @@
 """The questions of the lesson 1_accumulation/2_accelerator."""
 
 import copy
+import random
 from dataclasses import dataclass
 from datetime import timedelta
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -12,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.rank_threads import Rank, as_ranks
-from exercises_tests.probing.toys import Case, Recorder, draw, flat, training
+from exercises_tests.probing.toys import Case, Held, Recorder, draw, flat, training
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -27,6 +29,17 @@ def loader_of(micro_batches) -> DataLoader:
 def only_counts(shown: Observation) -> Observation:
     """The numbers of steps and micro-batches, without gradients and weights."""
     return {name: value for name, value in shown.items() if name.startswith("the number of")}
+
+
+def held_at_once(micro_batches, case) -> Observation:
+    return {f"the most micro-batches whose activations are held at once ({case})": micro_batches}
+
+
+def at_once(model, micro_batches):
+    """A function that says of what was `Held` in a case how many micro-batches' activations that is, at the most."""
+    with Held(model) as one:
+        squared_error(model, micro_batches[0])
+    return lambda held, case: held_at_once(round(held.peak / one.peak), case)
 
 
 def squared_error(model, batch):
@@ -66,16 +79,18 @@ def train_with_accelerator(answer, seed):
     for case in (*CLIPPED, CLIPPED_REST):
         model, micro_batches = draw(case, seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        most = at_once(model, micro_batches)
         recorder = Recorder(model, optimizer)
         asked = mock.patch.object(
             AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step
         )
-        with fresh_accelerate(), asked as prepared_step:
+        with fresh_accelerate(), asked as prepared_step, Held(model) as held:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
             loader = loader_of(micro_batches)
             answer(accelerator, model, optimizer, loader, squared_error, case.max_norm)
         seen = training(case, recorder)
         shown |= only_counts(seen) if case is CLIPPED_REST else seen
+        shown |= most(held, case)
         prepared = {
             "model": accelerator._models,
             "optimizer": accelerator._optimizers,
@@ -233,16 +248,18 @@ def train_synchronised_once(answer, seed):
         seen = []
         for case, replicas, shares in drawn:
             replica, share = replicas[rank.number], shares[rank.number]
+            most = at_once(replica, share)
             model = nn.parallel.DistributedDataParallel(replica, process_group=group)
             optimizer = torch.optim.SGD(replica.parameters(), lr=LEARNING_RATE)
             recorder = Recorder(replica, optimizer)
             synchronisation = Synchronisation(model, optimizer, group, rank)
-            answer(model, optimizer, squared_error, share, case.accumulation_steps)
-            seen.append((recorder, synchronisation, flat(replica)))
+            with Held(replica) as held:
+                answer(model, optimizer, squared_error, share, case.accumulation_steps)
+            seen.append((recorder, synchronisation, flat(replica), most(held, case)))
         return seen
 
     shown = {}
-    for case, (recorder, synchronisation, weights), (_, _, other_weights) in zip(
+    for case, (recorder, synchronisation, weights, held), (_, _, other_weights, _) in zip(
         OF_EACH_RANK, *two_ranks(work), strict=True
     ):
         shown |= distributed_training(case, recorder, synchronisation.all_reduces)
@@ -253,6 +270,7 @@ def train_synchronised_once(answer, seed):
         shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = (
             synchronisation.only_backward
         )
+        shown |= held
     return shown
 
 
@@ -264,30 +282,23 @@ def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=
     return counted | training(case, recorder, micro_batches_per_forward)
 
 
-# ---------------------------------------------------------------- train_to_the_last_batch
-
-EPOCHS = 2
-ALL_WINDOWS = (
-    Case(micro_batches=10, accumulation_steps=4),
-    Case(micro_batches=3, accumulation_steps=1),
-    Case(micro_batches=7, accumulation_steps=4, tied=True),
-    Case(micro_batches=6, accumulation_steps=3),
-    Case(micro_batches=5, accumulation_steps=2, frozen=True),
-)
+# ---------------------------------------------------------------- loss_factor
 
 
-def train_to_the_last_batch(answer, seed):
-    from accelerate.state import AcceleratorState
+def draw_epochs(seed: int) -> list[tuple[int, int]]:
+    """(micro-batches in an epoch, accumulation steps): whole windows, a short last one, a short one only, no accumulation."""
+    generator = random.Random(seed)
+    k = generator.randint(4, 6)
+    rest, whole = generator.sample(range(1, k), 2)
+    return [(10, 4), (2 * k + rest, k), (k + whole, k), (3 * k, k), (rest, k), (7, 1)]
 
-    shown, without = {}, {}
-    for case in ALL_WINDOWS:
-        model, micro_batches = draw(case, seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-        recorder = Recorder(model, optimizer)
-        with fresh_accelerate():
-            loader = loader_of(micro_batches)
-            answer(model, optimizer, loader, squared_error, case.accumulation_steps, EPOCHS)
-            if not AcceleratorState._shared_state:
-                without["a training without an Accelerator"] = True
-        shown |= training(case, recorder)
-    return shown | without
+
+def factors_case(micro_batches, accumulation_steps):
+    return f"the factors of an epoch (k={accumulation_steps}, {micro_batches} micro-batches)"
+
+
+def loss_factor(answer, seed):
+    return {
+        factors_case(n, k): np.array([float(answer(index, n, k)) for index in range(n)])
+        for n, k in draw_epochs(seed)
+    }

@@ -1,5 +1,6 @@
 """Known mistakes in the lesson 1_accumulation/3_trainer, as edits of its solutions."""
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- accumulation_arguments
@@ -261,6 +262,23 @@ exact_trainer = (
         {FLAG: "    args.gradient_accumulation_steps = 1\n"},
         why="With one micro-batch to a step there is no factor, but there is no accumulation either: k times as many steps, each on a small batch.",
         hint="How many optimizer steps should the 6 micro-batches of the first case make?",
+    ),
+    usual(
+        "keeps the whole window",
+        {
+            RETURN: """    class Collects(Trainer):
+        losses = []
+
+        def training_step(self, model, inputs, num_items_in_batch=None):
+            self.losses.append(self.compute_loss(model, inputs))
+            if len(self.losses) == self.current_gradient_accumulation_steps:
+                (sum(self.losses) / len(self.losses)).backward()
+                self.losses.clear()
+            return self.losses[-1].detach() if self.losses else torch.tensor(0.0)
+
+    return Collects(model=model, args=args, train_dataset=train_dataset)
+"""
+        },
     ),
     Mistake(
         "large batch instead of accumulation",

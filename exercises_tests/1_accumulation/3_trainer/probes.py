@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from exercises_tests.probing.accelerate import fresh_accelerate
-from exercises_tests.probing.toys import Case, Recorder, Toy, training
+from exercises_tests.probing.toys import Case, Held, Recorder, Toy, training
 
 LEARNING_RATE = 0.1
 STEPS_AT_MOST = 60  # so that a slip in the arguments is judged and not waited for
@@ -240,8 +240,15 @@ def exact_trainer(answer, seed):
                 lambda _, positional, named, sizes=sizes: sizes.append(len(named["input_ids"])),
                 with_kwargs=True,
             )
-            watch = recorded(trainer)
+            with Held(model) as one:
+                model(**collate(samples[:MICRO_BATCH]))
+            sizes.clear()
+            with Held(model) as held:
+                watch = recorded(trainer)
         shown[f"the largest batch in one forward pass ({case})"] = max(sizes)
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
+            held.peak / one.peak
+        )
         shown |= training(case, watch.recorder)
         late = (
             trainer.model_accepts_loss_kwargs

@@ -4,9 +4,8 @@ from trainlean.devices.lazy import why_not_lazy
 from trainlean.exercises.exercise import Exercise
 
 from . import mistakes, oracles, probes
-from .mistakes import FACTOR, LENGTH, MEANS, STEP, UPDATE_MARK, ZERO
+from .mistakes import FACTOR, LENGTH, STEP, UPDATE_MARK, ZERO
 
-TO_NONE = {ZERO: "optimizer.zero_grad()"}
 DIFFERENCES = """    calls = {name: count - before.get(name, 0) for name, count in read().items()}
     return {name: count for name, count in calls.items() if count}
 """
@@ -25,26 +24,9 @@ EXERCISES = (
             "The other one goes into the if, after zero_grad().",
         ),
         also_right=(
-            TO_NONE,
+            {ZERO: "optimizer.zero_grad()"},
             {STEP: f"            mark_step()\n{STEP}"},
             {UPDATE_MARK: f"{UPDATE_MARK}\n        mark_step()"},
-        ),
-    ),
-    Exercise(
-        name="train_without_breaks",
-        points=3,
-        probe=probes.train_without_breaks,
-        oracle=oracles.train_without_breaks,
-        requires=why_not_lazy,
-        mistakes=mistakes.train_without_breaks,
-        hints=(
-            "Which line of the loop needs a number, and who needs it?",
-            "Keep loss.detach() in a list: a lazy tensor may wait. After the loop the graphs have been run and reading breaks nothing.",
-            "Collect the detached losses in the loop; behind it, take the mean of each k of them.",
-        ),
-        also_right=(
-            {MEANS: "[torch.stack(window).mean() for window in windows]"},
-            {**TO_NONE, MEANS: "torch.stack(losses).view(-1, accumulation_steps).mean(1).tolist()"},
         ),
     ),
     Exercise(
@@ -90,25 +72,27 @@ EXERCISES = (
             {
                 LENGTH: "torch.stack([gradient.norm() for gradient in gradients]).norm()",
                 FACTOR: "torch.minimum(max_norm / length, torch.ones_like(length))",
-                "for gradient in gradients:\n        gradient.mul_(factor)": "for parameter in parameters:\n        if parameter.grad is not None:\n            parameter.grad = parameter.grad * factor",
+                "gradient.mul_(factor)": "gradient *= factor",
             },
         ),
     ),
     Exercise(
-        name="repaired_lazy_loop",
+        name="breaking_lines",
         points=2,
-        probe=probes.repaired_lazy_loop,
-        oracle=oracles.repaired_lazy_loop,
-        requires=why_not_lazy,
-        mistakes=mistakes.repaired_lazy_loop,
+        probe=probes.breaking_lines,
+        oracle=oracles.breaking_lines,
+        mistakes=mistakes.breaking_lines,
         hints=(
-            "What does each name hold in the first round: the index, the inputs, the labels?",
-            "enumerate(train_loader) gives (idx, (inputs, labels)); the loss wants both outputs and labels.",
-            "The condition is (idx + 1) % accumulation_steps == 0; both marks stay where they are.",
+            "How do you see in two neighbouring rows that a line ran a graph?",
+            "Compare each count with the one above it, the first one with `before`; leave out lines with `mark_step(`.",
+            "for line, graphs in rows: if graphs > before and it is no mark, add the line to a set; then before = graphs.",
         ),
         also_right=(
-            {"enumerate(train_loader)": "enumerate(train_loader, start=1)", "(idx + 1)": "idx"},
-            TO_NONE,
+            {"    return found\n": "    return sorted(found)\n"},
+            {
+                "    for line, graphs in rows:\n": "    for at, (line, graphs) in enumerate(rows):\n        before = rows[at - 1][1] if at else before\n",
+                "        before = graphs\n": "",
+            },
         ),
     ),
 )

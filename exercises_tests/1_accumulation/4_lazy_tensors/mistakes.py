@@ -1,5 +1,6 @@
 """Known mistakes in the lesson 1_accumulation/4_lazy_tensors, as edits of its solutions."""
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- the marks, in all three loops
@@ -134,6 +135,10 @@ clip_without_fallback = (
         {FACTOR: "max_norm / length if length > max_norm else 1.0"},
         {FACTOR: "1.0 if length < max_norm else max_norm / length"},
         {FACTOR: "min(1.0, max_norm / length.item())"},
+        {
+            LENGTH: "sum((gradient.cpu() ** 2).sum() for gradient in gradients).sqrt()",
+            FACTOR: "min(1.0, max_norm / float(length))",
+        },
         why="if, min and item() need the number now, so the graph is cut off and run before the decision.",
         hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
     ),
@@ -149,7 +154,7 @@ clip_without_fallback = (
         why="A gradient that is short enough is made longer; clipping only ever shortens.",
         hint="How large may the factor be at most?",
     ),
-    Mistake(
+    usual(
         "every tensor clipped by itself",
         {
             BODY: f"""    for parameter in parameters:
@@ -158,14 +163,20 @@ clip_without_fallback = (
             parameter.grad.mul_({FACTOR})
 """
         },
-        why="The limit is for the length of all gradients together; clipped one by one they are shortened by different factors, which bends the direction.",
-        hint="How many lengths are there in one update?",
     ),
     Mistake(
         "every entry clipped",
         {BODY: "    torch.nn.utils.clip_grad_value_(parameters, max_norm)\n"},
         why="Entries are limited one by one, which bends the gradient; its length is what has a limit.",
         hint="What should stay the same when a gradient is made shorter?",
+    ),
+    Mistake(
+        "the parameters read twice",
+        {
+            "    for gradient in gradients:\n        gradient.mul_(factor)": "    for parameter in parameters:\n        if parameter.grad is not None:\n            parameter.grad.mul_(factor)"
+        },
+        why="`model.parameters()` is a generator: the first loop goes through it to its end, and for the second one nothing is left, so nothing is scaled.",
+        hint="What is left of a generator after the first loop over it, and where could its parameters be kept?",
     ),
     Mistake(
         "the root is missing",
@@ -186,141 +197,62 @@ clip_without_fallback = (
 
 train_with_marks = (
     *MARKS,
-    Mistake(
-        "steps on the first micro-batch",
-        {", start=1": ""},
-        why="`index % k == 0` is already true for index 0, so the first update has seen one micro-batch.",
-        hint="Counting from 0, which index does the last micro-batch of the first window have?",
-    ),
-    Mistake(
-        "loss not divided",
-        {BACKWARD: "        loss.backward()\n"},
-        why="The graphs are right, but backward() adds up k means where one mean is wanted.",
-        hint="By what must each micro-batch's loss be divided so that the sum is the large batch's?",
-    ),
-    Mistake(
-        "never zeroed",
-        {f"            {ZERO}\n": ""},
-        why="The gradients of one window are still there in the next.",
-        hint="What is in `.grad` right after step()?",
-    ),
+    usual("steps on the first micro-batch", {", start=1": ""}),
+    usual("ends after the first window", {UPDATE_MARK: f"{UPDATE_MARK}\n            return"}),
+    usual("loss not divided", {BACKWARD: "        loss.backward()\n"}),
+    usual("never zeroed", {f"            {ZERO}\n": ""}),
 )
 
-# ---------------------------------------------------------------- train_without_breaks
+# ---------------------------------------------------------------- breaking_lines
 
-KEEP = "losses.append(loss.detach())  # a lazy tensor may wait\n"
-IF_FULL = "        if number % accumulation_steps == 0:\n"
-WINDOWS = "    windows = zip(*[iter(losses)] * accumulation_steps)\n"
-MEANS = "[sum(loss.item() for loss in window) / accumulation_steps for window in windows]"
-MEANS_OF_NUMBERS = "[sum(window) / accumulation_steps for window in windows]"
-LOG_IN_WINDOW = f"{KEEP}{IF_FULL}            print(loss.item())\n"
+RAN_ONE = "graphs > before"
+NO_MARK = ' and "mark_step(" not in line'
+ADD = "            found.add(line)\n"
+GO_ON = "        before = graphs\n"
 
-train_without_breaks = (
+breaking_lines = (
     Mistake(
-        "the loss is read in every round",
-        *(
-            {KEEP: f"losses.append({read})\n", MEANS: MEANS_OF_NUMBERS}
-            for read in ("loss.item()", "float(loss)", "loss.detach().cpu()", "loss.tolist()")
-        ),
-        {KEEP: f"{KEEP}        print(loss)\n"},
-        {KEEP: "losses.append(loss.item())\n", MEANS: MEANS_OF_NUMBERS, **NO_MICRO_BATCH_MARK},
-        why="item(), float(), cpu() and print need the number at once: what was recorded so far is cut off and run, before the mark.",
-        hint="When do you need these numbers: now, or when the training is over?",
+        "the marks, too",
+        {NO_MARK: ""},
+        why="A mark runs a graph because it should; a break is a graph that runs without one.",
+        hint="Which lines of the loop are there to run a graph?",
     ),
     Mistake(
-        "the loss is read once in a window",
-        {KEEP: LOG_IN_WINDOW},
-        {f"{KEEP}{MICRO_BATCH_MARK}": f"{LOG_IN_WINDOW}        if "},
-        why="One read before the mark still breaks one graph in every window, and that graph is another one than the rest.",
-        hint="What has the mark already run when the next round begins, and what does reading cost then?",
-    ),
-    *MARKS,
-    Mistake(
-        "the last micro-batch's loss",
-        {MEANS: "[window[-1].item() for window in windows]"},
-        {MEANS: "[window[-1].item() / accumulation_steps for window in windows]"},
-        why="One micro-batch stands for its window; the loss of the large batch is the mean over all of them.",
-        hint="Which losses belong to one optimizer step?",
+        "every line after the first graph",
+        {GO_ON: ""},
+        why="Each count is compared with the one before the loop; from the first graph on every line is above it.",
+        hint="With which row must a count be compared, so that only this line's graphs are left?",
     ),
     Mistake(
-        "the sum, not the mean",
-        {MEANS: "[sum(loss.item() for loss in window) for window in windows]"},
-        why="The sum of the window's losses is k times the large batch's.",
-        hint="Is what you add up already divided by k?",
+        "what was run before the loop",
+        {"    found = set()\n": "    found, before = set(), 0\n"},
+        why="Counters belong to the process: the graphs that were run before the loop began are in the first row's count, and its line ran none of them.",
+        hint="What does `before` say?",
     ),
     Mistake(
-        "divided twice",
-        {KEEP: "losses.append(loss.detach() / accumulation_steps)\n"},
-        why="The losses are divided by k, and their sum once more.",
-        hint="Is what you add up the loss, or the loss that was already divided?",
-    ),
-    Mistake(
-        "the sum never begins anew",
+        "the line after the break",
         {
-            "    losses = []\n": "    losses, window_loss = [], 0.0\n",
-            KEEP: "window_loss = window_loss + loss.detach() / accumulation_steps\n",
-            STEP: f"{STEP}            losses.append(window_loss)\n",
-            f"{WINDOWS}    return {MEANS}": "    return [loss.item() for loss in losses]",
+            "    for line, graphs in rows:\n": "    counts = [before, *(graphs for _, graphs in rows)]\n    for (line, _), before, graphs in zip(rows[1:], counts, counts[1:]):\n",
+            GO_ON: "",
         },
-        why="Each window's number also holds the losses of all windows before it.",
-        hint="What must `window_loss` be when the next window begins?",
+        why="A row's count was taken when its line was through: the line of the same row ran the graph, not the next one.",
+        hint="When was the count of a row taken, before its line or after it?",
     ),
     Mistake(
-        "a loss for every micro-batch",
-        {MEANS: "[loss.item() for loss in losses]"},
-        {MEANS: "[loss.item() / accumulation_steps for loss in losses]"},
-        why="One number per micro-batch is returned; the large batch has one per optimizer step.",
-        hint="How many steps are made, and how many numbers do you return?",
-    ),
-    Mistake(
-        "nothing returned",
-        {f"    return {MEANS}\n": ""},
-        why="The training is right, but the losses are not returned.",
-        hint="What should the caller be given when the loop is done?",
-    ),
-)
-
-# ---------------------------------------------------------------- repaired_lazy_loop
-
-repaired_lazy_loop = (
-    Mistake(
-        "steps on the first micro-batch",
-        {"(idx + 1)": "idx"},
-        why="`idx % k == 0` is already true for index 0: the first update has seen one micro-batch, and the last k - 1 never get one.",
-        hint="Which index does the last micro-batch of the first window have?",
-    ),
-    Mistake(
-        "enumerate taken for the loader",
+        "by the look of the line",
+        {RAN_ONE: 'any(word in line for word in (".item()", "print(", "float(", "if "))'},
         {
-            "for idx, (train_x, train_label) in": "for train_x, train_label in",
-            "(idx + 1)": "(train_x + 1)",
+            RAN_ONE: 'any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()", ".cpu()"))'
         },
-        why="enumerate gives (number, batch): the model is fed a number, and the batch is taken for the labels.",
-        hint="What are the two things that enumerate hands out in each round?",
+        {RAN_ONE: '".item()" in line'},
+        why="A line that reads a value breaks nothing where the value is there already, and a print of a plain number reads none; the counts tell.",
+        hint="In which rows does the count go up?",
     ),
     Mistake(
-        "loss without labels",
-        {"loss_function(output, train_label)": "loss_function(output)"},
-        why="A loss compares outputs with labels; loss_function(outputs) lacks the labels.",
-        hint="What does the loss function need besides the outputs?",
-    ),
-    Mistake(
-        "the loss is not divided any more",
-        {"train_label) / accumulation_steps": "train_label)"},
-        why="The published loop did divide by k; without it the step is k times too long.",
-        hint="What became of the scaling factor?",
-    ),
-    Mistake("the mark after backward is lost", NO_MICRO_BATCH_MARK, **NO_MARK_AFTER_BACKWARD),
-    Mistake(
-        "the mark after the update is lost",
-        NO_UPDATE_MARK,
-        {UPDATE_MARK: "optimizer.zero_grad()"},
-        **NO_MARK_AFTER_THE_UPDATE,
-    ),
-    Mistake(
-        "zeroed inside the window",
-        {"        output = model": f"        {ZERO}\n        output = model"},
-        why="zero_grad() in every round leaves only the last micro-batch in the gradient.",
-        hint="How often must the gradients start from zero in one window?",
+        "only the first break",
+        {ADD: "            return {line}\n"},
+        {ADD: f"{ADD}            break\n"},
+        why="A loop can have several lines that break a graph.",
+        hint="What does your loop do after the first line that it found?",
     ),
 )

@@ -5,49 +5,57 @@ import torch
 
 from exercises_tests.probing.toys import draw, flat, windows
 
-from .probes import CASES, GRADIENTS, SGD, drawn_calls, drawn_gradients, squared_error
+from .probes import (
+    CASES,
+    GRADIENTS,
+    MARKS,
+    SGD,
+    draw_loops,
+    drawn_calls,
+    drawn_gradients,
+    in_order,
+    squared_error,
+)
 
 
-def oracle_training(with_losses=False):
-    """Two graphs: one for each micro-batch, one for each update. The weights and losses are the large batch's, not lazy."""
-
-    def oracle(seed):
-        shown = {}
-        for case in CASES:
-            n, k = case.micro_batches, case.accumulation_steps
-            model, data = draw(case, seed)
-            optimizer = SGD(model.parameters())
-            losses = []
-            for window in windows(data, k):
-                inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
-                optimizer.zero_grad()
-                loss = squared_error(model(inputs), targets)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-            earlier = np.array([index + index // k for index in range(n)])
-            shown[f"the number of graphs run before each optimizer step ({case})"] = np.array(
+def train_with_marks(seed):
+    """Two graphs: one for each micro-batch, one for each update. The weights are the large batch's, not lazy."""
+    shown = {}
+    for case in CASES:
+        n, k = case.micro_batches, case.accumulation_steps
+        model, data = draw(case, seed)
+        optimizer = SGD(model.parameters())
+        for window in windows(data, k):
+            inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
+            optimizer.zero_grad()
+            squared_error(model(inputs), targets).backward()
+            optimizer.step()
+        earlier = np.array([index + index // k for index in range(n)])
+        shown |= {
+            f"the number of graphs run before each optimizer step ({case})": np.array(
                 [(step + 1) * k + step for step in range(n // k)]
-            )
-            shown[f"the number of gradients that still wait at each optimizer step ({case})"] = (
-                np.zeros(n // k, dtype=int)
-            )
-            shown[f"the number of graphs run before each backward pass ({case})"] = earlier
-            shown[f"the number of graphs run before each forward pass ({case})"] = earlier
-            if not with_losses:
-                shown[f"the number of graphs run in all ({case})"] = n + n // k
-            shown[f"the number of weights whose last update was left unrun ({case})"] = 0
-            shown[f"the number of gradients left unrun ({case})"] = 0
-            shown[f"the weight at the end ({case})"] = flat(model)
-            if with_losses:
-                shown[f"the returned losses ({case})"] = np.array(losses)
-        return shown
-
-    return oracle
+            ),
+            f"the number of gradients that still wait at each optimizer step ({case})": np.zeros(
+                n // k, dtype=int
+            ),
+            f"the number of graphs run before each backward pass ({case})": earlier,
+            f"the number of graphs run before each forward pass ({case})": earlier,
+            f"the number of graphs run in all ({case})": n + n // k,
+            f"the number of weights whose last update was left unrun ({case})": 0,
+            f"the number of gradients left unrun ({case})": 0,
+            f"the weight at the end ({case})": flat(model),
+        }
+    return shown
 
 
-train_with_marks = repaired_lazy_loop = oracle_training()
-train_without_breaks = oracle_training(with_losses=True)
+def breaking_lines(seed):
+    """Each row beside the one above it."""
+    shown = {}
+    for what, before, rows in draw_loops(seed):
+        above = [before, *(graphs for _, graphs in rows[:-1])]
+        broken = {line for (line, graphs), one in zip(rows, above, strict=True) if graphs != one}
+        shown[f"the breaking lines of a loop {what}"] = in_order(broken.difference(MARKS))
+    return shown
 
 
 def fallbacks(seed):

@@ -76,12 +76,12 @@ class SGD:
                 parameter.grad.zero_()
 
 
-# ---------------------------------------------------------------- the loops
+# ---------------------------------------------------------------- train_with_marks
 
 CASES = (Case(8, 4), Case(3, 1), Case(6, 2, frozen=True))
 
 
-def watch(answer, seed, with_losses, as_iterator):
+def watch(answer, seed):
     """What the lazy backend ran while the answer trained; to be called where nothing lazy has run."""
     metrics = start()
     shown = {}
@@ -110,11 +110,11 @@ def watch(answer, seed, with_losses, as_iterator):
             )
 
         optimizer.before_step = before_step
-        result = answer(
+        answer(
             model,
             optimizer,
             squared_error,
-            iter(micro_batches) if as_iterator else micro_batches,
+            micro_batches,
             case.accumulation_steps,
         )
         in_all = graphs_run(metrics) - before
@@ -129,15 +129,10 @@ def watch(answer, seed, with_losses, as_iterator):
             backwards
         )
         shown[f"the number of graphs run before each forward pass ({case})"] = np.asarray(forwards)
-        if not with_losses:  # who returns losses may read them after the training
-            shown[f"the number of graphs run in all ({case})"] = in_all
+        shown[f"the number of graphs run in all ({case})"] = in_all
         shown[f"the number of weights whose last update was left unrun ({case})"] = left
         shown[f"the number of gradients left unrun ({case})"] = left_gradients
         shown[f"the weight at the end ({case})"] = flat(model.to("cpu"))
-        if with_losses:
-            shown[f"the returned losses ({case})"] = (
-                None if result is None else np.array([float(loss) for loss in result])
-            )
     return shown
 
 
@@ -154,14 +149,69 @@ def _at_backward(outputs, note):
     outputs.register_hook(lambda gradient: note())
 
 
-def probe_training(with_losses=False, as_iterator=False):
-    """A probe that trains on every case and shows when graphs were run, the weights and, if wanted, the losses."""
-    return lambda answer, seed: lazily(watch, answer, seed, with_losses, as_iterator)
+def train_with_marks(answer, seed):
+    """Trains on every case, and shows when graphs were run, and the weights."""
+    return lazily(watch, answer, seed)
 
 
-train_with_marks = probe_training()
-train_without_breaks = probe_training(with_losses=True)
-repaired_lazy_loop = probe_training(as_iterator=True)
+# ---------------------------------------------------------------- breaking_lines
+
+COMPUTING = (
+    "loss = loss_function(model(inputs), targets)",
+    "(loss / accumulation_steps).backward()",
+    "optimizer.step()",
+    "losses.append(loss.detach())",
+    "print(f'micro-batch {number}')",
+    "kept = [loss.item() for loss in losses]",
+)
+READING = (
+    "window_loss += loss.item()",
+    "if loss > 10:",
+    "print(loss)",
+    "best = min(best, float(loss))",
+    "history.append(loss.tolist())",
+    "plot(loss.cpu())",
+)
+MARKS = ("mark_step()", "torch._lazy.mark_step(wait=True)")
+
+
+def draw_loops(seed: int):
+    """For each question: what it is about, the count before, and the rows of a recorded run."""
+    generator = random.Random(seed)
+    for what, readers in {
+        "with a break in every round": 1,
+        "with three lines that break graphs": 3,
+        "that breaks a graph in its second round only": 1,
+        "without a break": 0,
+    }.items():
+        breaking = generator.sample(READING, readers)
+        harmless = [line for line in READING if line not in breaking][:2]
+        lines = [*generator.sample(COMPUTING, 4), *breaking, *harmless]
+        generator.shuffle(lines)
+        lines.sort(key=lambda line: line not in breaking[:1])  # the very first line may break
+        lines += [generator.choice(MARKS), harmless[0], generator.choice(MARKS)]
+        before = graphs = generator.randint(3, 30)
+        rows = []
+        for number in range(3):
+            for line in lines:
+                breaks = line in breaking and (number == 1 or "second" not in what)
+                graphs += breaks or line in MARKS
+                rows.append((line, graphs))
+        yield what, before, rows
+
+
+def breaking_lines(answer, seed):
+    return {
+        f"the breaking lines of a loop {what}": in_order(answer(before, list(rows)))
+        for what, before, rows in draw_loops(seed)
+    }
+
+
+def in_order(lines) -> str:
+    """Lines, in whatever they come, as one text. TypeError: there are none to be had."""
+    if isinstance(lines, str) or not hasattr(lines, "__iter__"):
+        raise TypeError(f"breaking_lines returned {type(lines).__name__}; expected a set of lines.")
+    return " | ".join(sorted(map(str, lines))) or "none"
 
 
 # ---------------------------------------------------------------- fallbacks
@@ -271,12 +321,14 @@ def ask_clip(answer, seed):
         parameters = [
             torch.zeros_like(gradient).to("lazy").requires_grad_() for gradient in gradients
         ]
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient.to("lazy")
+        halves = [(gradient / 2).to("lazy") for gradient in gradients]
         frozen = torch.zeros(2, device="lazy", requires_grad=True)  # without a gradient
         run_all()
+        for parameter, half in zip(parameters, halves, strict=True):
+            parameter.grad = half + half  # not computed yet, as after backward()
         before, calls = graphs_run(metrics), counters()
-        answer([*parameters, frozen], limit)
+        given = [*parameters, frozen]
+        answer(iter(given) if where == GRADIENTS[-1] else given, limit)
         called = [name for name, count in counters().items() if count != calls.get(name, 0)]
         shown[f"the operators without a lazy kernel ({where})"] = ", ".join(called) or "none"
         shown[f"whether a graph was run while clipping ({where})"] = graphs_run(metrics) > before

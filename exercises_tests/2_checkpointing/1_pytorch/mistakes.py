@@ -99,6 +99,21 @@ checkpointed_bill = (
         hint="What is the interior of a layer, without its boundary?",
     ),
     Mistake(
+        "plain changed",
+        {
+            f"return {BILL}": f"""plain["activations"] = {ACTIVATIONS}
+    plain["FLOPs"] *= 4 / 3
+    return plain"""
+        },
+        {
+            f"return {BILL}": f"""bill = plain
+    bill["activations"], bill["FLOPs"] = {ACTIVATIONS}, {FLOPS}
+    return bill"""
+        },
+        why="The dictionary belongs to the caller, who finds the checkpointed bill in place of the plain one; a second name for it is no copy.",
+        hint="What does the caller compare the checkpointed bill with, afterwards?",
+    ),
+    Mistake(
         "no activations at all",
         {ACTIVATIONS: "0"},
         why="The boundaries are kept, and one interior at a time comes back.",
@@ -139,6 +154,7 @@ checkpoint = (
             RETURN: "return None, None, *(tensor.grad for tensor in inputs)",
         },
         {CALL: "return Recompute.apply(block, len(inputs), *inputs)", TENSORS: "inputs"},
+        {CALL: "return Recompute.apply(block, len(inputs), *inputs)"},
         by_torch("use_reentrant=True"),
         why="Autograd sees only what is handed to apply. Where the input requires no gradient, as in a first block, it then records nothing, and the block's weights silently get no gradient.",
         hint="Which of the tensors that you hand to apply requires a gradient when the input is a batch of data?",
@@ -189,6 +205,19 @@ checkpoint = (
         {**INTO_GRAD, FOUND: "(tensor.grad for tensor in tensors)"},
         why="A backward() within backward already adds to each weight's .grad; what you return is added once more.",
         hint="Which function computes gradients without storing them in .grad?",
+    ),
+    Mistake(
+        "what belongs to one call kept on the block",
+        {
+            REMEMBER: f"{REMEMBER}\n        block.inputs = tensors[:count]",
+            "in ctx.saved_tensors": "in ctx.block.inputs",
+        },
+        {
+            REMEMBER: REMEMBER.replace("ctx.random_state", "block.random_state"),
+            SET_STATE: SET_STATE.replace("ctx.", "ctx.block."),
+        },
+        why="A block that stands twice in a model is one object: the second call overwrites what the first one left there, and the first is recomputed from it.",
+        hint="Which object is new at each call of your function?",
     ),
     Mistake(
         "the wrong number of gradients",
@@ -286,6 +315,20 @@ run_in_segments = (
         {"[start:end]": "[start : end + 1]"},
         why="Neighbouring segments share a layer: the end of one is the beginning of the next, and a slice leaves its end out.",
         hint="Does layers[0:3] hold layers[3]?",
+    ),
+    Mistake(
+        "the list of layers changed",
+        {
+            SEGMENTS: """    count = len(layers)
+    for i in range(segments):
+        size = count * (i + 1) // segments - count * i // segments
+        part = nn.Sequential(*[layers.pop(0) for _ in range(size)])
+        x = torch_checkpoint(part, x, use_reentrant=False) if i < segments - 1 else part(x)
+    return x
+"""
+        },
+        why="The list is the caller's own: after pop() and del its layers are gone there, too, and a second forward pass runs none.",
+        hint="Which of your lines changes the list itself, and which expression would give a part of it?",
     ),
     Mistake(
         "segments taken for their length",
@@ -394,6 +437,7 @@ run_in_segments = (
             return {PART}(x)
         x = torch_checkpoint(lambda x: {PART}(x), x, use_reentrant=False)""",
         },
+        {SAVED: f"torch_checkpoint(lambda x: {PART}(x), x, use_reentrant=False)"},
         why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised as long as the shapes agree.",
         hint="Which values do the loop's variables have during the backward pass?",
     ),
@@ -463,6 +507,14 @@ choose_segments = (
         {ORDER: "range(1, layers)"},
         why="A range leaves its end out, so as many segments as layers was never tried; where a layer keeps much, that is what fits.",
         hint="Which is the last number that your loop tries?",
+    ),
+    Mistake(
+        "the search stops too early",
+        {ORDER: "range(1, 65)"},
+        {ORDER: "range(1, min(layers, 64) + 1)"},
+        {ORDER: "range(1, min(layers, 100) + 1)"},
+        why="A chain may have more layers than any number that you write down; as many segments as layers must be tried.",
+        hint="What is the largest number of segments of 300 layers?",
     ),
     Mistake(
         "length rounded down",

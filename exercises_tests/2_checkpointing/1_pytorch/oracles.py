@@ -13,11 +13,13 @@ from .probes import (
     SIZE,
     TEXTS,
     draw_bills,
+    draw_many,
     draw_questions,
     entry,
     measured,
     name_case,
     name_question,
+    name_sizes,
     train_attention,
     whole,
     x_is_trained,
@@ -38,6 +40,7 @@ def checkpointed_bill(seed):
             most, alive = max(most, alive), alive - interior - boundary
         bill = plain | {"activations": most, "FLOPs": flops}
         shown |= {entry(name, plain, layers, boundary): whole(bill[name]) for name in plain}
+        shown[f"whether plain is as it was ({layers} layers)"] = True
     return shown
 
 
@@ -70,26 +73,39 @@ def run_in_segments(seed):
         shown[f"the FLOPs ({case})"] = product * (
             3 * number - (not x_is_trained(kind)) + number - longest
         )
+        shown[f"whether the list of layers is as it was ({case})"] = True
     return shown
 
 
 def choose_segments(seed):
-    """Runs every number of segments and takes, of those that fit, the one with the fewest FLOPs."""
+    """Runs every number of segments and takes, of those that fit, the one with the fewest FLOPs; of many layers it cuts the chain."""
     shown = {}
     for kind, number, budget in draw_questions(seed):
         case = name_question(kind, number, budget)
-        fitting = [
-            flops
-            for most, flops in (measured(kind, number, k) for k in range(1, number + 1))
-            if most <= budget
-        ]
-        if not fitting:
-            shown[f"the answer ({case})"] = "None"
-            continue
-        shown[f"the answer ({case})"] = "a number of segments"
-        shown[f"the bytes over the budget ({case})"] = 0
-        shown[f"the FLOPs ({case})"] = min(fitting)
+        tried = [measured(kind, number, k) for k in range(1, number + 1)]
+        shown |= fewest_that_fits(tried, budget, case, f"the FLOPs ({case})")
+    for *sizes, budget in draw_many(seed):
+        case, tried = name_sizes(*sizes, budget), []
+        number, boundary, kept, work = sizes
+        for k in range(1, number + 1):
+            lengths = [number * (i + 1) // k - number * i // k for i in range(k)]
+            tried.append((work + (k - 1) * boundary + max(lengths) * kept, sum(lengths[:-1])))
+        shown |= fewest_that_fits(
+            tried, budget, case, f"the number of layers that run twice ({case})"
+        )
     return shown
+
+
+def fewest_that_fits(tried, budget, case, price):
+    """Of the pairs (bytes, price) that fit into the budget the least price, as it is seen."""
+    fitting = [paid for most, paid in tried if most <= budget]
+    if not fitting:
+        return {f"the answer ({case})": "None"}
+    return {
+        f"the answer ({case})": "a number of segments",
+        f"the bytes over the budget ({case})": 0,
+        price: min(fitting),
+    }
 
 
 def save_linear(seed):

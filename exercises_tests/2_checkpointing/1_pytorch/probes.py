@@ -20,6 +20,8 @@ from torch.utils.checkpoint import (
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.flop_counter import flop_registry
 
+from exercises_tests.probing.toys import as_it_was
+
 
 class Counter(TorchDispatchMode):
     """FLOPs, and the bytes of what the forward pass makes (recomputing included): `now` alive, `most` at one time."""
@@ -79,13 +81,15 @@ def draw_bills(seed):
 def checkpointed_bill(answer, seed):
     shown = {}
     for plain, layers, boundary in draw_bills(seed):
-        bill = answer(dict(plain), layers, boundary)
+        given = dict(plain)
+        bill = answer(given, layers, boundary)
         if not isinstance(bill, dict) or bill.keys() != plain.keys():
             raise TypeError(
                 f"checkpointed_bill must return a dictionary with the same keys as plain: {', '.join(plain)}."
             )
-        shown |= {entry(name, plain, layers, boundary): bill[name] for name in plain}
-    return {name: whole(value) for name, value in shown.items()}
+        shown |= {entry(name, plain, layers, boundary): whole(bill[name]) for name in plain}
+        shown[f"whether plain is as it was ({layers} layers)"] = as_it_was(given, plain)
+    return shown
 
 
 def entry(name, plain, layers, boundary):
@@ -142,10 +146,12 @@ def make_blocks(case):
         return [Scaled(), Scaled()]
     blocks = [
         Block(
-            dropout=0.5 if case == "dropout" else 0.0, spare=case == "a weight that takes no part"
+            dropout=0.5 if "dropout" in case else 0.0, spare=case == "a weight that takes no part"
         )
         for _ in range(3)
     ]
+    if "twice" in case:
+        return [blocks[0], blocks[1], blocks[0]]
     if case == "tied weights":
         blocks[2].up.weight, blocks[2].down = blocks[0].up.weight, blocks[0].down
     if case == "a frozen layer":
@@ -162,6 +168,7 @@ CHECKPOINT_CASES = (
     "two inputs that are trained",
     "a weight that takes no part",
     "dropout",
+    "a block twice, dropout",
 )
 
 
@@ -201,7 +208,7 @@ def checkpoint(answer, seed):
                 f"the number of inner tensors in memory between forward and backward ({case})"
             ] = kept
             shown[f"how often the blocks ran forward, together ({case})"] = sum(
-                block.runs for block in blocks
+                block.runs for block in dict.fromkeys(blocks)
             )
             shown[f"the number of weights that have a gradient ({case})"] = sum(
                 weight.grad is not None for weight in weights.values()
@@ -239,12 +246,12 @@ ONE = 4 * LAYER_WIDTH * LAYER_ROWS  # bytes of a layer's output
 SEGMENT_CASES = (
     (8, 4, ""),
     (7, 3, ""),
-    (10, 4, "an input that is trained"),
+    (11, 4, "an input that is trained"),
     (5, 1, ""),
     (4, 4, ""),
     (8, 3, "dropout"),
-    (8, 3, "a layer twice in a segment"),
-)  # layers, segments, kind
+    (8, 3, "a layer three times"),
+)  # layers, segments, kind; the last segment but one is never shorter than those before it
 
 
 class Layer(nn.Module):
@@ -283,11 +290,12 @@ def run_in_segments(answer, seed):
         case = name_case(number, segments, kind)
         torch.manual_seed(seed)
         layers = [Layer(dropout=0.5 * (kind == "dropout")) for _ in range(number)]
-        if kind == "a layer twice in a segment":
-            layers[3] = layers[2]
+        if kind == "a layer three times":  # twice in one segment, and in another
+            layers[2] = layers[3] = layers[0]
+        given = list(layers)
         with Counter() as counter:
             x = torch.randn(LAYER_ROWS, LAYER_WIDTH).requires_grad_(x_is_trained(kind))
-            output = answer(layers, x, segments)
+            output = answer(given, x, segments)
             kept = counter.now
             output.square().sum().backward()
         shown[f"the output ({case})"] = output
@@ -301,6 +309,7 @@ def run_in_segments(answer, seed):
                 f"the activations kept between forward and backward, in layer outputs ({case})"
             ] = round(kept / ONE)
         shown[f"the FLOPs ({case})"] = counter.flops
+        shown[f"whether the list of layers is as it was ({case})"] = as_it_was(given, layers)
     return shown
 
 
@@ -355,8 +364,22 @@ def draw_questions(seed):
     return questions
 
 
+def draw_many(seed):
+    """Questions about far more layers than are trained here: what every layer its own segment needs, what 2 of 3 segments, too little."""
+    random = np.random.default_rng(seed)
+    for segments_of in (lambda number: number, lambda number: number // 2 + 9):
+        number, boundary = int(random.integers(130, 400)), int(random.integers(2, 9))
+        sizes = number, boundary, 300 * boundary * number, int(random.integers(1, 99))
+        exact = formula(*sizes, segments_of(number))
+        yield *sizes, exact
+    yield *sizes, formula(*sizes, number) - 1
+
+
 def name_question(kind, number, budget):
-    boundary, interior, work = KINDS[kind]
+    return name_sizes(number, *KINDS[kind], budget)
+
+
+def name_sizes(number, boundary, interior, work, budget):
     return f"{number} layers of {boundary}, {interior} and {work} bytes, budget {budget:,}"
 
 
@@ -364,22 +387,35 @@ def formula(number, boundary, interior, work, segments):
     return work + (segments - 1) * boundary + math.ceil(number / segments) * interior
 
 
+def run_again(number, segments):
+    """How many of so many layers are run twice: all but those of the last segment."""
+    return number * (segments - 1) // segments
+
+
 def choose_segments(answer, seed):
     shown = {}
     for kind, number, budget in draw_questions(seed):
-        boundary, interior, work = KINDS[kind]
-        got = answer(number, boundary, interior, work, budget)
-        case = name_question(kind, number, budget)
-        if isinstance(got, np.integer) or (isinstance(got, float) and got.is_integer()):
-            got = int(got)
-        if type(got) is not int or not 1 <= got <= number:
-            shown |= {f"the answer ({case})": str(got)}
-            continue
-        most, flops = measured(kind, number, got)
-        shown[f"the answer ({case})"] = "a number of segments"
-        shown[f"the bytes over the budget ({case})"] = max(0, most - budget)
-        shown[f"the FLOPs ({case})"] = flops
+        sizes = number, *KINDS[kind], budget
+        if (got := segments_in(answer(*sizes), number, name_sizes(*sizes), shown)) is not None:
+            most, flops = measured(kind, number, got)
+            shown[f"the bytes over the budget ({name_sizes(*sizes)})"] = max(0, most - budget)
+            shown[f"the FLOPs ({name_sizes(*sizes)})"] = flops
+    for *sizes, budget in draw_many(seed):
+        case = name_sizes(*sizes, budget)
+        if (got := segments_in(answer(*sizes, budget), sizes[0], case, shown)) is not None:
+            most = formula(*sizes, got)
+            shown[f"the bytes over the budget ({case})"] = max(0, most - budget)
+            shown[f"the number of layers that run twice ({case})"] = run_again(sizes[0], got)
     return shown
+
+
+def segments_in(got, number, case, shown):
+    """The answer where it is a number of segments; `shown` is told what it is."""
+    if isinstance(got, np.integer) or (isinstance(got, float) and got.is_integer()):
+        got = int(got)
+    right_kind = type(got) is int and 1 <= got <= number
+    shown[f"the answer ({case})"] = "a number of segments" if right_kind else str(got)
+    return got if right_kind else None
 
 
 # ---------------------------------------------------------------- save_linear

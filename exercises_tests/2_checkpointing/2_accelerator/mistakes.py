@@ -288,6 +288,24 @@ untrained_parameters = (
         hint="Which method of a module gives every parameter with its full name?",
     ),
     Mistake(
+        "no list where all train",
+        {LIST: f"{LIST} or None"},
+        {LIST: f'{LIST} or ["none"]'},
+        why="Where nothing is wrong, the list of names is empty: None is no list, and a word is nobody's name.",
+        hint="How many names are there where every parameter trains?",
+    ),
+    Mistake(
+        "the missing gradients filled in",
+        {
+            f"return {LIST}": f"""names = {LIST}
+    for name in names:
+        model.get_parameter(name).grad = torch.zeros_like(model.get_parameter(name))
+    return names"""
+        },
+        why="The question was who does not train. With zeros put in their place, nobody will find them again, and the optimizer's weight decay moves them.",
+        hint="What would a second call say?",
+    ),
+    Mistake(
         "the parameters that have a gradient",
         {"is None": "is not None"},
         {CONDITION: "parameter.grad is not None"},
@@ -345,6 +363,26 @@ runs_twice_alike = (
         hint="Are these buffers copies?",
     ),
     Mistake(
+        "nearly the same taken for the same",
+        {
+            SAME_OUTPUT: "torch.allclose(first, second, atol=1e-2)",
+            "torch.equal(one, other)": "torch.allclose(one, other, atol=1e-2)",
+        },
+        {SAME_OUTPUT: "torch.allclose(first, second, rtol=1e-2)"},
+        {SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())"},
+        why="On the same processor a run that is the same gives the same numbers, in the same places: no tolerance is needed, and a small drift or another order is a difference.",
+        hint="In what can two runs of the same operations on the same numbers differ?",
+    ),
+    Mistake(
+        "only the first input handed on",
+        {
+            "first = block(*inputs)": "first = block(inputs[0])",
+            "second = block(*inputs)": "second = block(inputs[0])",
+        },
+        why="A block may have several inputs; `*inputs` holds all of them.",
+        hint="What does your function do with a block that is called as block(hidden, padding)?",
+    ),
+    Mistake(
         "the buffers from before the first run",
         EARLIER,
         {**EARLIER, **CLOSE},
@@ -352,10 +390,14 @@ runs_twice_alike = (
         hint="Between which two moments must nothing change?",
     ),
     Mistake(
-        "only batch norm's counter looked at",
+        "only some of the buffers looked at",
         only_buffers("num_batches_tracked"),
         only_buffers("running"),
-        why="A block may have buffers of its own under any name.",
+        {
+            COPIES: "[buffer.clone() for buffer in block.buffers() if buffer.is_floating_point()]",
+            NOW: "zip(left, [buffer for buffer in block.buffers() if buffer.is_floating_point()])",
+        },
+        why="A block may have buffers of its own, under any name and of any type.",
         hint="Which method of a module gives all of its buffers?",
     ),
     Mistake(

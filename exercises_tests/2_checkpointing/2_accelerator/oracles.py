@@ -18,9 +18,11 @@ from .probes import (
     WITH_A_REST,
     Block,
     draw_classifier,
+    draw_lost,
     draw_stack,
     draw_twice,
     gradients_by_part,
+    listed,
     looked_at,
     one_thread,
 )
@@ -33,10 +35,7 @@ def train_checkpointed(seed):
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
         model, samples = draw_classifier(case, seed)
         model.train()
-        optimizer = torch.optim.SGD(
-            [parameter for parameter in model.parameters() if parameter.requires_grad],
-            lr=LEARNING_RATE,
-        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
         for window in windows(
             list(DataLoader(samples, batch_size=MICRO_BATCH)), case.accumulation_steps
@@ -87,12 +86,10 @@ def run_checkpointed(seed):
 def untrained_parameters(seed):
     """By hand from how the models were made: what was set to None, and the whole first block where the reentrant variant lost it."""
     shown = {}
-    number = int(torch.randint(2, (), generator=torch.Generator().manual_seed(seed))) * 2
-    lost = [f"blocks.0.{name}" for name, _ in Block().named_parameters()]
-    for where, (reentrant, _) in AFTERWARDS.items():
-        names = ["head.bias", f"blocks.1.mlp.{number}.weight", *(lost if reentrant else [])]
-        shown[f"the number of names ({where})"] = len(names)
-        shown[f"the list of names ({where})"] = ", ".join(sorted(names))
+    first = [f"blocks.0.{name}" for name, _ in Block().named_parameters()]
+    for where, (reentrant, _, loses) in AFTERWARDS.items():
+        names = [*(draw_lost(seed) if loses else []), *(first if reentrant else [])]
+        shown |= listed(where, names, names)
     return shown
 
 

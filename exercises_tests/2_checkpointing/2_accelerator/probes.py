@@ -1,7 +1,6 @@
 """The questions of the lesson 2_checkpointing/2_accelerator."""
 
 import contextlib
-import copy
 import functools
 from unittest import mock
 
@@ -12,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.bert import draw_samples, tiny_bert
 from exercises_tests.probing.toys import Case, Recorder, flat, training
 from trainlean.exercises.comparing import Observation
 
@@ -75,48 +75,15 @@ WITH_A_REST = Case(
 )  # only counted: its last gradient is the last unit's matter
 
 
-@functools.cache
-def classifier(seed: int, tied: bool, frozen: bool):
-    from transformers import BertConfig, BertForSequenceClassification
-
-    small = {
-        "vocab_size": 20,
-        "hidden_size": 8,
-        "num_attention_heads": 2,
-        "intermediate_size": 8,
-        "max_position_embeddings": 8,
-    }
-    dropout = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
-    config = BertConfig(
-        **small, **dropout, num_hidden_layers=LAYERS, initializer_range=0.5, use_cache=False
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = BertForSequenceClassification(config)
-    layers = model.bert.encoder.layer
-    if tied:
-        layers[2].intermediate.dense.weight = layers[0].intermediate.dense.weight
-    if frozen:
-        model.bert.embeddings.requires_grad_(False)
-        layers[1].requires_grad_(False)
-    return model
-
-
 def draw_classifier(case: Case, seed: int):
     """A fresh tiny BERT and its samples; where weights are frozen or shared it comes in eval mode, as after an evaluation. Each micro-batch has dropout masks of its own, the same in every loop."""
-    generator = torch.Generator().manual_seed(seed)
-    samples = []
-    for _ in range(case.micro_batches * MICRO_BATCH):
-        tokens = torch.randint(20, (6,), generator=generator)
-        samples.append({"input_ids": tokens, "labels": torch.randint(2, (), generator=generator)})
-    model = copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(
-        not (case.tied or case.frozen)
-    )
+    model = tiny_bert(seed, LAYERS, dropout=0.3, tied=case.tied, frozen=case.frozen)
+    model.train(not (case.tied or case.frozen))
     model.register_forward_pre_hook(
         lambda _, args, named: torch.manual_seed(seed + int(named["input_ids"].sum())) and None,
         with_kwargs=True,
     )
-    return model, samples
+    return model, draw_samples(case.micro_batches * MICRO_BATCH, seed)
 
 
 def only_counts(shown: Observation) -> Observation:
@@ -143,10 +110,7 @@ def train_checkpointed(answer, seed):
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
         model, samples = draw_classifier(case, seed)
         again = Again(model, [layer.attention for layer in model.bert.encoder.layer])
-        optimizer = torch.optim.SGD(
-            [parameter for parameter in model.parameters() if parameter.requires_grad],
-            lr=LEARNING_RATE,
-        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
         with fresh_accelerate(), read_from() as loaders:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
@@ -276,8 +240,8 @@ def run_checkpointed(answer, seed):
 # ---------------------------------------------------------------- untrained_parameters
 
 
-def draw_after_backward(seed: int, reentrant: bool, frozen: bool):
-    """A model after one backward pass, some of its parameters without a gradient, one with a gradient of zeros."""
+def draw_after_backward(seed: int, reentrant: bool, frozen: bool, lost: list[str]):
+    """A model after one backward pass, `lost` parameters without a gradient, one with a gradient of zeros."""
     from torch.utils.checkpoint import checkpoint
 
     def run(blocks, hidden, padding):
@@ -294,31 +258,49 @@ def draw_after_backward(seed: int, reentrant: bool, frozen: bool):
     model.blocks[3].project.requires_grad_(not frozen)
     cross_entropy(model(tokens, padding), labels).backward()
     model.blocks[3].mlp_norm.weight.grad.zero_()  # a gradient of zeros is a gradient
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in (
-        model.head.bias,
-        model.blocks[1].mlp[int(torch.randint(2, (), generator=generator)) * 2].weight,
-    ):
-        parameter.grad = None
+    for name in lost:
+        model.get_parameter(name).grad = None
     return model
 
 
-AFTERWARDS = {
-    "a plain model": (False, False),
-    "a reentrant checkpoint behind frozen embeddings": (True, True),
+def draw_lost(seed: int) -> list[str]:
+    """Two parameters, one in the head and one in a block."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        "head.bias",
+        f"blocks.1.mlp.{2 * int(torch.randint(2, (), generator=generator))}.weight",
+    ]
+
+
+AFTERWARDS = {  # reentrant, frozen, whether parameters have lost their gradients
+    "a plain model": (False, False, True),
+    "a reentrant checkpoint behind frozen embeddings": (True, True, True),
+    "a model in which all train": (False, False, False),
+    "a model in which all train that should": (False, True, False),
 }
 
 
 @one_thread()
 def untrained_parameters(answer, seed):
+    """Each model is asked about twice: who has changed it gets another answer the second time."""
     shown = {}
-    for where, (reentrant, frozen) in AFTERWARDS.items():
-        names = answer(draw_after_backward(seed, reentrant, frozen))
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise TypeError("untrained_parameters must return a list of names (str).")
-        shown[f"the number of names ({where})"] = len(names)
-        shown[f"the list of names ({where})"] = ", ".join(sorted(names))
+    for where, (reentrant, frozen, loses) in AFTERWARDS.items():
+        model = draw_after_backward(seed, reentrant, frozen, draw_lost(seed) if loses else [])
+        shown |= listed(where, answer(model), answer(model))
     return shown
+
+
+def listed(where: str, names: object, again: object) -> Observation:
+    """What two calls with one model returned."""
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        kind = "nothing" if names is None else f"of type {type(names).__name__}"
+        return {f"what is returned ({where})": kind}
+    return {
+        f"what is returned ({where})": "a list of names",
+        f"the number of names ({where})": len(names),
+        f"the list of names ({where})": ", ".join(sorted(names)),
+        f"whether the second call returns the same ({where})": names == again,
+    }
 
 
 # ---------------------------------------------------------------- runs_twice_alike
@@ -344,16 +326,16 @@ class Normed(Plain):
         return self.norm(super().forward(x))
 
 
-class Weakening(Plain):
-    """Its output depends on how often it has run, which no buffer tells."""
+class Counted(Plain):
+    """What `change` makes of its output and the number of its calls, which no buffer tells."""
 
-    def __init__(self):
+    def __init__(self, change):
         super().__init__()
-        self.calls = 0
+        self.change, self.calls = change, 0
 
-    def forward(self, x):
+    def forward(self, x, *sides):
         self.calls += 1
-        return super().forward(x) / self.calls
+        return self.change(super().forward(x), self.calls, *sides)
 
 
 class Emptying(Plain):
@@ -398,13 +380,17 @@ class Averaging(Plain):
 
 
 class Counting(Plain):
-    """Counts its runs in the second of its buffers, by which its output is divided or not; the first one stays."""
+    """Counts its runs in the second of its buffers, or in `whole` numbers in the first; the other one stays. Its output is divided by the count or not."""
 
-    def __init__(self, weakens=False):
+    def __init__(self, weakens=False, whole=False):
         super().__init__()
         self.weakens = weakens
-        self.register_buffer("scale", torch.full((), 2.0))
-        self.register_buffer("runs", torch.zeros(()))
+        buffers = {
+            "scale": torch.tensor(2.0),
+            "runs": torch.zeros((), dtype=torch.long if whole else None),
+        }
+        for name in sorted(buffers, reverse=not whole):
+            self.register_buffer(name, buffers[name])
 
     def forward(self, x):
         self.runs += 1
@@ -429,32 +415,39 @@ TWICE = {  # how to make the block
     "dropout": lambda: Plain(dropout=0.5),
     "batch norm": Normed,
     "batch norm in eval mode": lambda: Normed().eval(),
-    "counts its calls": Weakening,
+    "weaker with each call": lambda: Counted(lambda output, calls: output / calls),
+    "stronger by a thousandth": lambda: Counted(lambda output, calls: output * (1 + calls / 1000)),
+    "the same numbers in other places": lambda: Counted(
+        lambda output, calls: (8 * output).round().roll(calls, 0)
+    ),
+    "two inputs": lambda: Counted(lambda output, calls, side: output + calls * side),
     "takes from a list": Emptying,
     "a generator of its own": Noisy,
     "noise in training only": lambda: Noisy(always=False),
     "a running mean of its own": Averaging,
     "a running mean put anew at each run": lambda: Averaging(anew=True),
     "a count in its second buffer": Counting,
+    "a count in whole numbers": lambda: Counting(whole=True),
     "a count in a buffer that its output depends on": lambda: Counting(weakens=True),
     "a buffer that the first run fills": Measuring,
 }
 
 
 def draw_twice(seed):
-    """(kind, name, block, input) of all kinds, in an order of this seed."""
+    """(kind, name, block, inputs) of all kinds, in an order of this seed."""
     kinds = list(TWICE)
     for number, place in enumerate(np.random.default_rng(seed).permutation(len(kinds)), 1):
         kind = kinds[place]
         torch.manual_seed(seed + number)
         name = f"the answer for block {number} ({kind})"
-        yield kind, name, TWICE[kind](), torch.randn(6, WIDTH)
+        inputs = torch.randn(1 + (kind == "two inputs"), 6, WIDTH).unbind()
+        yield kind, name, TWICE[kind](), inputs
 
 
 @one_thread()
 def runs_twice_alike(answer, seed):
     shown = {}
-    for _, name, block, x in draw_twice(seed):
-        says = answer(block, x)
+    for _, name, block, inputs in draw_twice(seed):
+        says = answer(block, *inputs)
         shown[name] = bool(says) if isinstance(says, torch.Tensor) and says.numel() == 1 else says
     return shown

@@ -173,9 +173,18 @@ arguments_for_budget = (
     ),
     Mistake(
         "only powers of two",
-        {SIZES: "[size for size in (32, 16, 8, 4, 2, 1) if effective_batch % size == 0]"},
+        {SIZES: "[size for size in (64, 32, 16, 8, 4, 2, 1) if effective_batch % size == 0]"},
         why="Any micro-batch that divides the effective batch will do, and of those that fit the largest was asked for: 3 of 6, for example.",
         hint="Which numbers divide 12?",
+    ),
+    Mistake(
+        "the search begins too low",
+        {SIZES: SIZES.replace("range(effective_batch, ", "range(64, ")},
+        {SIZES: SIZES.replace("range(effective_batch, ", "range(32, ")},
+        {SIZES: SIZES.replace("range(effective_batch, ", "range(effective_batch // 2, ")},
+        {SIZES: SIZES.replace("range(effective_batch, ", "range(effective_batch - 1, ")},
+        why="The largest micro-batch may be the effective batch itself, however large: the search must begin there.",
+        hint="What is the largest micro-batch that your search tries?",
     ),
     Mistake(
         "the CPU not asked for",
@@ -212,6 +221,12 @@ arguments_for_budget = (
         {"effective_batch // size": "effective_batch"},
         why="`gradient_accumulation_steps` counts micro-batches, not samples.",
         hint="How many micro-batches of 4 make 16?",
+    ),
+    Mistake(
+        "accumulation steps that are no whole number",
+        {"effective_batch // size": "effective_batch / size"},
+        why="`/` gives a float even where nothing is left over, and TrainingArguments keeps it: the Trainer counts with it and fails when it makes a range.",
+        hint="Which of the two, 8 / 2 and 8 // 2, is 4 and not 4.0?",
     ),
     Mistake(
         "no accumulation",

@@ -1,12 +1,12 @@
 """The questions of the lesson 2_checkpointing/3_trainer."""
 
-import functools
 import os
 import random
 import tempfile
 from dataclasses import dataclass
 
 from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.bert import tiny_bert
 
 # ---------------------------------------------------------------- peak_activations
 
@@ -20,6 +20,7 @@ DEPTHS = (  # layers, every_n_layers; in some the last layer is checkpointed, in
     (1, 1),
     (7, 3),
     (6, 3),
+    (200, 7),
 )
 
 
@@ -72,14 +73,15 @@ class Budget:
 
 
 def drawn_budgets(seed):
-    """A budget that is met exactly, one with room for all, two that need micro-batches of 3 and 4, and two for which accumulation is not enough."""
+    """Two budgets with room for all or nearly, one that is met exactly, two that need micro-batches of 3 and 4, and one for each sparser or denser checkpointing."""
     draw = random.Random(seed)
     return (
         Budget(draw.choice((16, 32)), draw.choice((4, 8)), None, 0),
         Budget(*[draw.choice((6, 8, 10))] * 2, None, draw.randrange(1_000, 5_000)),
         Budget(draw.choice((6, 12, 18)), 3, None, draw.randrange(1, 99)),
         Budget(draw.choice((12, 24)), 5, None, draw.randrange(1, 99)),
-        Budget(draw.choice((8, 12, 16)), 1, draw.choice((4, 2)), draw.randrange(1, 99)),
+        Budget(*draw.choice(((96, 96), (144, 72), (160, 80))), None, draw.randrange(1, 99)),
+        *(Budget(draw.choice((8, 12, 16)), 1, every, draw.randrange(1, 99)) for every in (8, 4, 2)),
         Budget(draw.choice((8, 12, 16)), 2, 1, 0),
     )
 
@@ -104,22 +106,6 @@ def drawn_peak(seed):
     return peak
 
 
-@functools.cache
-def tiny_bert():
-    from transformers import BertConfig, BertForSequenceClassification
-
-    small = {
-        "vocab_size": 8,
-        "hidden_size": 4,
-        "num_attention_heads": 2,
-        "intermediate_size": 4,
-        "max_position_embeddings": 4,
-    }
-    return BertForSequenceClassification(
-        BertConfig(**small, num_hidden_layers=LAYERS, use_cache=False)
-    )
-
-
 def checkpointed_layers(args) -> str:
     """The layers of a BERT that a Trainer with these arguments would checkpoint, numbered from 1."""
     if not getattr(args, "activation_checkpointing", None) and not args.gradient_checkpointing:
@@ -130,7 +116,7 @@ def checkpointed_layers(args) -> str:
         or {}
     )
     ours = {name: settings.pop(name) for name in ("every_n_layers", "offload") if name in settings}
-    model = tiny_bert()
+    model = tiny_bert(0, LAYERS)
     enable = (
         getattr(model, "activation_checkpointing_enable", None)
         or model.gradient_checkpointing_enable
@@ -165,7 +151,7 @@ def arguments_for_budget(answer, seed):
             micro_batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
             shown[f"the answer ({question})"] = "TrainingArguments"
             shown[f"the micro-batch ({question})"] = micro_batch
-            shown[f"the effective batch ({question})"] = micro_batch * steps
+            shown[f"the accumulation steps ({question})"] = str(steps)  # 4.0 is no number of steps
             shown[f"the list of checkpointed layers ({question})"] = checkpointed_layers(args)
             shown[f"use_cpu ({question})"] = bool(args.use_cpu)
             shown[f"whether output_dir is the one that was given ({question})"] = os.path.abspath(

@@ -5,7 +5,7 @@ from textwrap import indent
 from trainlean.exercises.exercise import Exercise
 
 from . import mistakes, oracles, probes
-from .mistakes import AVERAGE, BACKWARD, DIVISION, IN_ONE_PIECE, LOOP, MEAN, START, SUM, UPDATE
+from .mistakes import BACKWARD, DIVISION, IN_ONE_PIECE, LOOP, MEAN, START, SUM, UPDATE
 
 # ---------------------------------------------------------------- other right ways
 
@@ -26,7 +26,7 @@ GOES_ON_WITHOUT_A_STEP = f"""    done = 0
 {indent(MEAN, " " * 16)}{indent(MEAN, "    ")}"""
 KEPT_SILENT = "    with replica.no_sync():\n" + indent(
     LOOP.replace("loss_of(model", "loss_of(replica").replace(
-        AVERAGE, f"        dist.barrier()\n{AVERAGE}"
+        indent(MEAN, " " * 12), indent(f"dist.barrier()\n{MEAN}", " " * 12)
     ),
     "    ",
 )

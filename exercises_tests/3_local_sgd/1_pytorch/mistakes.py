@@ -109,6 +109,14 @@ train_local_sgd = (
         hint="What does a rank need from the others between two averages?",
     ),
     Mistake(
+        "messages between the averages",
+        {UPDATE: f"{UPDATE}        dist.barrier()\n"},
+        {BACKWARD: f"{BACKWARD}            dist.barrier()\n"},
+        {UPDATE: f"        dist.barrier()\n{UPDATE}"},
+        why="A barrier has every rank wait for the slowest one: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        hint="Which of your lines needs an answer from the other ranks?",
+    ),
+    Mistake(
         "H counts micro-batches",
         counting_micro_batches("number == len(mine)", early="number % local_steps == 0"),
         counting_micro_batches("", early="number % local_steps == 0"),

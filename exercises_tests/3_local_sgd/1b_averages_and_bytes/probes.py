@@ -8,7 +8,7 @@ from torch.nn.functional import mse_loss
 
 from exercises_tests.probing.local_sgd import LocalCase, probe_on_ranks
 from exercises_tests.probing.rank_threads import as_ranks
-from exercises_tests.probing.toys import Toy
+from exercises_tests.probing.toys import Toy, as_it_was
 from trainlean.exercises.comparing import Observation
 
 # ---------------------------------------------------------------- train_with_averager
@@ -173,17 +173,27 @@ def average_replicas(answer, seed):
         models = draw_replicas(seed, *drawn)
 
         def average(rank, models=models):
-            answer(models[rank.number])
-            return floats_and_counts(models[rank.number])
+            model = models[rank.number]
+            before = beside_the_values(model)
+            answer(model)
+            return *floats_and_counts(model), as_it_was(beside_the_values(model), before)
 
         shown |= replicas_seen(case, as_ranks(average, drawn[0]))
     return shown
 
 
+def beside_the_values(model: nn.Module) -> list[tuple]:
+    """Of each parameter whether it trains, and a copy of its gradient."""
+    return [(one.requires_grad, copy.deepcopy(one.grad)) for one in model.parameters()]
+
+
 def replicas_seen(case, seen) -> Observation:
     shown = {}
-    for number, (parameters, buffers, count) in enumerate(seen):
+    for number, (parameters, buffers, count, rest_is_as_it_was) in enumerate(seen):
         shown[f"the parameters of rank {number} ({case})"] = parameters
         shown[f"the running averages of rank {number} ({case})"] = buffers
         shown[f"the whole number that rank {number} counts batches with ({case})"] = count
+        shown[f"whether rank {number}'s gradients and requires_grad are as they were ({case})"] = (
+            rest_is_as_it_was
+        )
     return shown

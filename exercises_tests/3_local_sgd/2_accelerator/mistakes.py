@@ -73,13 +73,16 @@ train_locally = (
         hint="How often is `__exit__` called when the `with` stands inside the loop?",
     ),
     Mistake(
-        "the plain model given to LocalSGD",
+        "the model not prepared",
+        {PREPARE: ""},
+        {PREPARE: "    optimizer, dataloader = accelerator.prepare(optimizer, dataloader)\n"},
+        {PREPARE: "    accelerator.prepare(model, optimizer, dataloader)\n"},
         {
             PREPARE: PREPARE.replace("    model,", "    prepared,"),
             ACCUMULATE: ACCUMULATE.replace("model", "prepared"),
             BACKWARD: BACKWARD.replace("model", "prepared"),
         },
-        why="LocalSGD needs the prepared model, a DistributedDataParallel: the plain one has no `no_sync`.",
+        why="LocalSGD needs what `prepare` returns for the model, a DistributedDataParallel: the plain one has no `no_sync`.",
         hint="Which of the two models, the one before or the one after `prepare`, can be kept from synchronising?",
     ),
     Mistake(
@@ -123,6 +126,17 @@ train_locally = (
         {ACCUMULATE + BLOCK: indent(dedent(BLOCK), " " * 12)},
         why="Without `accumulate` every micro-batch is a window of its own: the optimizer steps each time.",
         hint="Which context manager of the accelerator counts micro-batches?",
+    ),
+    Mistake(
+        "messages between the averages",
+        {UPDATE: f"                accelerator.wait_for_everyone()\n{UPDATE}"},
+        {
+            BACKWARD: """loss = model(**batch).loss
+                accelerator.gather(loss.detach())
+                accelerator.backward(loss)"""
+        },
+        why="A barrier or a gather in every micro-batch has each rank wait for the slowest: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        hint="Which of your lines needs an answer from the other rank?",
     ),
     Mistake(
         "averaged before the step",

@@ -1,7 +1,6 @@
 """The questions of the lesson 3_local_sgd/2_accelerator."""
 
 import copy
-import functools
 import random
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from exercises_tests.probing.accelerate import accelerate_on_ranks
+from exercises_tests.probing.bert import draw_samples, tiny_bert
 from exercises_tests.probing.local_sgd import moment
 from exercises_tests.probing.rank_threads import as_ranks
 from exercises_tests.probing.toys import Recorder, flat
@@ -42,55 +42,14 @@ class Case:
 CASES = (Case(9, 3, 2, tied=True), Case(9, 1, 2, frozen=True), Case(3, 2, 1))
 
 
-@functools.cache
-def classifier(seed: int, tied: bool, frozen: bool):
-    from transformers import BertConfig, BertForSequenceClassification
-
-    small = {
-        "vocab_size": 20,
-        "hidden_size": 8,
-        "num_attention_heads": 2,
-        "intermediate_size": 8,
-        "max_position_embeddings": 8,
-    }
-    config = BertConfig(
-        **small,
-        num_hidden_layers=LAYERS,
-        initializer_range=0.5,
-        use_cache=False,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = BertForSequenceClassification(config)
-    layers = model.bert.encoder.layer
-    if tied:
-        layers[1].intermediate.dense.weight = layers[0].intermediate.dense.weight
-    if frozen:
-        model.bert.embeddings.requires_grad_(False)
-        layers[0].requires_grad_(False)
-    return model
-
-
 def draw(case: Case, seed: int):
     """A fresh tiny BERT and the samples of both ranks."""
-    generator = torch.Generator().manual_seed(seed)
-    samples = []
-    for _ in range(RANKS * case.micro_batches * MICRO_BATCH):
-        samples.append(
-            {
-                "input_ids": torch.randint(20, (6,), generator=generator),
-                "labels": torch.randint(2, (), generator=generator),
-            }
-        )
-    return copy.deepcopy(classifier(seed, case.tied, case.frozen)).train(), samples
+    model = tiny_bert(seed, LAYERS, tied=case.tied, frozen=case.frozen)
+    return model.train(), draw_samples(RANKS * case.micro_batches * MICRO_BATCH, seed)
 
 
 def optimizer_of(model):
-    return torch.optim.SGD(
-        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=LEARNING_RATE
-    )
+    return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
 
 
 class RunAgain:
@@ -156,7 +115,8 @@ def train_watched(answer, case: Case, rank, model, samples):
     answer(
         accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH), case.local_steps
     )
-    moments = [sent.at for sent in rank.sent if sent.kind == "all_reduce"]
+    # What a model begins with is broadcast before the first step; from there on whatever is sent counts.
+    moments = [sent.at for sent in rank.sent if sent.at != moment(0, 0)]
     moved = [weights - start for weights in (*recorder.weights, flat(model))]
     return len(recorder.weights), moments, moved, again.count / max(1, LAYERS * len(forwards))
 

@@ -50,6 +50,10 @@ TORCHS_AVERAGER = {
 }
 
 
+MADE = "        self.steps = 0  # optimizer steps so far\n"
+LOOKED_AT = "        model = self.trainer.model_wrapped\n"
+
+
 def asking(condition: str) -> dict:
     """Both ends look at `condition` in place of the two flags."""
     return {one: one.replace(ASKED, condition) for one in (ON_STEP_END, ON_EPOCH_END)}
@@ -69,6 +73,24 @@ LocalSGDCallback = (
         {"model.no_sync()": "self.trainer.model.no_sync()"},
         why="`trainer.model` is the model itself; the wrapper that synchronises, and has `no_sync`, is `trainer.model_wrapped`.",
         hint="Which attribute of the Trainer holds the DistributedDataParallel?",
+    ),
+    Mistake(
+        "the wrapped model asked for too early",
+        {
+            MADE: f"{MADE}        model = trainer.model_wrapped\n{REFUSAL}".replace(
+                "self.trainer", "trainer"
+            )
+        },
+        {
+            MADE: f"{MADE}        self.model = trainer.model_wrapped\n",
+            LOOKED_AT: "        model = self.model\n",
+        },
+        {
+            MADE: f"{MADE}        self.alone = trainer.model_wrapped.no_sync()\n",
+            "        self.alone = model.no_sync()\n": "",
+        },
+        why="When the callback is made there is no DistributedDataParallel yet: the Trainer wraps the model in `train()`, so `trainer.model_wrapped` is the plain model in `__init__`.",
+        hint="In which event has the Trainer wrapped the model?",
     ),
     Mistake(
         "first average after the first step",
@@ -136,6 +158,12 @@ LocalSGDCallback = (
         {ON_STEP_END: ""},
         why="With the strategy `steps` the flags are set in on_step_end, and the Trainer saves right after it.",
         hint="In which event does the Trainer decide to save when `save_strategy` is `steps`?",
+    ),
+    Mistake(
+        "averaged at the end of every epoch",
+        {ON_EPOCH_END: ON_EPOCH_END.replace(WHEN_ASKED, "        self.average()\n")},
+        why="Where nothing is evaluated or saved, the end of an epoch is a step like any other: an average is due after multiples of H.",
+        hint="What do the flags of `control` say at the end of an epoch in which nothing is saved?",
     ),
     Mistake(
         "extra averages shift the rhythm",

@@ -9,11 +9,13 @@ from exercises_tests.probing.toys import flat, windows
 from exercises_tests.truth.local_sgd import average_by_hand
 
 from .probes import (
+    BEGINS,
+    BEGUN,
     CASES,
     LEARNING_RATE,
     MICRO_BATCH,
+    MUST_REFUSE,
     REFUSED,
-    WRAPPERS,
     as_question,
     collate,
     draw,
@@ -24,14 +26,11 @@ from .probes import (
 
 def LocalSGDCallback(seed):
     """As many models as ranks in one process and a plain PyTorch loop: no Trainer, no DDP."""
-    shown = {}
+    shown = {BEGINS: BEGUN}
     for case in CASES:
         model, samples = draw(case, seed)
         start, models = flat(model), [copy.deepcopy(model) for _ in range(case.ranks)]
-        optimizers = [
-            torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE)
-            for model in models
-        ]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=LEARNING_RATE) for model in models]
         micro_batches = windows(samples, MICRO_BATCH)
         shares = [
             windows(micro_batches[rank :: case.ranks], case.accumulation_steps)
@@ -59,7 +58,7 @@ def LocalSGDCallback(seed):
             case, [total] * case.ranks, moments, seen, [flat(model) for model in models], start
         )
         shown[f"whether backward passes synchronise again after the training ({case})"] = True
-    return shown | {f"what on_train_begin does with a {wrapper}": REFUSED for wrapper in WRAPPERS}
+    return shown | dict.fromkeys(MUST_REFUSE, REFUSED)
 
 
 def same_as_ddp(seed):

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
 
 from exercises_tests.probing.accelerate import accelerate_on_ranks
-from exercises_tests.probing.local_sgd import LARGER_THAN_A_SIGNAL, moment
+from exercises_tests.probing.local_sgd import moment
 from exercises_tests.probing.rank_threads import as_ranks
 from exercises_tests.probing.toys import Recorder, Toy, flat
 
 LEARNING_RATE, MICRO_BATCH = 0.1, 2
+LARGER_THAN_A_SIGNAL = 8  # bytes: the Trainer's ranks tell each other numbers
 
 # ---------------------------------------------------------------- LocalSGDCallback
 
@@ -54,7 +56,7 @@ class Case:
 
 
 CASES = (
-    Case(ranks=3, accumulation_steps=2, local_steps=2, steps=3, tied=True),
+    Case(ranks=3, accumulation_steps=2, local_steps=2, steps=3, epochs=2, tied=True),
     Case(
         ranks=2,
         accumulation_steps=2,
@@ -173,7 +175,10 @@ def shown_of(case: Case, steps: list, moments: list, seen: list, ends: list, sta
 def LocalSGDCallback(answer, seed):
     from transformers import Trainer, TrainingArguments  # noqa: F401  before the ranks start: threads must not import them at once
 
-    shown = {}
+    refused = refusals(answer)
+    shown = {BEGINS: refused.pop(BEGINS)}
+    if shown[BEGINS] != BEGUN:
+        return shown
     for case in CASES:
         model, samples = draw(case, seed)
         models, start = [copy.deepcopy(model) for _ in range(case.ranks)], flat(model)
@@ -193,7 +198,7 @@ def LocalSGDCallback(answer, seed):
         shown[f"whether backward passes synchronise again after the training ({case})"] = all(
             open_again
         )
-    return shown | refusals(answer)
+    return shown | refused
 
 
 def train_watched(answer, case: Case, rank, model, samples):
@@ -239,13 +244,16 @@ class WrappedModel:
 
 
 WRAPPERS = {
+    "DistributedDataParallel": ("", "MULTI_CPU"),
     "FullyShardedDataParallel": ("is_fsdp_enabled", "FSDP"),
     "DeepSpeedEngine": ("is_deepspeed_enabled", "DEEPSPEED"),
 }
+BEGINS, *MUST_REFUSE = QUESTIONS = [f"what the callback does with a {name}" for name in WRAPPERS]
+BEGUN, REFUSED = "to begin the training", "to raise a ValueError with a sentence"
 
 
 def refusals(answer) -> dict:
-    """What the callback does when training begins on a model that is wrapped in something else."""
+    """What the callback does when training begins, with the model wrapped as the Trainer does it between the two."""
     from accelerate.utils import DistributedType
 
     model, samples = draw(CASES[0], 0)
@@ -254,12 +262,12 @@ def refusals(answer) -> dict:
         shown = {}
         with tempfile.TemporaryDirectory() as folder:
             trainer = trainer_of(CASES[0], model, samples, folder)
-            for wrapper, (flag, kind) in WRAPPERS.items():
-                trainer.model_wrapped = Wrapper.named(wrapper)(model)
-                trainer.is_fsdp_enabled = trainer.is_deepspeed_enabled = False
-                setattr(trainer, flag, True)
+            for question, (wrapper, (flag, kind)) in zip(QUESTIONS, WRAPPERS.items(), strict=True):
+                trainer.is_fsdp_enabled = flag == "is_fsdp_enabled"
+                trainer.is_deepspeed_enabled = flag == "is_deepspeed_enabled"
                 trainer.accelerator.state._shared_state["distributed_type"] = DistributedType[kind]
-                shown[f"what on_train_begin does with a {wrapper}"] = refusal(answer, trainer)
+                make = Wrapper.named(wrapper) if flag else DistributedDataParallel
+                shown[question] = refusal(answer, trainer, make)
         return shown
 
     with accelerate_on_ranks(1):
@@ -281,25 +289,22 @@ class Wrapper(torch.nn.Module):
         return contextlib.nullcontext()
 
 
-REFUSED = "to raise a ValueError with a sentence"
-
-
-def refusal(answer, trainer) -> str:
+def refusal(answer, trainer, wrapped) -> str:
+    trainer.model_wrapped, when = trainer.model, ", when it is made"
     try:
-        answer(trainer, 2).on_train_begin(
-            trainer.args, trainer.state, trainer.control, model=trainer.model
-        )
+        callback = answer(trainer, 2)
+        trainer.model_wrapped, when = wrapped(trainer.model), ""
+        callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
     except ValueError as error:
-        return (
-            REFUSED if len(str(error).split()) > 1 else "to raise a ValueError without a sentence"
-        )
+        sentence = "with a sentence" if len(str(error).split()) > 1 else "without a sentence"
+        return f"to raise a ValueError {sentence}{when}"
     except NotImplementedError as error:
         if not str(error):
             raise  # the stub
-        return "to raise a NotImplementedError"
+        return f"to raise a NotImplementedError{when}"
     except Exception as error:
-        return f"to raise a {type(error).__name__}"
-    return "to begin the training"
+        return f"to raise a {type(error).__name__}{when}"
+    return BEGUN
 
 
 # ---------------------------------------------------------------- same_as_ddp

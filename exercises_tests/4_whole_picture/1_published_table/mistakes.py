@@ -54,6 +54,21 @@ ratios = (
         hint="Which of the two comes first in the pair that was asked for?",
     ),
     Mistake(
+        "the rows changed",
+        {
+            "    pairs = []\n": """    for row in rows:
+        row["memory"] -= context
+        row["seconds"] /= row["samples"]
+    pairs = []
+""",
+            TIME: 'row["seconds"] / vanilla["seconds"]',
+            MEMORY: 'row["memory"] / vanilla["memory"]',
+        },
+        {"vanilla = rows[0]": "vanilla = rows.pop(0)", "pairs = []": "pairs = [(1.0, 1.0)]"},
+        why="The rows belong to the caller: asked again, or drawn afterwards, the table has lost its context or its first row.",
+        hint="What do the rows hold after your function has been called?",
+    ),
+    Mistake(
         "rounded",
         {PAIR: "append((round(time, 2), round(memory, 2)))"},
         {PAIR: "append((round(time, 3), round(memory, 3)))"},
@@ -198,6 +213,28 @@ choose_row = (
         {WITHIN: 'row["memory"] - context <= budget'},
         why="The rows' memory is without the context already, so the context is added to it; taken off, it makes the budget larger than it is.",
         hint="Is the context in the row's memory, and which way must it be counted?",
+    ),
+    Mistake(
+        "the rows changed",
+        {
+            "    if not fitting": """    rows.sort(key=lambda row: row["speed"] or 0)
+    if not fitting"""
+        },
+        {
+            "    fitting = [": """    for row in rows:
+        row["memory"] += context
+    fitting = [""",
+            WITHIN: 'row["memory"] <= budget',
+        },
+        why="The list and its rows belong to the caller, who finds them in another order, fewer, or with other numbers when your function has been called.",
+        hint="Which of your lines changes a list or a row, and which expression would give a new one?",
+    ),
+    Mistake(
+        "None as a word",
+        {"        return None\n": '        return "None"\n'},
+        {"        return None\n": '        return ""\n'},
+        why="Where no row is to be taken, the answer is None itself: a text could be the name of a row.",
+        hint="What does `answer is None` say of your answer?",
     ),
     Mistake(
         "slowest row that fits",

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from exercises_tests.probing.toys import as_it_was
+
 # ---------------------------------------------------------------- ratios
 
 
@@ -30,7 +32,8 @@ def draw_rows(seed):
 
 def ratios(answer, seed):
     rows, context = draw_rows(seed)
-    got = answer([dict(row) for row in rows], context)
+    given = [dict(row) for row in rows]
+    got = answer(given, context)
     if not isinstance(got, (list, tuple)):
         raise TypeError(
             f"ratios returned {type(got).__name__}; expected a list with a pair for each row."
@@ -45,7 +48,7 @@ def ratios(answer, seed):
             ) from None
         memory_ratio, time_ratio = titles(row, rows[0])
         shown |= {memory_ratio: memory, time_ratio: time}
-    return shown
+    return shown | {"whether the rows are as they were": as_it_was(given, rows)}
 
 
 def titles(row, vanilla):
@@ -145,7 +148,9 @@ def questions(seed):
 
 
 def choose_row(answer, seed):
-    return {
-        f"the choice {case}": str(answer([dict(row) for row in rows], budget, context))
-        for case, rows, budget, context in questions(seed)
-    }
+    shown, untouched = {}, True
+    for case, rows, budget, context in questions(seed):
+        given = [dict(row) for row in rows]
+        shown[f"the choice {case}"] = answer(given, budget, context)
+        untouched &= as_it_was(given, rows)
+    return shown | {"whether the rows are as they were": untouched}

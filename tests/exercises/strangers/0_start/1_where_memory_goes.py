@@ -211,7 +211,7 @@ def peak_at_batch(peak, batch, new_batch):
     return {key: value * new_batch / batch for key, value in peak.items()}
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, the measured peak changed
 # changes the dictionary that it was given
 def peak_at_batch(peak, batch, new_batch):
     peak["activations"] = peak["activations"] / batch * new_batch
@@ -403,7 +403,7 @@ def largest_batch(peak, step_bytes, batch, budget):
     return max(0, int((budget - fixed) // grows))
 
 
-# %% largest_batch: wrong
+# %% largest_batch: wrong, optimizer state left out
 # the optimizer's state is forgotten
 def largest_batch(peak, step_bytes, batch, budget):
     if step_bytes > budget:

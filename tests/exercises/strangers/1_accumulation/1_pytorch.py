@@ -203,7 +203,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, ends after the first window
 # returns in the loop, after the first window
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, start=1):
@@ -436,190 +436,115 @@ def train_accumulated_to_the_end(
         optimizer.zero_grad()
 
 
-# %% repaired_loop: right
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    windows = [
-        micro_batches[i : i + accumulation_steps]
-        for i in range(0, len(micro_batches), accumulation_steps)
-    ]
-    for window in windows * epochs:
-        optimizer.zero_grad()
-        for inputs, targets in window:
-            (loss_function(model(inputs), targets) / len(window)).backward()
-        optimizer.step()
-
-
-# %% repaired_loop: right
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    while epochs > 0:
-        train_accumulated_to_the_end(
-            model, optimizer, loss_function, micro_batches, accumulation_steps
-        )
-        epochs -= 1
-
-
-# %% repaired_loop: right
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    last = len(micro_batches) - 1
-    optimizer.zero_grad()
-    for _ in range(epochs):
-        in_window = 0
-        for index, (inputs, targets) in enumerate(micro_batches):
-            loss_function(model(inputs), targets).backward()
-            in_window += 1
-            if in_window < accumulation_steps and index != last:
-                continue
-            for p in model.parameters():
-                if p.grad is not None:
-                    p.grad *= 1 / in_window
-            optimizer.step()
-            optimizer.zero_grad()
-            in_window = 0
-
-
-# %% repaired_loop: right
-class Repaired:
-    def __init__(self, model, optimizer, loss_function):
-        self.__dict__.update(locals())
-
-    def epoch(self, rest, k):
-        if not rest:
-            return
-        size = min(k, len(rest))
-        for inputs, targets in rest[:size]:
-            loss = self.loss_function(self.model(inputs), targets)
-            torch.autograd.backward(loss / size)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.epoch(rest[size:], k)
-
-
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    loop = Repaired(model, optimizer, loss_function)
-    for _ in range(epochs):
-        loop.epoch(list(micro_batches), accumulation_steps)
-
-
-# %% repaired_loop: wrong, steps on the first micro-batch
-# only the TypeError is repaired
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    optimizer.zero_grad()
+# %% first_wrong_step: right
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    number = 0
     for epoch in range(epochs):
-        for index, (inputs, targets) in enumerate(micro_batches):
-            loss = loss_function(model(inputs), targets) / accumulation_steps
-            loss.backward()
-            if index % accumulation_steps == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% repaired_loop: wrong, the rest leaks into the next epoch
-# the short window's gradient is carried into the next epoch
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    optimizer.zero_grad()
-    for epoch in range(epochs):
-        for index, (inputs, targets) in enumerate(micro_batches):
-            loss = loss_function(model(inputs), targets) / accumulation_steps
-            loss.backward()
-            if (index + 1) % accumulation_steps == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% repaired_loop: wrong, the rest is thrown away
-# drops the short window: cleared at the beginning of the epoch, without a step
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    for epoch in range(epochs):
-        optimizer.zero_grad()
-        for number, (inputs, targets) in enumerate(micro_batches, start=1):
-            (loss_function(model(inputs), targets) / accumulation_steps).backward()
-            if number % accumulation_steps == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% repaired_loop: wrong, the rest is divided by k
-# the short window steps, with the divisor of a whole one
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    for _ in range(epochs):
-        number = 0
-        while number < len(micro_batches):
-            x, y = micro_batches[number]
-            (loss_function(model(x), y) / accumulation_steps).backward()
+        at = 0
+        while at < micro_batches:
+            size = min(accumulation_steps, micro_batches - at)
+            expected = {epoch * micro_batches + at + i: size for i in range(size)}
             number += 1
-            if number % accumulation_steps == 0 or number == len(micro_batches):
-                optimizer.step()
-                optimizer.zero_grad()
+            if number > len(steps) or steps[number - 1] != expected:
+                return number
+            at += size
+    return number + 1 if len(steps) > number else None
 
 
-# %% repaired_loop: wrong, a window reaches over the end of the epoch
-# counts through all epochs, so windows reach over the end of an epoch
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    everything = [pair for _ in range(epochs) for pair in micro_batches]
-    for start in range(0, len(everything), accumulation_steps):
-        window = everything[start : start + accumulation_steps]
-        for x, y in window:
-            (loss_function(model(x), y) / len(window)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+# %% first_wrong_step: right
+def window_of(number, n, k):
+    epoch, index = divmod(number, n)
+    first = index // k * k
+    return [epoch * n + i for i in range(first, min(first + k, n))]
 
 
-# %% repaired_loop: wrong
-# one epoch only: a generator is used up after it
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    windows = (
-        micro_batches[i : i + accumulation_steps]
-        for i in range(0, len(micro_batches), accumulation_steps)
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    following = 0  # the micro-batch with which the next window begins
+    for number, step in enumerate(steps, 1):
+        if following == micro_batches * epochs:
+            return number
+        window = window_of(following, micro_batches, accumulation_steps)
+        if sorted(step) != window or set(step.values()) != {len(window)}:
+            return number
+        following = window[-1] + 1
+    return None if following == micro_batches * epochs else len(steps) + 1
+
+
+# %% first_wrong_step: right
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    from math import ceil
+
+    per_epoch = ceil(micro_batches / accumulation_steps)
+    for at in range(max(len(steps), per_epoch * epochs)):
+        epoch, window = divmod(at, per_epoch)
+        first = epoch * micro_batches + window * accumulation_steps
+        last = min(first + accumulation_steps, (epoch + 1) * micro_batches)
+        if at >= len(steps) or epoch >= epochs:
+            return at + 1
+        if list(steps[at].items()) != [(one, last - first) for one in range(first, last)]:
+            return at + 1
+
+
+# %% first_wrong_step: wrong
+# the sum of the shares is 1 in a right step: whose they are is not looked at
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    for number, step in enumerate(steps, start=1):
+        if abs(sum(1 / divisor for divisor in step.values()) - 1) > 1e-9:
+            return number
+    return None
+
+
+# %% first_wrong_step: wrong, counted from 0
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    wanted = []
+    for e in range(epochs):
+        for i in range(0, micro_batches, accumulation_steps):
+            size = min(accumulation_steps, micro_batches - i)
+            wanted.append({e * micro_batches + i + j: size for j in range(size)})
+    for i in range(max(len(steps), len(wanted))):
+        if steps[i : i + 1] != wanted[i : i + 1]:
+            return i
+
+
+# %% first_wrong_step: wrong, every window divided by k
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    wanted = []
+    for number in range(epochs * micro_batches):
+        if number % micro_batches % accumulation_steps == 0:
+            wanted.append({})
+        wanted[-1][number] = accumulation_steps
+    if steps == wanted:
+        return None
+    return next(
+        n + 1
+        for n in range(1 + max(len(steps), len(wanted)))
+        if steps[n : n + 1] != wanted[n : n + 1]
     )
-    for _ in range(epochs):
-        for window in windows:
-            for x, y in window:
-                (loss_function(model(x), y) / len(window)).backward()
-            optimizer.step()
-            optimizer.zero_grad()
 
 
-# %% repaired_loop: wrong
-# the short window is stepped only after the last epoch
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    rest = len(micro_batches) % accumulation_steps
-    optimizer.zero_grad()
-    for _ in range(epochs):
-        for i, (x, y) in enumerate(micro_batches):
-            size = rest if i >= len(micro_batches) - rest else accumulation_steps
-            (loss_function(model(x), y) / size).backward()
-            if (i + 1) % accumulation_steps == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-    if rest:
-        optimizer.step()
+# %% first_wrong_step: wrong, the shorter record ends the comparison
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    numbers = iter(range(micro_batches * epochs))
+    sizes = [
+        min(accumulation_steps, micro_batches - start)
+        for start in range(0, micro_batches, accumulation_steps)
+    ] * epochs
+    for count, (size, step) in enumerate(zip(sizes, steps)):
+        if step != {next(numbers): size for _ in range(size)}:
+            return count + 1
 
 
-# %% repaired_loop: wrong
-# outputs and targets swapped for the loss function
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    for _ in range(epochs):
-        for start in range(0, len(micro_batches), accumulation_steps):
-            window = micro_batches[start : start + accumulation_steps]
-            for x, y in window:
-                (loss_function(y, model(x)) / len(window)).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-# %% repaired_loop: wrong
-# the micro-batches of the short window are seen, but their loss is not divided
-def repaired_loop(model, optimizer, loss_function, micro_batches, accumulation_steps, epochs):
-    n = len(micro_batches)
-    for _ in range(epochs):
-        for i, (x, y) in enumerate(micro_batches):
-            loss = loss_function(model(x), y)
-            if i < n - n % accumulation_steps:
-                loss = loss / accumulation_steps
-            loss.backward()
-            if (i + 1) % accumulation_steps == 0 or i + 1 == n:
-                optimizer.step()
-                optimizer.zero_grad()
+# %% first_wrong_step: wrong, windows over the end of an epoch
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    everything = list(range(micro_batches * epochs))
+    wanted = []
+    while everything:
+        window, everything = everything[:accumulation_steps], everything[accumulation_steps:]
+        wanted.append({one: len(window) for one in window})
+    for n in range(max(len(steps), len(wanted))):
+        if n >= len(steps) or n >= len(wanted) or steps[n] != wanted[n]:
+            return n + 1
+    return None
 
 
 # %% token_weighted_backward: right
@@ -807,278 +732,50 @@ def token_weighted_backward(model, window):
     torch.optim.SGD(model.parameters(), lr=0.1).step()
 
 
-# %% train_clipped: right
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    means = []
-    for start in range(0, len(micro_batches), accumulation_steps):
-        optimizer.zero_grad()
-        losses = []
-        for inputs, targets in micro_batches[start : start + accumulation_steps]:
-            loss = loss_function(model(inputs), targets)
-            (loss / accumulation_steps).backward()
-            losses.append(loss.item())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        optimizer.step()
-        means.append(sum(losses) / len(losses))
-    return means
+# %% places: right
+places = {
+    "micro-batch": ["forward", "divide", "backward", "add"],
+    "window": ["report", "unscale", "clip", "step", "update", "zero", "schedule"],
+}
 
+# %% places: right
+each_time = "forward divide add backward".split()
+places = dict(window="unscale clip step schedule zero report update".split())
+places["micro-batch"] = each_time
 
-# %% train_clipped: right
-from statistics import fmean
+# %% places: right
+before_the_step = ["unscale", "clip"]
+after_the_step = ["zero", "update", "report", "schedule"]
+places = {
+    "window": (*before_the_step, "step", *after_the_step),
+    "micro-batch": ("forward", "divide", "add", "backward"),
+}
 
+# %% places: wrong, clipped while still scaled
+places = {
+    "micro-batch": ["forward", "divide", "add", "backward"],
+    "window": ["clip", "unscale", "step", "zero", "update", "schedule", "report"],
+}
 
-def report(losses, k):
-    return [fmean(group) for group in zip(*[iter(losses)] * k)]
+# %% places: wrong, only the last micro-batch counts
+places = {
+    "micro-batch": ["zero", "forward", "divide", "backward", "add"],
+    "window": ["unscale", "clip", "step", "schedule", "update", "report"],
+}
 
+# %% places: wrong, the undivided losses added up
+places = {
+    "micro-batch": ["forward", "add", "divide", "backward"],
+    "window": ["unscale", "clip", "step", "update", "zero", "report", "schedule"],
+}
 
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    losses = []
-    for x, y in micro_batches:
-        loss = loss_function(model(x), y)
-        losses.append(float(loss))
-        loss.backward(torch.tensor(1 / accumulation_steps))
-        if len(losses) % accumulation_steps == 0:
-            nn.utils.clip_grad_norm_(list(model.parameters()), max_norm=max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-    return report(losses, accumulation_steps)
+# %% places: wrong
+# two lines are nowhere
+places = {
+    "micro-batch": ["forward", "divide", "add", "backward"],
+    "window": ["clip", "step", "schedule", "zero", "report"],
+}
 
-
-# %% train_clipped: right
-class Clipped:
-    def __init__(self, model, optimizer, max_norm):
-        self.model, self.optimizer, self.max_norm = model, optimizer, max_norm
-
-    def step(self):
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = torch.stack([g.norm() for g in gradients]).norm()
-        if norm > self.max_norm:
-            for g in gradients:
-                g.mul_(self.max_norm / norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
-
-
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    clipped = Clipped(model, optimizer, max_norm)
-    batches_left = iter(micro_batches)
-    reported = []
-    for _ in range(len(micro_batches) // accumulation_steps):
-        mean = 0.0
-        for _ in range(accumulation_steps):
-            inputs, targets = next(batches_left)
-            loss = loss_function(model(inputs), targets) / accumulation_steps
-            loss.backward()
-            mean += loss.detach().item()
-        clipped.step()
-        reported += [mean]
-    return reported
-
-
-# %% train_clipped: right
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    def one(window):
-        total = torch.zeros(())
-        for inputs, targets in window:
-            loss = loss_function(model(inputs), targets)
-            loss.backward()
-            total += loss.detach()
-        for p in model.parameters():
-            if p.grad is not None:
-                p.grad = p.grad / len(window)
-        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-        return (total / len(window)).item()
-
-    k = accumulation_steps
-    return [one(micro_batches[i * k : (i + 1) * k]) for i in range(len(micro_batches) // k)]
-
-
-# %% train_clipped: wrong, clipped on every micro-batch
-# clips after every micro-batch
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported, losses = [], []
-    for x, y in micro_batches:
-        loss = loss_function(model(x), y)
-        (loss / accumulation_steps).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        losses.append(loss.item())
-        if len(losses) == accumulation_steps:
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(sum(losses) / accumulation_steps)
-            losses = []
-    return reported
-
-
-# %% train_clipped: wrong, the last micro-batch's loss reported
-# reports the loss of the window's last micro-batch
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported = []
-    for i, (x, y) in enumerate(micro_batches):
-        loss = loss_function(model(x), y)
-        (loss / accumulation_steps).backward()
-        if i % accumulation_steps == accumulation_steps - 1:
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(loss.item())
-    return reported
-
-
-# %% train_clipped: wrong, the running loss is never reset
-# the sum is not reset, so every window's number holds those before it
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported, total = [], 0.0
-    for i, (x, y) in enumerate(micro_batches, 1):
-        loss = loss_function(model(x), y) / accumulation_steps
-        loss.backward()
-        total += loss.item()
-        if i % accumulation_steps == 0:
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(total)
-    return reported
-
-
-# %% train_clipped: wrong, not clipped before the step
-# clips after the step
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported = []
-    for start in range(0, len(micro_batches), accumulation_steps):
-        mean = 0
-        for x, y in micro_batches[start : start + accumulation_steps]:
-            loss = loss_function(model(x), y) / accumulation_steps
-            loss.backward()
-            mean += loss.item()
-        optimizer.step()
-        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        optimizer.zero_grad()
-        reported.append(mean)
-    return reported
-
-
-# %% train_clipped: wrong
-# clips every tensor by itself
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported = []
-    for start in range(0, len(micro_batches), accumulation_steps):
-        mean = 0
-        for x, y in micro_batches[start : start + accumulation_steps]:
-            loss = loss_function(model(x), y) / accumulation_steps
-            loss.backward()
-            mean += loss.item()
-        for p in model.parameters():
-            nn.utils.clip_grad_norm_(p, max_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-        reported.append(mean)
-    return reported
-
-
-# %% train_clipped: wrong, every entry clipped
-# limits the entries instead of the length
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported = []
-    window = []
-    for x, y in micro_batches:
-        loss = loss_function(model(x), y) / accumulation_steps
-        loss.backward()
-        window.append(loss.item())
-        if len(window) == accumulation_steps:
-            nn.utils.clip_grad_value_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(sum(window))
-            window.clear()
-    return reported
-
-
-# %% train_clipped: wrong
-# gradients shorter than max_norm are made longer
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported = []
-    for start in range(0, len(micro_batches), accumulation_steps):
-        mean = 0
-        for x, y in micro_batches[start : start + accumulation_steps]:
-            loss = loss_function(model(x), y) / accumulation_steps
-            loss.backward()
-            mean += loss.item()
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        length = torch.cat([g.flatten() for g in gradients]).norm()
-        for g in gradients:
-            g *= max_norm / length
-        optimizer.step()
-        optimizer.zero_grad()
-        reported.append(mean)
-    return reported
-
-
-# %% train_clipped: wrong, the losses are summed, not averaged
-# reports the sum of the losses of a window
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported, total = [], 0.0
-    for i, (x, y) in enumerate(micro_batches, 1):
-        loss = loss_function(model(x), y)
-        total += loss.item()
-        (loss / accumulation_steps).backward()
-        if i % accumulation_steps == 0:
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(total)
-            total = 0.0
-    return reported
-
-
-# %% train_clipped: wrong, the sum is clipped, then divided
-# clips the sum and divides what is left by k
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported, losses = [], []
-    for x, y in micro_batches:
-        loss = loss_function(model(x), y)
-        loss.backward()
-        losses.append(loss.item())
-        if len(losses) == accumulation_steps:
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            for p in model.parameters():
-                if p.grad is not None:
-                    p.grad /= accumulation_steps
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(sum(losses) / len(losses))
-            losses = []
-    return reported
-
-
-# %% train_clipped: wrong, a loss for every micro-batch
-# one number for each micro-batch
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    reported = []
-    for i, (x, y) in enumerate(micro_batches, 1):
-        loss = loss_function(model(x), y)
-        (loss / accumulation_steps).backward()
-        reported.append(loss.item())
-        if i % accumulation_steps == 0:
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-    return reported
-
-
-# %% train_clipped: wrong, the running loss is never reset
-# reports the mean over all windows so far
-def train_clipped(model, optimizer, loss_function, micro_batches, accumulation_steps, max_norm):
-    losses, reported = [], []
-    for x, y in micro_batches:
-        loss = loss_function(model(x), y)
-        (loss / accumulation_steps).backward()
-        losses.append(loss.item())
-        if len(losses) % accumulation_steps == 0:
-            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            reported.append(sum(losses) / len(losses))
-    return reported
+# %% places: wrong
+# no lists but one text
+places = "forward, divide, add, backward, unscale, clip, step, update, schedule, zero, report"

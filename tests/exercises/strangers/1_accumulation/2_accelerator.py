@@ -216,250 +216,6 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_to_the_last_batch: right
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    for _ in range(epochs):
-        in_window = 0
-        for batch in dataloader:
-            with accelerator.accumulate(model):
-                accelerator.backward(loss_of(model, batch))
-                in_window += 1
-                if accelerator.sync_gradients:
-                    for p in model.parameters():
-                        if p.grad is not None:
-                            p.grad *= accumulation_steps / in_window
-                    in_window = 0
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: right
-def window_sizes(n, k):
-    sizes = [k] * (n // k * k)
-    return sizes + [n % k] * (n % k)
-
-
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    epoch = 0
-    while epoch < epochs:
-        for size, batch in zip(window_sizes(len(dataloader), accumulation_steps), dataloader):
-            with accelerator.accumulate(model):
-                # backward divides by this number; put it back before the next block asks for it
-                accelerator.gradient_accumulation_steps = size
-                accelerator.backward(loss_of(model, batch))
-                accelerator.gradient_accumulation_steps = accumulation_steps
-                optimizer.step()
-                optimizer.zero_grad()
-        epoch += 1
-
-
-# %% train_to_the_last_batch: right
-class LastWindow:
-    def __init__(self, length, k):
-        self.length, self.k = length, k
-
-    def factor(self, index):
-        start = index - index % self.k
-        return self.k / min(self.k, self.length - start)
-
-
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    plugin = GradientAccumulationPlugin(num_steps=accumulation_steps)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    windows = LastWindow(len(dataloader), accumulation_steps)
-    for epoch in range(epochs):
-        for index, batch in enumerate(dataloader):
-            with accelerator.accumulate(model):
-                accelerator.backward(windows.factor(index) * loss_of(model, batch))
-                if accelerator.sync_gradients:
-                    optimizer.step()
-                    optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: right
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    # one more loop: windows are cut by hand, the accelerator is told when to synchronise
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, dataloader)
-    n = len(loader)
-    weights = [
-        accumulation_steps / min(accumulation_steps, n - i + i % accumulation_steps)
-        for i in range(n)
-    ]
-
-    def one_epoch():
-        for weight, batch in zip(weights, loader):
-            with accelerator.accumulate(model):
-                loss = loss_of(model, batch)
-                accelerator.backward(loss.mul(weight))
-                optimizer.step()
-                optimizer.zero_grad()
-
-    [one_epoch() for _ in range(epochs)]
-
-
-# %% train_to_the_last_batch: wrong, last window divided by k
-# Accelerate's loop as it is
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    for _ in range(epochs):
-        for batch in dataloader:
-            with accelerator.accumulate(model):
-                accelerator.backward(loss_of(model, batch))
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong, the ratio upside down
-# the factor upside down: the short window becomes even shorter
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    rest = len(dataloader) % accumulation_steps
-    for _ in range(epochs):
-        for i, batch in enumerate(dataloader):
-            with accelerator.accumulate(model):
-                loss = loss_of(model, batch)
-                if i >= len(dataloader) - rest:
-                    loss = loss * rest / accumulation_steps
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong
-# only the very last epoch is cured
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    rest = len(dataloader) % accumulation_steps
-    for epoch in range(epochs):
-        for i, batch in enumerate(dataloader):
-            with accelerator.accumulate(model):
-                loss = loss_of(model, batch)
-                if epoch == epochs - 1 and i >= len(dataloader) - rest:
-                    loss = loss * accumulation_steps / rest
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong, only a part of the last window corrected
-# only the last micro-batch of the short window is scaled
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    rest = len(dataloader) % accumulation_steps or accumulation_steps
-    for _ in range(epochs):
-        for i, batch in enumerate(dataloader, 1):
-            with accelerator.accumulate(model):
-                loss = loss_of(model, batch)
-                if i == len(dataloader):
-                    loss = loss * accumulation_steps / rest
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong, windows run over the end of the epoch
-# windows reach into the next epoch
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    plugin = GradientAccumulationPlugin(num_steps=accumulation_steps, sync_with_dataloader=False)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    for _ in range(epochs):
-        for batch in dataloader:
-            with accelerator.accumulate(model):
-                accelerator.backward(loss_of(model, batch))
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong, windows run over the end of the epoch
-# a list of the data loader: the accelerator does not see its end, and the rest gets no step
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    for _ in range(epochs):
-        batches = list(dataloader)
-        for start in range(0, len(batches), accumulation_steps):
-            window = batches[start : start + accumulation_steps]
-            for batch in window:
-                with accelerator.accumulate(model):
-                    loss = loss_of(model, batch) * accumulation_steps / len(window)
-                    accelerator.backward(loss)
-                    optimizer.step()
-                    optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong, accumulation steps not given
-# the accelerator is not told of the accumulation: it steps each time
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    n = len(dataloader)
-    for _ in range(epochs):
-        for i, batch in enumerate(dataloader):
-            start = i // accumulation_steps * accumulation_steps
-            size = min(accumulation_steps, n - start)
-            with accelerator.accumulate(model):
-                accelerator.backward(loss_of(model, batch) / size)
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong, one epoch only
-# one epoch, whatever is asked
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    whole = len(dataloader) - len(dataloader) % accumulation_steps
-    for i, batch in enumerate(dataloader):
-        with accelerator.accumulate(model):
-            size = accumulation_steps if i < whole else len(dataloader) - whole
-            accelerator.backward(loss_of(model, batch) * (accumulation_steps / size))
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong, divided twice
-# divides by the window's size, and forgets that backward divides as well
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    whole = len(dataloader) - len(dataloader) % accumulation_steps
-    for _ in range(epochs):
-        for i, batch in enumerate(dataloader):
-            with accelerator.accumulate(model):
-                size = accumulation_steps if i < whole else len(dataloader) - whole
-                accelerator.backward(loss_of(model, batch) / size)
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_to_the_last_batch: wrong
-# the micro-batches are counted through all epochs
-def train_to_the_last_batch(model, optimizer, dataloader, loss_of, accumulation_steps, epochs):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
-    n, seen = len(dataloader), 0
-    whole = n // accumulation_steps * accumulation_steps
-    for _ in range(epochs):
-        for batch in dataloader:
-            size = accumulation_steps if seen < whole else n - whole or accumulation_steps
-            seen += 1
-            with accelerator.accumulate(model):
-                accelerator.backward(loss_of(model, batch) * accumulation_steps / size)
-                optimizer.step()
-                optimizer.zero_grad()
-
-
 # %% linear_decay: right
 from torch.optim.lr_scheduler import PolynomialLR
 
@@ -841,3 +597,61 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
             with nullcontext() if number == len(window) else model.no_sync():
                 (loss_of(model, batch) / len(window)).backward()
         optimizer.step()
+
+
+# %% loss_factor: right
+def loss_factor(index, micro_batches, accumulation_steps):
+    first = index - index % accumulation_steps
+    window = range(first, min(first + accumulation_steps, micro_batches))
+    return accumulation_steps / len(window)
+
+
+# %% loss_factor: right
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    if rest and index >= micro_batches - rest:
+        return torch.tensor(accumulation_steps / rest)
+    return 1
+
+
+# %% loss_factor: right
+def loss_factor(index, micro_batches, accumulation_steps):
+    sizes = []
+    while sum(sizes) < micro_batches:
+        sizes += [min(accumulation_steps, micro_batches - sum(sizes))]
+    return accumulation_steps * sizes[index // accumulation_steps] ** -1
+
+
+# %% loss_factor: wrong, the ratio upside down
+def loss_factor(index, micro_batches, accumulation_steps):
+    whole, rest = divmod(micro_batches, accumulation_steps)
+    return rest / accumulation_steps if index // accumulation_steps == whole else 1
+
+
+# %% loss_factor: wrong, one micro-batch too few corrected
+# takes the index for one that is counted from 1
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    return accumulation_steps / rest if index > micro_batches - rest else 1.0
+
+
+# %% loss_factor: wrong, only the last micro-batch corrected
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    if index == micro_batches - 1 and rest:
+        return accumulation_steps / rest
+    return 1.0
+
+
+# %% loss_factor: wrong, divided by a rest of 0
+# divides by what is left over where nothing is left over
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    factor = accumulation_steps / rest
+    return factor if index >= micro_batches - rest else 1.0
+
+
+# %% loss_factor: wrong
+# the factor of the short window is right only where it is half as long
+def loss_factor(index, micro_batches, accumulation_steps):
+    return 2.0 if index >= micro_batches // accumulation_steps * accumulation_steps else 1.0

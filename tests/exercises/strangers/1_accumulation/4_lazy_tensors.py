@@ -415,329 +415,59 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             mark_step()
 
 
-# %% train_without_breaks: right
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    means = []
-    for start in range(0, len(micro_batches), accumulation_steps):
-        losses = []
-        for inputs, targets in micro_batches[start : start + accumulation_steps]:
-            loss = loss_function(model(inputs), targets)
-            loss.div(accumulation_steps).backward()
-            losses.append(loss.detach())
-            mark_step()
-        optimizer.step()
-        optimizer.zero_grad()
-        mark_step()
-        means.append(losses)
-    return [torch.stack(losses).cpu().mean().item() for losses in means]
+# %% breaking_lines: right
+def breaking_lines(before, rows):
+    lines = [line for line, _ in rows]
+    counts = [before] + [count for _, count in rows]
+    ran = [after - ahead for ahead, after in zip(counts, counts[1:])]
+    return {line for line, new in zip(lines, ran) if new and not "mark_step" in line}
 
 
-# %% train_without_breaks: right
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    losses, window_loss = [], 0.0
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets) / accumulation_steps
-        loss.backward()
-        window_loss = window_loss + loss.detach()  # a tensor: recorded, not read
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-            losses.append(window_loss)
-            window_loss = 0.0
-    return losses
+# %% breaking_lines: right
+def breaking_lines(before, rows):
+    if not rows:
+        return set()
+    (line, count), *rest = rows
+    mine = {line} if count != before and "mark_step(" not in line else set()
+    return mine | breaking_lines(count, rest)
 
 
-# %% train_without_breaks: right
-class Losses:
-    def __init__(self, k):
-        self.k, self.kept = k, []
-
-    def keep(self, loss):
-        with torch.no_grad():
-            self.kept += [loss.detach()]
-
-    def means(self):
-        values = [loss.item() for loss in self.kept]
-        return [sum(values[i : i + self.k]) / self.k for i in range(0, len(values), self.k)]
+# %% breaking_lines: right
+def breaking_lines(before, rows):
+    by_line = {}
+    seen = before
+    for text, total in rows:
+        by_line[text] = by_line.get(text, 0) + total - seen
+        seen = total
+    return [text for text, graphs in by_line.items() if graphs and not text.count("mark_step(")]
 
 
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    losses = Losses(accumulation_steps)
-    i = 0
-    while i < len(micro_batches):
-        inputs, targets = micro_batches[i]
-        loss = loss_function(model(inputs), targets)
-        losses.keep(loss)
-        (loss / accumulation_steps).backward()
-        mark_step()
-        i += 1
-        if not i % accumulation_steps:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-    return losses.means()
+# %% breaking_lines: wrong, the marks, too
+def breaking_lines(before, rows):
+    breaks = set()
+    for line, count in rows:
+        if count - before:
+            breaks |= {line}
+        before = count
+    return breaks
 
 
-# %% train_without_breaks: wrong, the loss is read in every round
-# item() still stands before the mark
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    window_loss, losses = 0.0, []
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets) / accumulation_steps
-        loss.backward()
-        window_loss += loss.item()
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-            losses.append(window_loss)
-            window_loss = 0.0
-    return losses
+# %% breaking_lines: wrong, only the first break
+def breaking_lines(before, rows):
+    for line, count in rows:
+        if count > before and "mark_step(" not in line:
+            return [line]
+        before = count
+    return []
 
 
-# %% train_without_breaks: wrong, the loss is read once in a window
-# reads once a window, before the mark
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    window_loss, losses = 0.0, []
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets) / accumulation_steps
-        loss.backward()
-        window_loss = window_loss + loss.detach()
-        if number % accumulation_steps == 0:
-            losses.append(float(window_loss))
-            window_loss = 0.0
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-    return losses
-
-
-# %% train_without_breaks: wrong, the last micro-batch's loss
-# the last micro-batch's loss for the window's
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    losses = []
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets)
-        (loss / accumulation_steps).backward()
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-            losses.append(loss.detach())
-    return losses
-
-
-# %% train_without_breaks: wrong, the sum, not the mean
-# the sum of a window's losses
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    losses, window_loss = [], 0
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets)
-        (loss / accumulation_steps).backward()
-        window_loss = window_loss + loss.detach()
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-            losses.append(window_loss)
-            window_loss = 0
-    return losses
-
-
-# %% train_without_breaks: wrong, no mark after backward
-# the break is gone, and the first mark with it
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    losses = []
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets)
-        (loss / accumulation_steps).backward()
-        losses.append(loss.detach())
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-    values = [loss.item() for loss in losses]
-    k = accumulation_steps
-    return [sum(values[i : i + k]) / k for i in range(0, len(values), k)]
-
-
-# %% train_without_breaks: wrong, the sum never begins anew
-# not reset: each window's loss holds those before
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    losses, window_loss = [], 0.0
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets) / accumulation_steps
-        loss.backward()
-        window_loss = window_loss + loss.detach()
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-            losses.append(window_loss)
-    return losses
-
-
-# %% train_without_breaks: wrong, a loss for every micro-batch
-# one loss for each micro-batch
-def train_without_breaks(model, optimizer, loss_function, micro_batches, accumulation_steps):
-    losses = []
-    for number, (inputs, targets) in enumerate(micro_batches, start=1):
-        loss = loss_function(model(inputs), targets)
-        (loss / accumulation_steps).backward()
-        losses.append(loss.detach())
-        mark_step()
-        if number % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-    return losses
-
-
-# %% repaired_lazy_loop: right
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    seen = 0
-    for train_x, train_label in train_loader:
-        loss_function(model(train_x), train_label).div(accumulation_steps).backward()
-        mark_step()
-        seen += 1
-        if seen == accumulation_steps:
-            optimizer.step()
-            optimizer.zero_grad()
-            mark_step()
-            seen = 0
-
-
-# %% repaired_lazy_loop: right
-from itertools import islice
-
-
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    pairs = iter(train_loader)
-    while window := list(islice(pairs, accumulation_steps)):
-        for inputs, label in window:
-            loss = loss_function(model(inputs), label) / len(window)
-            loss.backward()
-            mark_step()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
-        mark_step()
-
-
-# %% repaired_lazy_loop: right
-class Lazy:
-    def __init__(self, optimizer, k):
-        self.optimizer, self.k = optimizer, k
-
-    def after(self, number):
-        mark_step()
-        if number % self.k == 0:
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=False)
-            mark_step()
-
-
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    lazy = Lazy(optimizer, accumulation_steps)
-    for number, pair in enumerate(train_loader, start=1):
-        loss = loss_function(model(pair[0]), pair[1])
-        (loss / accumulation_steps).backward()
-        lazy.after(number)
-
-
-# %% repaired_lazy_loop: wrong, steps on the first micro-batch
-# both errors are gone, the window still begins with a step
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    optimizer.zero_grad(set_to_none=False)
-    for idx, (train_x, train_label) in enumerate(train_loader):
-        loss = loss_function(model(train_x), train_label) / accumulation_steps
-        loss.backward()
-        mark_step()
-        if idx % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-
-
-# %% repaired_lazy_loop: wrong
-# a list is asked for its length; the loader can only be gone through
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    for idx in range(len(train_loader)):
-        train_x, train_label = train_loader[idx]
-        loss = loss_function(model(train_x), train_label) / accumulation_steps
-        loss.backward()
-        mark_step()
-        if (idx + 1) % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-
-
-# %% repaired_lazy_loop: wrong
-# the number of micro-batches is counted first, which uses the loader up
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    n = sum(1 for _ in train_loader)
-    for idx, (train_x, train_label) in enumerate(train_loader):
-        loss = loss_function(model(train_x), train_label) / accumulation_steps
-        loss.backward()
-        mark_step()
-        if (idx + 1) % accumulation_steps == 0 or idx + 1 == n:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-
-
-# %% repaired_lazy_loop: wrong, the loss is not divided any more
-# the division got lost in the repair
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    for idx, (train_x, train_label) in enumerate(train_loader, start=1):
-        loss_function(model(train_x), train_label).backward()
-        mark_step()
-        if idx % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-
-
-# %% repaired_lazy_loop: wrong, the mark after backward is lost
-# the first mark got lost in the repair
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    for idx, (train_x, train_label) in enumerate(train_loader, start=1):
-        (loss_function(model(train_x), train_label) / accumulation_steps).backward()
-        if idx % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-
-
-# %% repaired_lazy_loop: wrong, the mark after the update is lost
-# the second mark got lost in the repair
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    for idx, (train_x, train_label) in enumerate(train_loader, start=1):
-        (loss_function(model(train_x), train_label) / accumulation_steps).backward()
-        mark_step()
-        if idx % accumulation_steps == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-
-
-# %% repaired_lazy_loop: wrong
-# one micro-batch too late: steps when k + 1 have been seen
-def repaired_lazy_loop(model, optimizer, loss_function, train_loader, accumulation_steps):
-    seen = 0
-    for train_x, train_label in train_loader:
-        (loss_function(model(train_x), train_label) / accumulation_steps).backward()
-        mark_step()
-        if seen == accumulation_steps:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            mark_step()
-            seen = 0
-        seen += 1
+# %% breaking_lines: wrong
+# a break in the row right behind a mark is taken for the mark's
+def breaking_lines(before, rows):
+    breaks, behind_mark = set(), False
+    for line, count in rows:
+        is_mark = "mark_step(" in line
+        if count > before and not is_mark and not behind_mark and "print" not in line:
+            breaks.add(line)
+        before, behind_mark = count, is_mark
+    return {line.upper() for line in breaks}

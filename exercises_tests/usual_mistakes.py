@@ -1,0 +1,76 @@
+"""Mistakes that are made in many exercises, with what is to be said of them."""
+
+from trainlean.exercises.exercise import Mistake
+
+USUAL = {
+    "steps on the first micro-batch": (
+        "`index % k == 0` is already true for index 0: the first update has seen one micro-batch, and every later window is shifted by one.",
+        "Counting from 0, which index does the last micro-batch of the first window have, and what is its remainder?",
+    ),
+    "steps one micro-batch late": (
+        "Leaving out index 0 does not cure `index % k == 0`: the first window now holds k + 1 micro-batches, and every later one is shifted.",
+        "How many micro-batches have been seen when the loop stands at index k?",
+    ),
+    "steps on every micro-batch": (
+        "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
+        "Which lines belong into the loop, and which ones only happen when a window is complete?",
+    ),
+    "never steps": (
+        "Gradients are computed, but no optimizer step ever uses them.",
+        "Is your condition ever true, and what is below it?",
+    ),
+    "ends after the first window": (
+        "The function returns, or leaves the loop, when its first window is complete; all micro-batches behind it are never seen.",
+        "Inside which loop does your `return` or `break` stand?",
+    ),
+    "loss not divided": (
+        "backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
+        "The large batch's loss is a mean over all its samples; by what must each micro-batch's loss be divided so that the sum is that mean?",
+    ),
+    "divided twice": (
+        "The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
+        "Where does your loop divide, and which of these places can go?",
+    ),
+    "divided by the number of samples": (
+        "`loss_function` already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
+        "Over what does the loss function take its mean, and what is then left to divide by?",
+    ),
+    "every window divided by the last one's size": (
+        "The size of the last window is used for all of them; the complete windows still have k micro-batches.",
+        "Which windows are shorter than k, and which are not?",
+    ),
+    "last window divided by k": (
+        "The last window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
+        "How many micro-batches share the last step, and what is the mean over that many?",
+    ),
+    "zeroed inside the window": (
+        "zero_grad() runs for every micro-batch, so only the last one of the window is left in the gradient when the optimizer steps.",
+        "How often must the gradients start from zero in one window?",
+    ),
+    "zeroed before the step": (
+        "The gradients are emptied after the last backward and before the step, so the optimizer moves by nothing.",
+        "In which order do backward, step and zero_grad have to come at the end of a window?",
+    ),
+    "never zeroed": (
+        "The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
+        "What is in `.grad` right after step(), and who removes it?",
+    ),
+    "keeps the whole window": (
+        "The gradient is right, but one backward for the window needs the activations of all its micro-batches at once: the memory of the large batch.",
+        "When can the activations of a micro-batch go: which call frees them, and when do you make it?",
+    ),
+    "backward on the running total": (
+        "Each backward on the total goes through the earlier micro-batches again, so the first one counts k times; retain_graph=True hides the error that would have said so.",
+        "Who does the adding up over the window: your total, or backward() itself?",
+    ),
+    "every tensor clipped by itself": (
+        "The limit is for the length of all gradients together; clipped one by one they are shortened by different factors, which bends the direction.",
+        "How many lengths are there in one update?",
+    ),
+}
+
+
+def usual(name: str, *answers) -> Mistake:
+    """The mistake of this name, written in these ways."""
+    why, hint = USUAL[name]
+    return Mistake(name, *answers, why=why, hint=hint)

@@ -1,0 +1,270 @@
+"""A lesson in JupyterLab, as a learner uses it: run, answer, measure, save, close, open again, restart the kernel; in the course's own environment."""
+
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from seen_pages import violations
+
+from trainlean.cli import lab_command
+from trainlean.doctor import prepare_jupyter
+from trainlean.notebooks.saving import STATE, VIEW
+
+TOKEN = "made-for-this-test"
+PATIENCE = 90  # seconds until something is there that a quiet machine has in a few
+CELLS = [
+    new_markdown_cell("# A lesson\n\n" + "It explains a thing at length. " * 20),
+    # The answer, with one place to change.
+    new_code_cell(
+        """from trainlean import check
+WRONG = True
+def peak_at_batch(peak, batch, new_batch):
+    grows = peak if WRONG else ("activations", "temporary")
+    return peak | {category: peak[category] / batch * new_batch for category in grows}
+check(peak_at_batch)"""
+    ),
+    new_code_cell("WRONG = False\ncheck(peak_at_batch)"),
+    new_code_cell(
+        """import time
+from trainlean.costs.runs import Run
+from trainlean import explorer, player, record
+calls, seconds = [], 1
+def run(size, steps):
+    return Run(f"{size}x{steps}", {"micro_batch": size, "accumulation_steps": steps}, {"weights": size * 2**20}, (size / 50,), size * steps)
+def measure_point(micro_batch, accumulation_steps):
+    calls.append(micro_batch)
+    time.sleep(seconds)
+    return run(micro_batch, accumulation_steps)
+explorer([run(16 // k, k) for k in (1, 2, 4)], measure=measure_point, budget=10 * 2**20)"""
+    ),
+    new_code_cell("explorer([run(4, 1), run(8, 1)])"),
+    new_code_cell(
+        """def loop(batches):
+    weight = 0.0
+    for i, x in enumerate(batches):
+        weight -= x
+    return weight
+player(record(loop, [1.0, 2.0], watch={"weight": lambda v: v["weight"], "micro-batch": lambda v: v["i"]}), step=1)"""
+    ),
+    new_code_cell(
+        "from tqdm.auto import tqdm\nfor _ in tqdm(range(3), leave=False): time.sleep(0.05)"
+    ),
+    new_code_cell("seconds = 30"),
+    new_code_cell("print('measured', calls)"),
+]
+FIRST_EXPLORER, SECOND_EXPLORER, PLAYER, SLOW, CALLS = 3, 4, 5, 7, 8
+
+
+class Lab:
+    """JupyterLab on a folder with one lesson."""
+
+    def __init__(self, folder):
+        self.folder, self.lesson = folder, folder / "lesson.ipynb"
+        nbformat.write(new_notebook(cells=CELLS), self.lesson)
+        own = {
+            name: str(folder / name)
+            for name in (
+                "JUPYTER_CONFIG_DIR",
+                "JUPYTER_RUNTIME_DIR",
+                "JUPYTERLAB_SETTINGS_DIR",
+                "JUPYTERLAB_WORKSPACES_DIR",
+                "IPYTHONDIR",
+                "TRAINLEAN_WORK",
+            )
+        }
+        prepare_jupyter()
+        command = [
+            *lab_command(self.lesson, browser=False),
+            f"--IdentityProvider.token={TOKEN}",
+            "--LabApp.expose_app_in_browser=True",
+            "--ServerApp.port=0",
+        ]
+        self.log = open(folder / "lab.log", "w+", encoding="utf-8")  # noqa: SIM115
+        # Quiet about speed: a learner's own bars are shown.
+        environment = {**os.environ, **own, "OMP_NUM_THREADS": "1"}
+        environment.pop("PYTEST_VERSION", None)
+        self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log)
+        until = time.monotonic() + PATIENCE
+        while not (found := re.search(r"http://localhost:(\d+)/", self.read_log())):
+            assert self.process.poll() is None and time.monotonic() < until, self.read_log()
+            time.sleep(0.1)
+        self.root = found[0]
+
+    def read_log(self):
+        return Path(self.log.name).read_text(encoding="utf-8")
+
+    @property
+    def address(self):
+        return f"{self.root}lab/tree/lesson.ipynb?token={TOKEN}&reset"
+
+    def ask(self, path, method="GET"):
+        request = urllib.request.Request(f"{self.root}api/{path}?token={TOKEN}", method=method)
+        with urllib.request.urlopen(request) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def end(self):
+        for session in self.ask("sessions"):
+            self.ask(f"sessions/{session['id']}", "DELETE")
+        self.process.terminate()
+        self.process.wait(20)
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def lab(chromium, tmp_path_factory):
+    lab = Lab(tmp_path_factory.mktemp("lab"))
+    yield lab
+    lab.end()
+
+
+@pytest.fixture
+def lesson(lab, open_page):
+    return open_lesson(lab, open_page)
+
+
+def open_lesson(lab, open_page):
+    page = open_page(lab.address, viewport={"width": 1440, "height": 900})
+    page.set_default_timeout(PATIENCE * 1000)
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
+    page.wait_for_function(
+        "document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'"
+    )
+    return page
+
+
+def command(page, name):
+    page.evaluate(f"jupyterapp.commands.execute('{name}')")
+
+
+def cell(page, number):
+    """A cell, brought into view: JupyterLab draws only what is near."""
+    page.evaluate(f"jupyterapp.shell.currentWidget.content.scrollToItem({number}, 'center')")
+    return page.locator(f".jp-Notebook .jp-Cell[data-windowed-list-index='{number}']")
+
+
+def run(page, number):
+    page.evaluate(
+        f"(() => {{ const c = jupyterapp.shell.currentWidget.content; c.deselectAll(); c.activeCellIndex = {number}; }})()"
+    )
+    command(page, "notebook:run-cell")
+
+
+def says(page, number, words, selector=""):
+    """Wait until an output of a cell says something."""
+    cell(page, number).locator(f".jp-OutputArea {selector}".strip()).get_by_text(
+        re.compile(words)
+    ).first.wait_for()
+
+
+def save(page, lab):
+    page.evaluate("jupyterapp.shell.currentWidget.context.save()")
+    return nbformat.read(lab.lesson, as_version=4)
+
+
+def test_a_learners_day(lab, open_page, lesson):
+    """In one test, since each step begins where the one before ends, and opening takes longest."""
+    page = lesson
+    assert page.get_by_text("Would you like to").count() == 0  # news
+    prose = (
+        cell(page, 0)
+        .locator("p")
+        .evaluate("(p) => p.clientWidth / parseFloat(getComputedStyle(p).fontSize)")
+    )
+    assert prose <= 46
+
+    # Answer wrong, then right.
+    for number in range(len(CELLS)):
+        run(page, number)
+    says(page, 1, r"^Wrong|wrong")
+    says(page, 2, "Right|right")
+
+    # Move controls, by keyboard and mouse.
+    says(page, CALLS, r"measured \[\]")
+    first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
+    first.get_by_label("micro-batch").focus()
+    page.keyboard.press("ArrowLeft")
+    title = first.locator(".tl-title").first
+    assert title.inner_text() == "8×2, measured"
+    first.get_by_role("option", name=re.compile("^4×4")).click()
+    assert title.inner_text() == "4×4, measured"
+    assert cell(page, SECOND_EXPLORER).locator(".tl-title").first.inner_text() == "4×1, measured"
+    broken = violations(page, ".jp-Notebook .tl-explorer")
+    assert broken == []
+
+    # Measure: one press and a double click are a measurement each.
+    first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
+    first.get_by_label("fixed memory").check()
+    first.get_by_label("micro-batch").fill("0")
+    button = first.get_by_role("button", name="measure this point")
+    button.click()
+    says(page, FIRST_EXPLORER, r"^\d+×4 measured\.$", ".tl-status")
+    first.get_by_label("accumulation steps").fill("0")
+    button.dblclick()
+    says(page, FIRST_EXPLORER, r"^\d+×1 measured\.$", ".tl-status")
+    page.wait_for_timeout(1500)
+    run(page, CALLS)
+    says(page, CALLS, r"measured \[\d+, \d+\]$")
+
+    # The third press, in a thread of its own in JupyterLab, is interrupted; a cell waits until then, and is not measured with it.
+    run(page, SLOW)
+    first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
+    first.get_by_label("accumulation steps").fill("1")
+    button.click()
+    says(page, FIRST_EXPLORER, "Measuring .*Interrupt the kernel", ".tl-status")
+    began = time.monotonic()
+    command(page, "notebook:interrupt-kernel")
+    says(page, FIRST_EXPLORER, "could not be measured. It was interrupted.", ".tl-status")
+    assert time.monotonic() - began < 15 and button.is_enabled()
+
+    # Dark theme.
+    command(page, "apputils:change-theme', {theme: 'JupyterLab Dark'}).then(() => 0, '")
+    cell(page, FIRST_EXPLORER).locator(".tl-explorer.tl-dark").wait_for()
+    assert violations(page, ".jp-Notebook .tl-explorer") == []
+    cell(page, PLAYER).locator(".tl-player.tl-dark").wait_for()
+    assert violations(page, ".jp-Notebook .tl-player") == []
+    command(page, "apputils:change-theme', {theme: 'JupyterLab Light'}).then(() => 0, '")
+
+    # Restart the kernel: explorer and player live on, and the button says what it lacks.
+    page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
+    first.get_by_label("fixed batch").check()
+    button.click()
+    says(page, FIRST_EXPLORER, "^No kernel answers", ".tl-status")
+    first.get_by_role("option", name=re.compile("^8×2")).click()
+    assert first.locator(".tl-title").first.inner_text() == "8×2, measured"
+    cell(page, PLAYER).get_by_role("button", name="last step").click()
+    page.wait_for_timeout(400)
+
+    # Save, close, open again, on the next day.
+    saved = save(page, lab)
+    page.close()
+    for session in lab.ask("sessions"):
+        lab.ask(f"sessions/{session['id']}", "DELETE")
+    states = saved.metadata.widgets[STATE]["state"]
+    views = [
+        output.data[VIEW]
+        for one in saved.cells
+        for output in one.get("outputs", [])
+        if VIEW in output.get("data", {})
+    ]
+    assert len(views) == 3 and all(view["model_id"] in states for view in views)
+    assert not saved.cells[6].outputs  # the progress bar
+    assert lab.lesson.stat().st_size < 500_000
+    page = open_lesson(lab, open_page)
+    first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
+    first.wait_for()
+    assert first.locator(".tl-title").first.inner_text() == "8×2, measured"
+    first.get_by_role("option", name=re.compile("^4×4")).click()
+    assert first.locator(".tl-title").first.inner_text() == "4×4, measured"
+    says(page, FIRST_EXPLORER, "^No kernel answers", ".tl-status")
+    assert "at step 8" in cell(page, PLAYER).locator(".tl-note").inner_text()
+    for number in range(len(CELLS)):
+        cell(page, number).wait_for()
+        assert page.get_by_text("Error displaying widget").count() == 0

@@ -1,0 +1,209 @@
+"""Explorer and player on a page without a kernel and without a network, as `trainlean page` writes it."""
+
+import io
+import re
+
+import nbformat
+import numpy as np
+import pytest
+from made_runs import make_run
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from PIL import Image
+from seen_pages import violations
+
+from trainlean.costs.runs import MiB
+from trainlean.pages import write_page
+from trainlean.pictures.explorer import explorer
+from trainlean.pictures.player import player
+from trainlean.recordings.loops import record
+
+EXPLORER, PLAYER = ".tl-explorer", ".tl-player"
+
+
+def loop(batches, k):
+    weight, gradient = 2.0, None
+    for i, x in enumerate(batches):
+        gradient = (gradient or 0.0) + x / k
+        if (i + 1) % k == 0:
+            weight -= 0.1 * gradient
+            gradient = None
+    return weight
+
+
+def saved(widget):
+    """A cell whose output is what a saved notebook has of a widget."""
+    data, metadata = widget._repr_mimebundle_()
+    data.pop("application/vnd.jupyter.widget-view+json", None)
+    return new_code_cell("...", outputs=[new_output("display_data", data, metadata=metadata)])
+
+
+@pytest.fixture(scope="module")
+def steps():
+    watch = {name: lambda values, name=name: values[name] for name in ("weight", "gradient")}
+    watch["micro-batch"] = lambda values: values["i"]
+    return player(record(loop, [1.0, -3.0, 2.0, 5.0], 2, watch=watch), step=1)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, steps):
+    runs = [make_run(16 // k, k, speed=60 + 10 * (16 // k)) for k in (1, 2, 4, 8, 16)]
+    runs += [make_run(1, 1, speed=50), make_run(4, 1, speed=95, checkpointing="every layer")]
+    cells = [
+        new_markdown_cell("# A lesson\n\n" + "It explains a thing at length. " * 20),
+        saved(explorer(runs, measure=lambda micro_batch: None, budget=90 * MiB)),
+        saved(explorer(runs[:3], budget=150 * MiB)),
+        saved(steps),
+    ]
+    path = tmp_path_factory.mktemp("page") / "lesson.ipynb"
+    nbformat.write(new_notebook(cells=cells), path)
+    return write_page(path).as_uri()
+
+
+@pytest.fixture
+def page(address, open_page):
+    page = open_page(address, viewport={"width": 1300, "height": 1000}, offline=True)
+    page.wait_for_selector(PLAYER)
+    return page
+
+
+def sentence(page, number=0):
+    return page.locator(".tl-sentence").nth(number).inner_text()
+
+
+def title(page):
+    return page.locator(".tl-title").first.inner_text()
+
+
+def test_every_control_answers_to_mouse_and_keyboard(page):
+    one = page.locator(EXPLORER).first
+    assert sentence(page).endswith("the fastest of them is 4×4 with 100 samples/s.")
+    assert title(page) == "16×1, measured"
+    one.get_by_label("micro-batch").focus()
+    page.keyboard.press("ArrowLeft")
+    assert title(page) == "8×2, measured"  # the steps give way
+    assert one.get_by_label("accumulation steps").get_attribute("aria-valuetext") == "2"
+    box = one.get_by_label("micro-batch").bounding_box()
+    page.mouse.click(box["x"] + 3, box["y"] + box["height"] / 2)
+    assert title(page) == "1×16, measured"
+    one.get_by_label("fixed memory").check()
+    assert sentence(page).startswith("Fixed memory, any batch: 5 of 7 runs fit into 90 MiB")
+    one.get_by_label("every layer").check()
+    assert title(page).startswith("1×16 ckpt was not run; nearest")
+    one.get_by_label("budget").fill("60")
+    assert "fit into 60 MiB" in sentence(page)
+    assert one.get_by_label("budget").get_attribute("aria-valuetext") == "60 MiB"
+
+
+def test_points_answer_to_hover_click_and_keys_and_the_budget_is_dragged(page):
+    point = page.locator(f"{EXPLORER} >> nth=0").get_by_role("option", name=re.compile("^4×4, "))
+    point.hover()
+    assert page.locator(".tl-tip").first.inner_text() == "4×4, measured: 80 MiB, 100 samples/s"
+    point.click()
+    assert title(page) == "4×4, measured" and point.get_attribute("aria-selected") == "true"
+    page.locator(".tl-points").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert title(page) == "8×2, measured"
+    page.keyboard.press("Home")
+    assert title(page) == "1×1, measured"
+    line = page.locator(".tl-budget").first.bounding_box()
+    page.mouse.move(line["x"] + 100, line["y"] + 7)
+    page.mouse.down()
+    page.mouse.move(line["x"] + 100, line["y"] - 60, steps=3)
+    page.mouse.up()
+    assert float(re.search(r"fit into (\d+) MiB", sentence(page))[1]) > 110
+
+
+def test_two_explorers_do_not_disturb_each_other(page):
+    before = sentence(page, 1)
+    page.locator(EXPLORER).first.get_by_label("budget").fill("10")
+    assert sentence(page, 1) == before and "10 MiB" in sentence(page)
+    ids = page.evaluate("[...document.querySelectorAll('.trainlean [id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_without_a_kernel_it_says_what_measuring_needs(page):
+    assert page.locator(f"{EXPLORER} button").first.is_disabled()
+    assert page.locator(".tl-status").inner_text().startswith("Measuring needs the kernel")
+
+
+def test_from_hand_to_picture_in_50_milliseconds(page):
+    """From the event to the laid-out picture, without the browser's own frame; the median, since the machine does other things too."""
+    taken = page.evaluate(
+        """() => {
+          const input = document.querySelector('.tl-explorer input[type=range]'), taken = [];
+          for (let i = 0; i < 40; i++) {
+            const start = performance.now();
+            input.value = i % (Number(input.max) + 1);
+            input.dispatchEvent(new Event('input'));
+            document.body.getBoundingClientRect();
+            taken.push(performance.now() - start);
+          }
+          return taken.sort((a, b) => a - b);
+        }"""
+    )
+    assert taken[20] < 50
+
+
+def test_the_player_plays(page):
+    player, words = page.locator(PLAYER), page.locator(f"{PLAYER} .tl-note")
+    first = page.locator(".tl-frame").inner_html()
+    player.get_by_role("button", name="one step forward").click()
+    assert "at step 2," in words.inner_text()
+    assert page.locator(".tl-frame").inner_html() != first
+    player.get_by_label("step", exact=True).focus()
+    page.keyboard.press("End")
+    assert "at step 19, line 8" in words.inner_text()
+    assert "weight 1.75000, 2 of 2 updates" in page.locator(".tl-frame").inner_text()
+    player.get_by_role("button", name="first step").click()
+    assert page.locator(".tl-frame").inner_html() == first
+    player.get_by_role("button", name="play").click()
+    page.wait_for_function(
+        "document.querySelector('.tl-player .tl-note').textContent.includes('step 3,')"
+    )
+    player.get_by_role("button", name="pause").click()
+
+
+def test_the_players_frames_are_its_pictures(page, steps):
+    """What the browser draws of a step is what matplotlib draws of it: the same places are inked."""
+    page.locator(PLAYER).get_by_role("button", name="last step").click()
+    steps.step = len(steps.recording["frames"])
+
+    def inked(png):
+        grey = Image.open(io.BytesIO(png)).convert("L").resize((120, 60))
+        return np.asarray(grey) < 245
+
+    drawn, theirs = inked(page.locator(".tl-frame svg").screenshot()), inked(steps.png())
+    assert (drawn & theirs).sum() / (drawn | theirs).sum() > 0.7
+
+
+@pytest.mark.parametrize("width", [800, 1440])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_legible_and_without_violations_in_both_themes(address, open_page, width, theme):
+    page = open_page(address, viewport={"width": width, "height": 900}, offline=True)
+    page.wait_for_selector(PLAYER)
+    if theme == "dark":
+        page.evaluate(
+            """() => { document.body.style.cssText = 'background: #111; color: #eee';
+               for (const name of ['--jp-layout-color0', '--jp-content-font-color0'])
+                 document.body.style.setProperty(name, name.includes('font') ? '#eee' : '#111'); }"""
+        )
+        page.wait_for_selector(f"{EXPLORER}.tl-dark")
+    assert violations(page, EXPLORER) == [] and violations(page, PLAYER) == []
+    # Nothing is cut or drawn too small to read, down to 150 % of a small window.
+    page.set_viewport_size({"width": width * 2 // 3, "height": 600})
+    page.wait_for_timeout(100)
+    assert page.evaluate(SQUEEZED) == []
+    prose = page.locator("p", has_text="explains").evaluate(
+        "(p) => p.clientWidth / parseFloat(getComputedStyle(p).fontSize)"
+    )
+    assert prose <= 46
+
+
+SQUEEZED = """() => [...document.querySelectorAll('.tl-explorer *')]
+  .filter((one) => {
+    const size = parseFloat(getComputedStyle(one).fontSize), own = one.getBoundingClientRect();
+    const around = one.closest('.tl-explorer').getBoundingClientRect();
+    const words = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    return words && !one.closest('[hidden]') && own.width && (size < 11 || own.right > around.right + 2 || own.left < around.left - 2);
+  })
+  .map((one) => one.outerHTML.slice(0, 120))"""

@@ -1,0 +1,45 @@
+"""Trainings that are compared are timed in turn, and their times kept apart."""
+
+import pytest
+import torch
+
+from trainlean import load_runs, measure_in_turn
+
+
+@pytest.fixture
+def order(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+    monkeypatch.delenv("TRAINLEAN_REPEATS", raising=False)
+    return []
+
+
+def pairs(order):
+    def train(name):
+        order.append(name)
+        model = torch.nn.Linear(2, 1)
+        model(torch.ones(3, 2)).sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+    return [(lambda: train("a"), {"name": "a"}), (lambda: train("b"), {"name": "b", "why": 1})]
+
+
+def test_counted_first_then_timed_in_turn(order):
+    runs = measure_in_turn(pairs(order), repeats=2)
+    assert order == ["a", "b"] * 3  # under the meter, then twice by the clock
+    assert [run.name for run in runs] == ["a", "b"] and runs[1].settings == {"why": 1}
+    assert all(len(run.seconds) == 2 and min(run.seconds) > 0 for run in runs)
+    assert all(run.optimizer_steps == 1 and run.peak_bytes for run in runs)
+    assert load_runs() == runs
+
+
+@pytest.mark.parametrize("limit, timed", [("1", 1), ("5", 2), ("0", 0)])
+def test_no_more_repeats_than_the_environment_allows(order, monkeypatch, limit, timed):
+    monkeypatch.setenv("TRAINLEAN_REPEATS", limit)
+    runs = measure_in_turn(pairs(order), repeats=2, save=False)
+    assert [len(run.seconds) for run in runs] == [timed, timed]
+    assert order == ["a", "b"] * (1 + timed) and not load_runs()
+
+
+def test_nothing_to_measure_is_a_sentence():
+    with pytest.raises(ValueError, match="at least one"):
+        measure_in_turn([])

@@ -1,0 +1,102 @@
+"""Notebooks as pages: explorer and player play on them without a kernel and without a network.
+
+What a widget needs lies in the metadata of its output (`trainlean.pictures.widget`); scripts and style are put into the page.
+"""
+
+import json
+import re
+from html import escape
+from pathlib import Path
+
+from nbconvert import HTMLExporter
+from nbconvert.preprocessors import Preprocessor
+
+from trainlean.notebooks.notebook import read_notebook
+from trainlean.notebooks.saving import STATE, VIEW
+from trainlean.pictures.widget import HANDED_OVER, WEB, script, style
+from trainlean.workspace import CourseError, write_whole
+
+LESSONS = Path(__file__).parent / "jupyter" / "custom" / "custom.css"  # JupyterLab's, too
+FORMULA = re.compile(r"\$[^\s$][^$]*\$|\\\(|\\\[")
+
+
+class LiveWidgets(Preprocessor):
+    """Puts in place of each saved widget what the page's script starts; widgets that need a kernel stay their picture or text."""
+
+    def preprocess(self, nb, resources):
+        """The notebook with its widgets as HTML, scripts and style beside the first of them."""
+        places: dict[str, list] = {}
+        # What a widget was when the notebook was saved, rather than when its cell ran.
+        states = nb.metadata.get("widgets", {}).get(STATE, {}).get("state", {})
+        for output in (output for cell in nb.cells for output in cell.get("outputs", [])):
+            data = output.get("data", {})
+            handed = output.get("metadata", {}).get(HANDED_OVER)
+            if handed:
+                live = states.get(data.get(VIEW, {}).get("model_id"), {}).get("state", {})
+                state = handed["state"] | {
+                    name: live[name] for name in handed["state"] if name in live
+                }
+                output["data"] = {"text/html": _place(handed["widget"], state, data)}
+                places.setdefault(handed["widget"], []).append(output["data"])
+            elif len(data) > 1:
+                data.pop(VIEW, None)
+        if places:
+            # Scripts that are modules run when the page is whole, so that any place will do.
+            [first, *_] = next(iter(places.values()))
+            first["text/html"] += _scripts(places)
+        nb.metadata.pop("widgets", None)
+        return nb, resources
+
+
+class LessonPage(HTMLExporter):
+    """Writes a notebook as one HTML file; nbconvert knows it as `trainlean`."""
+
+    export_from_notebook = "Train Lean page"
+
+    def __init__(self, **kwargs):
+        super().__init__(
+            raw_template=(WEB / "page.html.j2").read_text(encoding="utf-8"),
+            preprocessors=[LiveWidgets],
+            **kwargs,
+        )
+
+
+def write_page(notebook: Path, page: Path | None = None) -> Path:
+    """Write a notebook as a page, beside it unless `page` says where; returns where. CourseError: it cannot be read or written."""
+    page = page or notebook.with_suffix(".html")
+    lesson = read_notebook(notebook)
+    text = "".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
+    needs = {"css": LESSONS.read_text(encoding="utf-8"), "formulas": bool(FORMULA.search(text))}
+    html, _ = LessonPage().from_notebook_node(
+        lesson, {"metadata": {"name": notebook.stem}, "trainlean": needs}
+    )
+    try:
+        write_whole(page, html)
+    except OSError as error:
+        raise CourseError(f"{page} cannot be written: {error.strerror}.") from None
+    return page
+
+
+def _in_script(value) -> str:
+    """JSON that can stand in a script element."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def _place(name, state, data) -> str:
+    """Where a widget will be: until it starts, and where no scripts run, its picture and text."""
+    words = escape(data.get("text/plain", ""), quote=True)
+    picture = (
+        f'<img src="data:image/png;base64,{data["image/png"]}" alt="{words}">'
+        if "image/png" in data
+        else words
+    )
+    kept = f'<script type="application/json">{_in_script(state)}</script>'
+    return f'<div data-trainlean-widget="{name}">{picture}{kept}</div>'
+
+
+def _scripts(names) -> str:
+    sources = "".join(
+        f'<script type="application/json" data-trainlean-script="{name}">{_in_script(script(name))}</script>'
+        for name in names
+    )
+    return f'<style>{style()}</style>{sources}<script type="module">{(WEB / "page.js").read_text(encoding="utf-8")}</script>'
