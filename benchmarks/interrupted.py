@@ -3,7 +3,7 @@
     python benchmarks/interrupted.py [--short] [--kills 20] [--workers 2]
 
 Each run is killed (SIGKILL) at a random moment after at least one notebook more was judged. Every notebook must be in the
-log once, and the gradebook the same to the letter. `--short` kills twice.
+log once, and the gradebook the same to the letter. `--short` kills once, with one worker.
 """
 
 import argparse
@@ -102,6 +102,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--short", action="store_true", help="two kills")
+    parser.add_argument("--short", action="store_true", help="one kill, one worker")
     given = parser.parse_args()
-    sys.exit(bool(main(2 if given.short else given.kills, given.workers)))
+    sys.exit(bool(main(*((1, 1) if given.short else (given.kills, given.workers)))))

@@ -4,15 +4,19 @@ import importlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import link_model
 import mutants
+import on_a_gpu
 import pytest
 from small_edits import small_edits
 
+from trainlean.costs.runs import Run, machine, recorded_runs
 from trainlean.exercises.finding import find_exercise
 from trainlean.exercises.solutions import edited_solution
-from trainlean.workspace import COURSE
+from trainlean.table.measured import Outcome
+from trainlean.workspace import COURSE, CourseError
 
 # The last line of each; \N stands for a number.
 FIGURES = {
@@ -33,7 +37,7 @@ ELSEWHERE = {
     "hostile_class",
     "interrupted",
 }  # of grading
-HELPERS = {"small_edits"}
+HELPERS = {"small_edits", "on_a_gpu"}  # the second has a test of its own
 
 
 def says(line: str, figure: str) -> bool:
@@ -111,3 +115,32 @@ def test_the_same_training_is_still_a_mutant():
         gone = known.keys() - {(edit.old, edit.new) for edit in edits}
         assert not gone, f"{name} has no such mutants: {gone}"
         assert all(reason.endswith(".") for reason in known.values())
+
+
+def test_what_a_card_says_is_written_once_and_reported(tmp_path, monkeypatch, capsys, one_thread):
+    """One row, whose run and whose bytes are given: a second call does nothing again, and the course reads the record."""
+    run = Run("vanilla", peak={"weights": 100}, seconds=(2.0,), samples=4, machine=machine())
+    calls = []
+
+    def rows(rows, model, **_):
+        calls.append([row.key for row in rows])
+        return [Outcome(row, run) for row in rows]
+
+    monkeypatch.setattr(on_a_gpu, "measure_rows", rows)
+    monkeypatch.setattr(on_a_gpu, "predict_row", lambda *_: replace(run, peak={"weights": 110}))
+    monkeypatch.setattr(on_a_gpu, "trainings", lambda device: [])
+    for _ in range(2):
+        folder = on_a_gpu.Folder(tmp_path, 20)
+        assert on_a_gpu.main(folder, "small", "cpu", short=True) == 0
+    assert calls == [["vanilla"]]
+    assert "predicted 0 (+10.0%)" in capsys.readouterr().out
+    (tmp_path / "machine.json").unlink()
+    for name in ("measured.json",):
+        (tmp_path / name).unlink()
+    assert recorded_runs(tmp_path) == [run]
+    with pytest.raises(CourseError, match="The time is up.* goes on with"):
+        on_a_gpu.main(on_a_gpu.Folder(tmp_path / "late", -1), "small", "cpu", short=True)
+
+
+def test_meter_and_allocator_are_compared_on_at_least_twelve_trainings():
+    assert len(on_a_gpu.trainings("cpu")) >= 12

@@ -39,6 +39,4 @@ def test_hostile_class():
 
 def test_interrupted():
     line = last_line("interrupted", "--short")
-    assert line == (
-        "interrupted: killed 2 times over 12 notebooks, 2 workers; not as it must be: 0"
-    )
+    assert line == ("interrupted: killed 1 times over 8 notebooks, 1 workers; not as it must be: 0")

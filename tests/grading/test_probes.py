@@ -1,5 +1,7 @@
 """What a worker imports before an answer is asked, and that its start is not paid twice."""
 
+import threading
+
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -48,9 +50,11 @@ def test_a_second_round_is_collected_by_a_worker_of_the_first(monkeypatch):
         def __init__(self, plan, settings):
             made.append(self)
             self.over = False
+            self.threads = set()
 
         def collect(self, data, where):
             served.append((self, where))
+            self.threads.add(threading.current_thread())
             return Answers(where)
 
         def stop(self):
@@ -64,4 +68,6 @@ def test_a_second_round_is_collected_by_a_worker_of_the_first(monkeypatch):
         again = list(collect(iter([(1, b"", "a"), (2, b"", "b")]), at_once=1))
         assert [number for number, _, _ in again] == [1, 2]
         assert {worker for worker, _ in served} == {made[0]} and not made[0].over
+        # The thread that started a worker must live: the kernel ends a worker with it.
+        assert len(made[0].threads) == 1 and next(iter(made[0].threads)).is_alive()
     assert len(made) == 3 and all(worker.over for worker in made)

@@ -1,6 +1,7 @@
 """What a hostile submission can do: nothing. Every kind of isolation that works here is attacked; the attacks are in hostile.py."""
 
 import os
+import re
 import shutil
 import socket
 import sys
@@ -236,7 +237,8 @@ def test_reasons_name_the_limit(run):
             if verdict.exercise == ATTACKED
         )
 
-    assert "does a loop in it never end?" in message("endless loop")
+    # On a busy machine the clock ends it, not the processor.
+    assert re.search("does a loop in it never end|gave no answer within", message("endless loop"))
     assert "gave no answer within" in message("endless sleep")
     assert "ended without an answer" in message("os._exit")
     assert "memory" in message("shared memory bomb")

@@ -235,10 +235,20 @@ def collect_timed(worker: WorkerProcess, data: bytes | None, where: str) -> tupl
 def local_workers(plan: Plan, count: int) -> Iterator[Callable]:
     """Workers of this machine, each fed by a thread: a function that collects with all of them, or with `at_once` of them.
 
-    They live as long as the context, since a start costs seconds.
+    Workers and threads live as long as the context: a start costs seconds, and a worker ends with the thread that started it.
     """
     settings = plan.settings()
     workers = [WorkerProcess(plan, settings) for _ in range(count)]
+    inboxes: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in workers]
+    finished: queue.SimpleQueue = queue.SimpleQueue()
+
+    def serve(place):
+        while (task := inboxes[place].get()) is not None:
+            number, data, where = task
+            try:
+                finished.put((place, (number, *collect_timed(workers[place], data, where))))
+            except BaseException as error:
+                finished.put((place, error))
 
     def end():
         for worker in workers:
@@ -248,53 +258,31 @@ def local_workers(plan: Plan, count: int) -> Iterator[Callable]:
     def collect(
         tasks: Iterator[tuple[int, bytes, str]], at_once: int = count
     ) -> Iterator[tuple[int, Answers, float]]:
-        waiting: queue.Queue = queue.Queue(maxsize=at_once)
-        finished: queue.Queue = queue.Queue()
-
-        def serve(worker):
-            while (task := waiting.get()) is not None:
-                number, data, where = task
-                try:
-                    finished.put((number, *collect_timed(worker, data, where)))
-                except BaseException as error:
-                    finished.put(error)
-                    return
-
-        threads = [
-            threading.Thread(target=serve, args=(worker,), daemon=True)
-            for worker in workers[:at_once]
-        ]
-        for thread in threads:
-            thread.start()
-        open_tasks = 0
+        idle, tasks, more = list(range(at_once)), iter(tasks), True
         try:
-            tasks = iter(tasks)
-            more = True
-            while more or open_tasks:
-                while more and not waiting.full():
+            while True:
+                while more and idle:
                     task = next(tasks, None)
                     if task is None:
                         more = False
-                        break
-                    waiting.put(task)
-                    open_tasks += 1
-                if not open_tasks:
-                    break
-                result = finished.get()
+                    else:
+                        inboxes[idle.pop(0)].put(task)
+                if len(idle) == at_once:
+                    return
+                place, result = finished.get()
+                idle.append(place)
                 if isinstance(result, BaseException):
                     raise result
-                open_tasks -= 1
                 yield result
         finally:
-            if open_tasks:  # given up: what is at work is ended
+            if len(idle) < at_once:  # given up: what is at work is ended
                 end()
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    waiting.get_nowait()
-            for _ in threads:
-                waiting.put(None)
 
+    for place in range(count):
+        threading.Thread(target=serve, args=(place,), daemon=True).start()
     try:
         yield collect
     finally:
         end()
+        for inbox in inboxes:
+            inbox.put(None)

@@ -1,0 +1,48 @@
+"""A worker has no children left when an answer has been asked: zombies and those that were made its own are collected."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from trainlean.workspace import COURSE
+
+LEAVES = {
+    # A child of the worker, as CLONE_PARENT makes it; it tells nobody when it ends.
+    "a child that was made the worker's own": "if libc.syscall(clone, CLONE_PARENT, 0, 0, 0, 0) == 0: os._exit(0)",
+    "many of them": "for _ in range(30):\n    if libc.syscall(clone, CLONE_PARENT, 0, 0, 0, 0) == 0: os._exit(0)",
+    "one that sleeps, in the group": "if os.fork() == 0: time.sleep(100)",
+    "a zombie of its own": "if os.fork() == 0: os._exit(0)",
+}
+CODE = """
+import ctypes, json, os, platform, psutil, sys, time
+from trainlean.grading.worker import Worker
+
+libc, clone = ctypes.CDLL(None), {"x86_64": 56, "aarch64": 220}[platform.machine()]
+CLONE_PARENT = 0x8000
+worker = Worker.__new__(Worker)
+worker.isolated = False
+for name, code in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        exec(code)
+        time.sleep(100)
+    time.sleep(0.5)
+    group = psutil.Process().children(recursive=True)
+    assert worker._end(child)[0] == -9
+    time.sleep(0.2)
+    there = [one for one in group if one.is_running() and one.status() != "zombie"]
+    mine = psutil.Process().children(recursive=True)
+    print(f"{name}: {len(group) > 1} {len(there)} {len(mine)}")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="clone is Linux's")
+def test_everything_is_collected():
+    """In a process that has nothing else: how many there were before, how many run after, and how many are still its children."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, json.dumps(LEAVES)], cwd=COURSE, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [f"{name}: True 0 0" for name in LEAVES], done
