@@ -1,5 +1,6 @@
 """Operations are shown to who watches, and computed as if nobody did."""
 
+import os
 import threading
 
 import pytest
@@ -80,3 +81,14 @@ def test_inference_mode_is_taken_apart():
     with watched(names), torch.inference_mode():
         torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4))
     assert "aten::addmm" in names.seen
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows starts processes anew")
+def test_a_forked_process_is_not_watched():
+    with watched(Names()):
+        child = os.fork()
+        if not child:
+            torch.ones(3)
+            os._exit(len(watchers()))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(watchers()) == 1

@@ -9,6 +9,7 @@ autograd starts for them.
 Fake tensors exist only under a mode. There a mode watches them, too, and adds gradients in place where the engine would.
 """
 
+import os
 import threading
 from contextlib import contextmanager
 from functools import cache
@@ -139,6 +140,13 @@ def _register():
             if name.startswith("aten::") and _is_view(name):
                 views.impl(name, torch.library.fallthrough_kernel, "Fake")
         _registered.extend((library, views))
+        if hasattr(os, "register_at_fork"):  # a worker of a DataLoader is nobody's to watch
+            os.register_at_fork(after_in_child=_watch_no_more)
+
+
+def _watch_no_more():
+    torch._C._stash_obj_in_tls(WATCHERS, ())
+    _included(KEY, False)
 
 
 def _is_view(name):
