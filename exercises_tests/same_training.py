@@ -342,6 +342,7 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}.')",
             "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model)}.')",
         ): "A sentence that names the class with its module.",
+    },
     "train_with_accelerator": {
         (
             "    optimizer.zero_grad()",

@@ -22,6 +22,7 @@ from trainlean.workspace import COURSE, CourseError
 FIGURES = {
     "explorer_redraw": r"the slowest control takes \N of the limit of 150 ms",
     "link_model": r"steps of DDP and Local SGD: mean of the absolute errors \N %, largest \N %",
+    "meter_against_allocator": r"\d+ of \d+ trainings agree with the allocator to 0.1 %, \d+ are said not to, 0 miss",
     "meter_overhead": r"a training takes \N times what it takes alone after a count, and \N times while it is counted",
     "mutants": r"1 of 1 exercises: \d+ mutants, \d+ refused \(\d+ under a known mistake's name\), \d+ the same training, 0 accepted",
     "prediction_error": r"mean size of the errors: the course's prediction \N%, sixteen_bytes \N%, accelerates \N%, korthikantis \N%",
@@ -37,7 +38,7 @@ ELSEWHERE = {
     "hostile_class",
     "interrupted",
 }  # of grading
-HELPERS = {"small_edits", "on_a_gpu"}  # the second has a test of its own
+HELPERS = {"small_edits", "trainings", "on_a_gpu"}  # the last has a test of its own
 
 
 def says(line: str, figure: str) -> bool:

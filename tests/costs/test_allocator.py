@@ -3,7 +3,7 @@
 import torch
 
 from trainlean.costs.allocator import CachingAllocator, replay
-from trainlean.costs.meter import Block
+from trainlean.costs.blocks import Block
 from trainlean.costs.runs import MiB
 
 

@@ -158,6 +158,8 @@ def load_runs(**settings) -> list[Run]:
 def summary(runs):
     """A table of runs, one row each: seconds, samples/second and MiB at the peak first, then the counts.
 
+    MiB of the allocator, which kernels' scratch memory makes more than the tensors', stand beside them where a run knows.
+
     Returns a pandas DataFrame of numbers and texts. Times have one fixed form, `median s (fastest–slowest)`;
     the columns of communication are there when a run has communicated.
     """
@@ -172,6 +174,11 @@ def summary(runs):
         "optimizer steps": [_counted(run, run.optimizer_steps) for run in runs],
         "GFLOP": [_counted(run, round(run.flops / 1e9, 1)) for run in runs],
     }
+    if any("allocator_peak" in run.device_bytes for run in runs):
+        # with the scratch memory of kernels, where that is worth saying
+        columns["allocator MiB"] = [
+            round(run.device_bytes.get("allocator_peak", run.peak_bytes) / MiB, 1) for run in runs
+        ]
     if any(run.all_reduces or run.bytes_sent for run in runs):
         columns["all-reduces"] = [run.all_reduces for run in runs]
         columns["MiB sent"] = [round(run.bytes_sent / MiB, 1) for run in runs]

@@ -18,7 +18,8 @@ from torch.optim.optimizer import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainlean.costs.meter import collective_of, in_backward
+from trainlean.costs.collectives import collective_of
+from trainlean.costs.operations import in_backward
 
 SHORTEST = 5e-5  # seconds; a shorter wait is no wait but the time that a call takes
 SHORTEST_IN_BACKWARD = (

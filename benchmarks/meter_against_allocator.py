@@ -1,0 +1,109 @@
+"""Is the meter's peak the allocator's? Trainings in many styles, each under the meter and alone under torch's profiler.
+
+    python benchmarks/meter_against_allocator.py [TRAINING ...] [--short]
+
+Prints for each training both peaks, and the sentence where the meter says one. A training agrees when the peaks are
+equal to 0.1 %, and it is said when a sentence (or an error of one sentence) says that they are not.
+"""
+
+import argparse
+import gc
+import sys
+import traceback
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from trainings import SLOW, TRAININGS
+
+from trainlean.costs.meter import TOLERANCE, Meter
+
+SHORT = 12  # trainings of the short form
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One training: the meter's peak and the allocator's in bytes, and what the meter said."""
+
+    name: str
+    counted: int
+    allocated: int
+    said: str
+
+    @property
+    def verdict(self):
+        """agrees, said, or MISSES."""
+        if self.said.startswith("crashed"):
+            return "MISSES"
+        if self.allocated and abs(self.counted - self.allocated) <= TOLERANCE * self.allocated:
+            return "agrees"
+        return "said" if self.said else "MISSES"
+
+
+def allocators_peak(train) -> int:
+    """The peak of torch's CPU allocator in bytes over a training, from the profiler's memory events; 0 where it cannot be heard."""
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        train()
+    live = peak = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    return peak
+
+
+def compare(name: str) -> Comparison:
+    """Measure a training both ways."""
+    train = TRAININGS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name not in PROFILED:
+            train()  # what is made once for a process is made
+        counted, said = 0, ""
+        try:
+            with Meter() as meter:
+                train()
+            counted, said = meter.peak_bytes, meter.note
+        except (RuntimeError, ValueError) as error:
+            text = str(error)
+            sentence = text.endswith(".") and "\n" not in text and "Meter" in text
+            said = (
+                text
+                if sentence
+                else f"crashed: {type(error).__name__}: {traceback.format_exc()[-700:]}"
+            )
+        allocated = 0 if name in PROFILED else allocators_peak(train)
+    return Comparison(name, counted, allocated, said)
+
+
+PROFILED = {"profiled_by_itself", "in_a_thread"}  # the profiler does not hear these
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description="Is the meter's peak the allocator's?")
+    parser.add_argument("trainings", nargs="*")
+    parser.add_argument("--short", action="store_true", help="a dozen trainings")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    names = options.trainings or list(TRAININGS)
+    if options.short:
+        names = [name for name in TRAININGS if name not in SLOW][::6]
+    verdicts = []
+    for name in names:
+        one = compare(name)
+        verdicts.append(one.verdict)
+        off = (one.counted / one.allocated - 1) if one.allocated else 0
+        print(
+            f"{name:40} {one.counted:>10,} {one.allocated:>10,} {off:+8.2%}  {one.verdict}  {one.said}",
+            flush=True,
+        )
+    print(
+        f"{verdicts.count('agrees')} of {len(names)} trainings agree with the allocator to 0.1 %, "
+        f"{verdicts.count('said')} are said not to, {verdicts.count('MISSES')} miss"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

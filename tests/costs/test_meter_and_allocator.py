@@ -1,0 +1,161 @@
+"""The meter against the allocator, on models that a meter may disturb; and what it says where the two differ."""
+
+import threading
+import warnings
+
+import meter_against_allocator
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+from trainings import TRAININGS, Branches
+
+from trainlean.costs.measuring import measure
+from trainlean.costs.meter import Meter
+from trainlean.costs.runs import summary
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+AGREE = (
+    "branches_on_one_tensor",
+    "densely_connected",
+    "mixture_of_experts",
+    "gradient_penalty",
+    "sparse_embedding",
+    "nested_tensors",
+    "nested_tensors_strided",
+    "functional_gradients",
+    "gradients_of_each_sample",
+    "indexing_and_sorting",
+    "distillation_in_inference_mode",
+    "custom_autograd_function",
+    "optimizer_in_the_backward_pass",
+)
+
+
+@pytest.mark.parametrize("name", AGREE)
+def test_the_peak_is_the_allocators(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = meter_against_allocator.compare(name)
+    assert one.verdict == "agrees" and one.said == ""
+
+
+@pytest.mark.parametrize("name", ["unet", "lstm", "bfloat16_weights"])
+def test_scratch_memory_of_kernels_is_said_with_its_size(name):
+    with pytest.warns(UserWarning, match="scratch memory"), Meter() as meter:
+        TRAININGS[name]()
+    assert meter.allocator_peak == meter_against_allocator.allocators_peak(TRAININGS[name])
+    assert f"{1 - meter.peak_bytes / meter.allocator_peak:.1%} more" in meter.note
+
+
+def test_random_states_that_checkpoints_keep_are_said_and_are_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Meter() as meter:
+            TRAININGS["checkpointed_small"]()
+    state = torch.get_rng_state().nbytes
+    assert state < meter.allocator_peak - meter.peak_bytes < 5 * state
+    assert "KiB of random states" in meter.note
+
+
+def branches(rows=256):
+    model = Branches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        F.cross_entropy(model(torch.randn(rows, 64)), torch.randint(10, (rows,))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_fake_tensors_are_counted_as_real_ones():
+    with Meter() as real:
+        branches()
+    with FakeTensorMode(), Meter() as fake:
+        branches()
+    assert (fake.peak, fake.flops, fake.samples) == (real.peak, real.flops, real.samples)
+
+
+def test_gradients_are_the_same_under_the_meter():
+    def gradient(counted):
+        torch.manual_seed(0)
+        model = Branches()
+        if counted:
+            with Meter():
+                model(torch.ones(4, 64)).sum().backward()
+        else:
+            model(torch.ones(4, 64)).sum().backward()
+        return model.stem.weight.grad
+
+    assert torch.equal(gradient(True), gradient(False))
+
+
+def test_a_run_keeps_what_the_allocator_says_beside_its_peak():
+    with pytest.warns(UserWarning, match="scratch memory"):
+        run = measure(TRAININGS["unet"], name="unet", repeats=0, save=False)
+    assert run.device_bytes["allocator_peak"] > 1.1 * run.peak_bytes
+    plain = measure(branches, name="branches", repeats=0, save=False)
+    assert plain.device_bytes == {}
+    assert "allocator MiB" in summary([run, plain]) and "allocator MiB" not in summary([plain])
+
+
+def test_a_training_in_another_thread_is_an_error():
+    with pytest.raises(RuntimeError, match="in another thread"), Meter():
+        thread = threading.Thread(target=branches)
+        thread.start()
+        thread.join()
+
+
+def test_two_meters_in_two_threads_count_their_own():
+    found, both = {}, threading.Barrier(2, timeout=60)
+
+    def count(name, rows):
+        with warnings.catch_warnings(), Meter() as meter:
+            both.wait()
+            branches(rows)
+            both.wait()
+        found[name] = meter
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        threads = [threading.Thread(target=count, args=(rows, rows)) for rows in (64, 256)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    alone = {}
+    for rows in (64, 256):
+        with Meter() as alone[rows]:
+            branches(rows)
+    for rows, meter in found.items():
+        counts = (meter.samples, meter.optimizer_steps, meter.flops)
+        assert counts == (alone[rows].samples, alone[rows].optimizer_steps, alone[rows].flops)
+        # One of them hears the allocator; the other has the same peak, or says that it may be too high.
+        assert meter.peak == alone[rows].peak or "too high" in meter.note
+    assert sorted(meter.allocator_peak is None for meter in found.values()) == [False, True]
+
+
+def test_a_meter_within_a_meter():
+    with Meter() as outer:
+        branches(64)
+        with Meter() as inner:
+            branches()
+    with Meter() as alone:
+        branches()
+    assert (inner.peak, inner.allocator_peak) == (alone.peak, alone.allocator_peak)
+    assert outer.peak_bytes == alone.peak_bytes and outer.samples == alone.samples + 128
+
+
+def test_within_somebodys_profiler_the_peak_may_be_too_high_and_is_said_to_be():
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with profiler, pytest.warns(UserWarning, match="could not be heard"), Meter() as meter:
+        branches()
+    with Meter() as alone:
+        branches()
+    assert meter.allocator_peak is None and meter.flops == alone.flops
+
+
+def test_a_profiler_within_a_meter_is_refused_in_a_sentence():
+    with pytest.raises(RuntimeError, match="outside of `measure`"), Meter():
+        TRAININGS["profiled_by_itself"]()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        pass  # and torch's is as it was

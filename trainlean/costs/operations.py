@@ -1,0 +1,197 @@
+"""Shows watchers every operation of a thread, and leaves the operations as they are.
+
+A `TorchDispatchMode` would be the usual way, but torch computes differently while one is on: autograd then adds the gradients
+of several branches out of place, and some backward formulas take other steps (`at::isTensorSubclassLike` in ATen). So
+real tensors are watched through a dispatch key of their own: one below autograd and below the tensor subclasses, that no
+kernel uses, with a fallback that calls the watchers. It is on in the threads that watch, and in the backward threads that
+autograd starts for them.
+
+Fake tensors exist only under a mode. There a mode watches them, too, and adds gradients in place where the engine would.
+"""
+
+import os
+import threading
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+# torch keeps it for a fake mode in C++ that Python cannot switch on; its place is right below Python's.
+KEY = torch._C._dispatch_key_parse("Fake")
+WATCHERS = "trainlean.costs.operations"  # where a thread's watchers are kept
+_included = torch._C._dispatch_tls_set_dispatch_key_included
+
+
+def in_backward() -> bool:
+    """Whether a backward pass runs in this thread."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def tensors_of(tree) -> list[torch.Tensor]:
+    """The tensors among the leaves of nested tuples, lists and dictionaries."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def tensors_in(values) -> list[torch.Tensor]:
+    """The tensors among an operation's arguments or results, which are lists at most."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        return []
+    return [tensor for value in values for tensor in tensors_in(value)]
+
+
+def watchers() -> tuple:
+    """Who watches this thread's operations, the outermost first."""
+    return torch._C._get_obj_in_tls(WATCHERS) if torch._C._is_key_in_tls(WATCHERS) else ()
+
+
+def are_fake() -> bool:
+    """Whether this thread's operations are on fake tensors, which have shapes and no bytes."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
+@contextmanager
+def watched(watcher):
+    """Call `watcher.before(operation, args, kwargs)` before each operation of this thread, and then `watcher.after(operation, args, kwargs, out)`, or `watcher.failed(operation)`."""
+    if are_fake():
+        with _Mode(watcher):
+            yield
+        return
+    _register()
+    before = watchers()
+    torch._C._stash_obj_in_tls(WATCHERS, (*before, watcher))
+    _included(KEY, True)
+    try:
+        yield
+    finally:
+        torch._C._stash_obj_in_tls(WATCHERS, before)
+        _included(KEY, bool(before))
+
+
+@contextmanager
+def unwatched():
+    """Operations within are nobody's: what a watcher computes itself."""
+    was = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
+    _included(KEY, False)
+    try:
+        yield
+    finally:
+        _included(KEY, was)
+
+
+def _call(operation, *args, **kwargs):
+    """The fallback: one operation, shown to all who watch."""
+    if torch.is_inference_mode_enabled() and _is_composite(operation, args, kwargs):
+        return operation.decompose(*args, **kwargs)
+    _included(KEY, False)
+    try:
+        seen = watchers()
+        if operation.namespace == "profiler":  # a label in somebody's trace, no computation
+            seen = ()
+        for watcher in seen:
+            watcher.before(operation, args, kwargs)
+        try:
+            out = operation(*args, **kwargs)
+        except BaseException:
+            for watcher in seen:
+                watcher.failed(operation)
+            raise
+        for watcher in seen:
+            watcher.after(operation, args, kwargs, out)
+        return out
+    finally:
+        _included(KEY, True)
+
+
+def _is_composite(operation, args, kwargs):
+    """Whether an operation is made of others, which autograd takes apart where it is on; those on nested tensors have kernels of their own."""
+    return _has_parts(operation) and not any(
+        tensor.is_nested for tensor in tensors_in((args, kwargs))
+    )
+
+
+@cache
+def _has_parts(operation):
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        operation.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    )
+
+
+_registered: list[torch.library.Library] = []  # lasts as long as the process
+_registering = threading.Lock()
+
+
+def _register():
+    with _registering:
+        if _registered:
+            return
+        library = torch.library.Library("_", "IMPL")
+        library.fallback(_call, "Fake")
+        # A view makes no bytes; and torch takes some of them (of a new Parameter) for objects that Python has not seen yet.
+        views = torch.library.Library("aten", "IMPL")
+        for name in torch._C._dispatch_get_all_op_names():
+            if name.startswith("aten::") and _is_view(name):
+                views.impl(name, torch.library.fallthrough_kernel, "Fake")
+        _registered.extend((library, views))
+        if hasattr(os, "register_at_fork"):  # a worker of a DataLoader is nobody's to watch
+            os.register_at_fork(after_in_child=_watch_no_more)
+
+
+def _watch_no_more():
+    torch._C._stash_obj_in_tls(WATCHERS, ())
+    _included(KEY, False)
+
+
+def _is_view(name):
+    base, _, overload = name.partition(".")
+    aliases = [a.alias_info for a in torch._C._get_schema(base, overload).arguments if a.alias_info]
+    return bool(aliases) and not any(alias.is_write for alias in aliases)
+
+
+class _Mode(TorchDispatchMode):
+    """Shows one watcher the operations on fake tensors."""
+
+    def __init__(self, watcher):
+        super().__init__()
+        self.watcher = watcher
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func.namespace == "profiler":
+            return func(*args, **kwargs)
+        self.watcher.before(func, args, kwargs)
+        try:
+            in_place = adds_up_in_place(func, args, kwargs, True)
+            out = aten.add_.Tensor(*args) if in_place else func(*args, **kwargs)
+        except BaseException:
+            self.watcher.failed(func)
+            raise
+        self.watcher.after(func, args, kwargs, out)
+        return out
+
+
+def adds_up_in_place(func, args, kwargs, under_mode):
+    """Whether this is autograd's engine adding a second gradient to a first that nobody else holds.
+
+    Then it adds in place, but not under a mode: see `can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp.
+    """
+    if func is not aten.add.Tensor or kwargs or len(args) != 2:
+        return False
+    if not in_backward() or torch.is_grad_enabled():
+        return False
+    first, second = args
+    if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
+        return False
+    if first.shape != second.shape or first.dtype != second.dtype or first.layout != torch.strided:
+        return False
+    # The engine's buffer, this call's stack (and a mode's) and the object in Python; who calls from Python holds others.
+    held = first._use_count() - under_mode
+    storages = torch._C._storage_Use_Count(first.untyped_storage()._cdata)
+    return held == 3 and storages == 2 and is_non_overlapping_and_dense_or_false(first)
