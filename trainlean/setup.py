@@ -93,6 +93,8 @@ class TrainingSetup:
     - `precision`: "fp32", or "fp16" and "bf16" for autocast
     - `attention`: "eager", or "sdpa" for torch's fused scaled-dot-product attention
     - `compiled`: whether torch.compile makes the model's kernels
+    - `padded`: whether some sample is shorter than the batch, so that the attention needs a mask
+    - `lora`: the rank of LoRA's adapters, which alone are trained (None: all weights are)
     - `model`: its name in records ("": not said)
     """
 
@@ -114,6 +116,12 @@ class TrainingSetup:
     precision: str = _choice("fp32", PRECISIONS)
     attention: str = _choice("eager", ATTENTIONS)
     compiled: bool = _setting(False, "True or False", lambda value: isinstance(value, bool))
+    padded: bool = _setting(
+        False, "True or False", lambda value: isinstance(value, bool), optional=True
+    )
+    lora: int | None = _count(
+        None, label=lambda setup: f" LoRA {setup.lora}" if setup.lora else "", optional=True
+    )
     model: str = _setting("", "a name", lambda value: isinstance(value, str), optional=True)
 
     def __post_init__(self):

@@ -1,20 +1,33 @@
 """Predictions from two and three layers against traces of all layers, published runs and a real run."""
 
 import math
+import time
 from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import BertConfig, BertForSequenceClassification
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from transformers import (
+    AutoModelForCausalLM,
+    BartConfig,
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3MoeConfig,
+)
 
 from trainlean import setup as setups
 from trainlean.costs.compiled import compiled_peaks
+from trainlean.costs.depth import _stack
 from trainlean.costs.meter import Meter
-from trainlean.costs.predict import AUTOCAST, OPTIMIZERS, predict_largest_batch, predict_run
+from trainlean.costs.predict import predict_largest_batch, predict_run
 from trainlean.costs.runs import CATEGORIES, MiB
+from trainlean.costs.scaling import scaling_of
+from trainlean.costs.training import AUTOCAST, OPTIMIZERS
+from trainlean.costs.values import Values, fake
 from trainlean.models import bert_large_config
 from trainlean.setup import TrainingSetup
 
@@ -293,3 +306,171 @@ def test_the_largest_batch_fits_and_the_next_does_not():
     assert predict_largest_batch(config, 1000, **settings) == 0
     with pytest.raises(ValueError, match="budget is a number of bytes"):
         predict_largest_batch(config, math.inf, **settings)
+
+
+# Any model
+
+SHAPE = dict(
+    hidden_size=32,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    intermediate_size=64,
+    vocab_size=100,
+)
+TINY = dict(micro_batch=2, sequence_length=24)
+
+
+def llama(**changes):
+    return LlamaConfig(**SHAPE | dict(num_hidden_layers=2) | changes)
+
+
+def with_dense_layers():
+    return Qwen3MoeConfig(
+        **SHAPE,
+        num_hidden_layers=6,
+        mlp_only_layers=[0, 1],
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        head_dim=8,
+    )
+
+
+def test_layers_that_differ_are_traced_as_what_they_are():
+    settings = dict(TINY, task="causal-lm", attention="sdpa", optimizer="sgd")
+    few = predict_run(with_dense_layers(), **settings)
+    full = predict_run(with_dense_layers(), **settings, layers=None)
+    assert few.peak == full.peak and few.flops == full.flops
+
+
+def test_only_layers_that_repeat_are_left_out():
+    kinds = [*"abcccccz"]
+    stack = _stack("layers", kinds)
+    assert (stack.first, stack.period, stack.count) == (2, 1, 5)
+    assert [kinds[i] for i in stack.kept(2)] == [*"abccz"]
+    stack = _stack("layers", [*"abababababx"])
+    assert stack.period == 2 and len(stack.kept(3)) == 7
+    assert _stack("layers", [*"abcdefgh"]) is None
+    assert _stack("layers", []) is None
+
+
+def test_padding_costs_a_decoder_its_mask():
+    plain, padded = (
+        predict_run(llama(), **TINY, task="causal-lm", attention="sdpa", padded=value)
+        for value in (False, True)
+    )
+    assert padded.peak_bytes > plain.peak_bytes and padded.settings["padded"] is True
+
+
+def test_the_task_is_a_name_a_class_or_what_the_configuration_says():
+    runs = [
+        predict_run(llama(), **TINY, task=task).to_dict() | {"created": ""}
+        for task in ("causal-lm", "causal_lm", AutoModelForCausalLM, LlamaForCausalLM)
+    ]
+    runs.append(
+        predict_run(llama(architectures=["LlamaForCausalLM"]), **TINY).to_dict() | {"created": ""}
+    )
+    assert all(run == runs[0] for run in runs)
+
+
+def two_layers_and_batch():
+    torch.manual_seed(0)
+    return TwoLayers(), {"inputs": torch.randn(8, 32)}
+
+
+def test_a_module_is_predicted_with_its_batch():
+    module, batch = two_layers_and_batch()
+    run = predict_run(module, batch=batch, micro_batch=20, optimizer="sgd")
+    with Meter() as meter:
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        inputs = torch.randn(20, 32)
+        module(inputs).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert run.peak_bytes == meter.peak_bytes and run.settings["model"] == "TwoLayers"
+    made = predict_run(TwoLayers, batch=batch, micro_batch=20, optimizer="sgd")
+    own_loss = predict_run(
+        lambda: torch.nn.Linear(4, 2),
+        batch=lambda size, length: torch.randn(size, 4),
+        loss=lambda model, batch: model(batch).square().mean(),
+        micro_batch=3,
+    )
+    assert made.peak == run.peak and own_loss.peak["weights"] == 40
+
+
+class Asking(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, inputs):
+        out = self.layer(inputs)
+        return out[out > 0].sum()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        (Asking(), dict(batch=torch.ones(2, 4)), "depends on numbers that only a real training"),
+        (Asking(), {}, "predicted with a sample batch"),
+        (Asking(), dict(batch=torch.ones(2, 4), task="causal-lm"), "chosen for a configuration"),
+        (torch.nn.Linear(4, 4), dict(batch=torch.ones(2, 4)), "gives no loss"),
+        (torch.nn.Linear(4, 4), dict(batch=torch.ones(2, 3)), "could not be trained on this batch"),
+        (Asking(), dict(batch=[torch.ones(2, 4), torch.ones(3)]), "these have 2, 3 samples"),
+        (Asking(), dict(batch=torch.ones(2, 4), sequence_length=8), "leave out sequence_length"),
+        ("bert-large", {}, "a transformers configuration, a torch.nn.Module or a function"),
+        (llama(), dict(task="masked-lm"), "LlamaConfig has no AutoModelForMaskedLM; it has"),
+        (llama(), dict(task="poetry"), "The task is one of sequence-classification"),
+        (llama(), dict(task="sequence-classification"), "padding token"),
+        (BartConfig(encoder_layerdrop=0.1), dict(task="seq2seq-lm"), "set encoder_layerdrop=0.0"),
+    ],
+)
+def test_what_cannot_be_predicted_gets_a_sentence(model, settings, message):
+    with pytest.raises(ValueError, match=message):
+        predict_run(model, micro_batch=2, **settings)
+
+
+def test_what_the_batch_alone_decides_is_known():
+    real = torch.tensor([[1, 0, 2], [0, 0, 3]])
+    with FakeTensorMode() as mode, Values():
+        tokens = fake(mode, real)
+        weights = torch.empty(2, 3)
+        assert int((tokens != 0).sum()) == 3
+        assert weights[tokens != 0].shape == (3,) and tokens.nonzero().shape == (3, 2)
+        tokens += 1
+        assert tokens.tolist() == [[2, 1, 3], [1, 1, 4]]
+        with pytest.raises(DataDependentOutputException):
+            bool((tokens * weights).sum() > 0)
+
+
+def test_adapters_leave_the_rest_frozen():
+    pytest.importorskip("peft")
+    plain, adapted = (
+        predict_run(llama(), **TINY, task="causal-lm", lora=rank) for rank in (None, 4)
+    )
+    assert adapted.peak["optimizer state"] < plain.peak["optimizer state"] / 5
+    assert adapted.peak["weights"] > plain.peak["weights"] and adapted.setup.lora == 4
+
+
+def test_a_table_of_a_few_traces_predicts_what_the_full_trace_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAINLEAN_WORK", str(tmp_path))
+    about = dict(task="causal-lm", attention="sdpa", optimizer="sgd")
+    table = scaling_of(llama(), lengths=(8, 40), **about)
+    kept = scaling_of(llama(), lengths=(8, 40), **about)  # from the disk
+    for size, length in [(1, 9), (3, 24), (64, 40)]:
+        full = predict_run(
+            llama(), micro_batch=size, sequence_length=length, **about, layers=None
+        ).to_dict()
+        for one in (table, kept):
+            run = one.run(size, length)
+            assert (run.peak_bytes, run.flops) == (sum(full["peak"].values()), full["flops"])
+    start = time.perf_counter()
+    kept.run(5, 17)
+    assert time.perf_counter() - start < 0.01
+    with pytest.raises(ValueError, match="sequence_length is 8 to 40 here, not 41"):
+        table.run(2, 41)
+
+
+def test_a_table_needs_lengths_that_differ():
+    with pytest.raises(ValueError, match="at least 4 tokens apart"):
+        scaling_of(llama(), lengths=(8, 9), task="causal-lm")

@@ -42,7 +42,7 @@ def reason_against(row: Row, device: str) -> str:
 
 def optimizer_of(row: Row, parameters):
     """The row's optimizer, the one that is really run. ImportError: it is bitsandbytes', which is not installed."""
-    from trainlean.costs.predict import OPTIMIZERS
+    from trainlean.costs.training import OPTIMIZERS
 
     if row.setup.optimizer == "adam8bit":
         import bitsandbytes
@@ -61,7 +61,7 @@ class Training:
         import torch
         from transformers import AutoModelForSequenceClassification
 
-        from trainlean.costs.predict import AUTOCAST, enable_checkpointing
+        from trainlean.costs.training import AUTOCAST, enable_checkpointing
 
         self.setup, self.device = row.setup, device
         self.dtype = AUTOCAST[row.setup.precision]

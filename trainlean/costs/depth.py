@@ -1,0 +1,262 @@
+"""Which layers repeat, and what a model of many layers needs from traces of a few.
+
+Layers are alike when they do the same: the same operations giving the same bytes in the forward pass of the whole model,
+with weights of the same shapes and the same switches. Where they repeat, alone or in groups (every sixth layer is another
+kind, every second one is checkpointed), a model of two groups and one of three tell what a model of all groups needs: every
+operation of the first group and of the last is followed by itself, and what is alive after it grows by the same amount
+with every group. Where nothing repeats, or the shallow model does not do what the deep one did, all layers are traced.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import nn
+
+from trainlean.costs.tracing import Trace
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A list of layers in which a group repeats.
+
+    - `path`: the module's name; `length`: its layers
+    - `first`: where the groups begin; `period`: layers of a group; `count`: groups
+    """
+
+    path: str
+    length: int
+    first: int
+    period: int
+    count: int
+
+    def kept(self, groups: int) -> list[int]:
+        """The layers that stay when only so many groups do."""
+        begin = self.first + groups * self.period
+        end = self.first + self.count * self.period
+        return [*range(begin), *range(end, self.length)]
+
+
+def stacks_of(tracer, few: int, most: int) -> list[Stack]:
+    """The lists of layers that need not be traced whole, since more than `most` groups of them are alike; outermost lists only.
+
+    Tried with `few` groups: a shallow model that does not do what the deep one did is none.
+    """
+    seen = _Seen()
+    tracer.forward(seen.watch)
+    found: list[Stack] = []
+    for path, calls in seen.lists.items():
+        if any(path.startswith(f"{outer.path}.") for outer in found):
+            continue
+        stack = _stack(path, seen.keys(path, calls))
+        if stack and stack.count > most:
+            found.append(stack)
+    if not found:
+        return []
+    shallow = _Seen()
+    replace_layers = leaving_out(found, [few] * len(found))
+    try:
+        type(tracer)(tracer.subject, tracer.setup, tracer.device, replace_layers).forward(
+            shallow.watch
+        )
+    except ValueError:
+        return []
+    return found if shallow.operations == seen.without(found, few) else []
+
+
+def leaving_out(stacks, groups):
+    """A function that leaves layers out of a module, and out of its configuration's lists about layers."""
+
+    def prune(module):
+        for stack, count in zip(stacks, groups):
+            kept = stack.kept(count)
+            layers = module.get_submodule(stack.path)
+            parent, _, name = stack.path.rpartition(".")
+            few = [layers[i] for i in kept]
+            new = nn.Sequential(*few) if isinstance(layers, nn.Sequential) else nn.ModuleList(few)
+            setattr(module.get_submodule(parent), name, new)
+            for config in {id(c): c for c in _configs(module)}.values():
+                for key, value in list(vars(config).items()):
+                    if isinstance(value, (list, tuple)) and len(value) == stack.length:
+                        setattr(config, key, type(value)(value[i] for i in kept))
+
+    return prune
+
+
+def _configs(module):
+    for part in module.modules():
+        if isinstance(config := getattr(part, "config", None), object) and hasattr(
+            config, "__dict__"
+        ):
+            yield config
+
+
+class _Seen:
+    """What the layers of a module's lists did in a forward pass."""
+
+    def __init__(self):
+        self.lists: dict[
+            str, list
+        ] = {}  # path: (number of the layer, first operation, after its last)
+        self.operations: list = []
+
+    @contextmanager
+    def watch(self, module, values):
+        handles = []
+        self.module = module
+        for path, layers in module.named_modules():
+            if path and isinstance(layers, (nn.ModuleList, nn.Sequential)) and len(layers) > 3:
+                calls = self.lists[path] = []
+                for number, layer in enumerate(layers):
+                    handles += self._follow(calls, number, layer, values)
+        start = len(values.operations)
+        yield
+        for handle in handles:
+            handle.remove()
+        self.operations = list(zip(values.operations[start:], values.sizes[start:]))
+        for calls in self.lists.values():
+            calls[:] = [(number, a - start, b - start) for number, a, b in calls]
+
+    def _follow(self, calls, number, layer, values):
+        def before(*_):
+            calls.append((number, len(values.operations), None))
+
+        def after(*_):
+            at = next(i for i in reversed(range(len(calls))) if calls[i][0] == number)
+            calls[at] = (number, calls[at][1], len(values.operations))
+
+        yield layer.register_forward_pre_hook(before)
+        yield layer.register_forward_hook(after)
+
+    def keys(self, path, calls):
+        """What each layer did and is, as something to compare; none where they are not called once each, in order."""
+        layers = self.module.get_submodule(path)
+        if [number for number, *_ in calls] != [*range(len(layers))]:
+            return []
+        if any(end is None for *_, end in calls):
+            return []
+        holders: dict[int, set] = {}
+        for name, part in self.module.named_modules():
+            for weight in part._parameters.values():
+                inside = name.removeprefix(f"{path}.").split(".")[0]
+                holders.setdefault(id(weight), set()).add(
+                    inside if name.startswith(f"{path}.") else ""
+                )
+        keys = []
+        for (number, begin, end), layer in zip(calls, layers):
+            weights = tuple(
+                (name, tuple(weight.shape), weight.dtype, weight.requires_grad)
+                for name, weight in [*layer.named_parameters(), *layer.named_buffers()]
+            )
+            shared = any(len(holders.get(id(weight), ())) > 1 for weight in layer.parameters())
+            between = self._between(calls, number)
+            did = tuple(self.operations[begin:end])
+            keys.append((did, between, weights, _switches(layer), number if shared else None))
+        return keys
+
+    def _between(self, calls, number):
+        """The operations between a layer and the next; after the last, those before it."""
+        number = min(number, len(calls) - 2)
+        return tuple(self.operations[calls[number][2] : calls[number + 1][1]])
+
+    def without(self, stacks, groups):
+        """The operations, less those of the layers that are left out."""
+        gone: set[int] = set()
+        for stack in stacks:
+            calls, kept = self.lists[stack.path], set(stack.kept(groups))
+            for number, begin, _ in calls:
+                if number not in kept:
+                    after = calls[number + 1][1] if number + 1 < len(calls) else calls[number][2]
+                    if number + 1 == len(calls):  # the last: what stood before it goes with it
+                        begin = calls[number - 1][2]
+                    gone.update(range(begin, after))
+        return [one for place, one in enumerate(self.operations) if place not in gone]
+
+
+def _switches(layer):
+    return tuple(
+        (name, key, value)
+        for name, part in layer.named_modules()
+        for key, value in vars(part).items()
+        if isinstance(value, bool)
+    )
+
+
+def _stack(path, keys):
+    """The repetition that spares the most layers, None where nothing repeats."""
+    names: dict = {}
+    kinds = [names.setdefault(key, len(names)) for key in keys]
+    length, best = len(kinds), None
+    for period in range(1, length // 3 + 1):
+        first = 0
+        while first < length:
+            end = first
+            while end + period < length and kinds[end] == kinds[end + period]:
+                end += 1
+            count = (end + period - first) // period
+            if end > first and count > 3:
+                spared = (count - 2) * period
+                if best is None or spared > best[0]:
+                    best = spared, Stack(path, length, first, period, count)
+            first = max(end, first + 1)
+    return best[1] if best else None
+
+
+# From a few layers to many
+
+
+def extrapolate(base: Trace, more: list[Trace], further: list[float]) -> Trace | None:
+    """The trace of a deep model: `more` are traces with more groups of one stack each, `further` how often that is added.
+
+    None: the traces do not fit to each other.
+    """
+    usage: np.ndarray = base.usage.astype(np.int64)
+    flops = base.flops
+    extra = [dict(peak) for peak in base.extra]
+    for one, groups in zip(more, further):
+        rows = _rows(base, one)
+        if rows is None or len(extra) != len(one.extra):
+            return None
+        usage = usage + np.rint(groups * (one.usage[rows] - base.usage)).astype(np.int64)
+        flops += round(groups * (one.flops - base.flops))
+        for total, few, many in zip(extra, base.extra, one.extra):
+            for category in total:
+                total[category] += round(groups * (many[category] - few[category]))
+    return replace(
+        base,
+        usage=usage,
+        flops=flops,
+        extra=extra,
+        overhead=more[-1].overhead if more else base.overhead,
+    )
+
+
+def _rows(base, more):
+    """For each row of `base.usage` that of the deeper trace: the first half of what repeats from the start, the rest from the end."""
+    if len(base.spans) != len(more.spans):
+        return None
+    rows = []
+    ends = [(one.spans[1:] + [len(one.usage)]) for one in (base, more)]
+    for a, a_end, b, b_end in zip(base.spans, ends[0], more.spans, ends[1]):
+        few, many = a_end - a, b_end - b
+        if many < few:
+            return None
+        one, other = _named(base, a, a_end), _named(more, b, b_end)
+        same_start = _common(one, other)
+        same_end = min(_common(one[::-1], other[::-1]), few)
+        if same_start + same_end < few:
+            return None
+        split = (few - same_end + same_start + 1) // 2 if many > few else few
+        rows += [*range(b, b + split), *range(b_end - (few - split), b_end)]
+    return np.array(rows)
+
+
+def _named(trace, first, last):
+    return [trace.operations[row - 1] if row else None for row in range(first, last)]
+
+
+def _common(one, other):
+    for place, (a, b) in enumerate(zip(one, other)):
+        if a is not b:
+            return place
+    return min(len(one), len(other))

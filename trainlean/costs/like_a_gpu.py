@@ -1,0 +1,64 @@
+"""What CUDA keeps and a CPU does not, for fake tensors on the CPU."""
+
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+
+aten = torch.ops.aten
+
+
+@contextmanager
+def like_a_gpu(old):
+    """Let the functions that differ keep what they keep on CUDA; those of torch 1.10 when `old`."""
+    kept = {
+        name: _in_float32(getattr(F, name)) for name in ("layer_norm", "softmax", "cross_entropy")
+    }
+    if old:
+        kept["softmax"] = _softmax_that_keeps_its_input
+    with mock.patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, **kept):
+        yield
+
+
+def _autocast(tensor, dtype):
+    return tensor.to(dtype) if torch.is_autocast_enabled("cpu") else tensor
+
+
+def _in_float32(function):
+    return lambda input, *args, **kwargs: function(_autocast(input, torch.float32), *args, **kwargs)
+
+
+def _dropout(input, p=0.5, training=True, inplace=False):
+    return (
+        torch.native_dropout(input, p, True)[0] if training and p else input
+    )  # its mask has one byte an element
+
+
+def _attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    query, key, value = (
+        _autocast(tensor, torch.get_autocast_dtype("cpu")) for tensor in (query, key, value)
+    )
+    return aten._scaled_dot_product_efficient_attention(
+        query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+class _KeepingSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, input, dim):
+        output = torch.softmax(input, dim)
+        ctx.save_for_backward(input, output)
+        ctx.dim = dim
+        return output
+
+    @staticmethod
+    def backward(ctx, gradient):
+        input, output = ctx.saved_tensors
+        return torch._softmax_backward_data(gradient, output, ctx.dim, input.dtype), None
+
+
+def _softmax_that_keeps_its_input(input, dim=-1, **_):
+    return _KeepingSoftmax.apply(_autocast(input, torch.float32), dim)

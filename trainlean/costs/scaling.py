@@ -1,0 +1,229 @@
+"""Predictions at the speed of a slider: any micro-batch, sequence length and number of layers from a few traces.
+
+The peak is no polynomial of micro-batch and length, since the fullest operation changes. What is alive after one operation
+is: linear in the micro-batch, quadratic in the length, linear in the layers, as long as the same operations run. So six
+traces for the two sizes tell every operation at all sizes, and a prediction looks for the fullest. Operations that cannot be
+the fullest at any size are left out, which leaves a table of some dozens of rows.
+
+Two further traces must agree to the byte, and all traces must run the same operations: else there is no such table.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from importlib import metadata
+
+import numpy as np
+
+from trainlean.costs.depth import Stack, extrapolate
+from trainlean.costs.predict import checked_setup, groups_of, result, traces_of
+from trainlean.costs.runs import CATEGORIES, Run
+from trainlean.costs.subject import Subject, subject_of
+from trainlean.costs.tracing import Unpredictable
+from trainlean.setup import TrainingSetup, changed
+from trainlean.workspace import work_folder
+
+MICRO_BATCHES = (2, 4)  # traced
+FORM = 1  # of the files; a new one when traces mean something else
+
+
+@dataclass
+class Scaling:
+    """Predictions for every micro-batch, and every sequence length within `lengths`.
+
+    - `lengths`: the shortest and the longest sequence; (None, None) where samples have none to choose
+    - `smallest`: the smallest micro-batch; a single sample may run other operations
+    - `layers`: the numbers of groups of each stack in the model
+    - `rows`: bytes, an array of operations by terms by CATEGORIES; the terms are those of `_terms`
+    - `flops`: by terms
+    """
+
+    subject: Subject
+    setup: TrainingSetup
+    lengths: tuple[int | None, int | None]
+    smallest: int
+    layers: list[int]
+    rows: np.ndarray
+    flops: np.ndarray
+
+    def run(
+        self, micro_batch: int, sequence_length: int | None = None, layers: list[int] | None = None
+    ) -> Run:
+        """The predicted run at this size, and with so many groups of layers instead of the model's own.
+
+        ValueError: a size outside the table's.
+        """
+        low, high = self.lengths
+        length = self.setup.sequence_length if sequence_length is None else sequence_length
+        if micro_batch < self.smallest:
+            raise ValueError(f"micro_batch is at least {self.smallest} here, not {micro_batch}.")
+        if low and high and not low <= (length or 0) <= high:
+            raise ValueError(f"sequence_length is {low} to {high} here, not {length}.")
+        setup = replace(self.setup, micro_batch=micro_batch, sequence_length=length)
+        terms = _terms(micro_batch, length, layers or self.layers)
+        totals = self.rows.sum(axis=2) @ terms
+        peak = np.rint(terms @ self.rows[int(totals.argmax())]).astype(int)
+        trace_peak = dict(zip(CATEGORIES, peak.tolist()))
+        return result(
+            self.subject, setup, "cpu", trace_peak, round(float(self.flops @ terms)), {}, None
+        )
+
+    def to_dict(self) -> dict:
+        """What a page needs to predict by itself: lengths, layers, rows and FLOPs by terms, as lists of numbers."""
+        return {
+            "lengths": list(self.lengths),
+            "smallest": self.smallest,
+            "layers": self.layers,
+            "categories": list(CATEGORIES),
+            "rows": self.rows.tolist(),
+            "flops": self.flops.tolist(),
+        }
+
+
+def scaling_of(
+    model,
+    setup: TrainingSetup | None = None,
+    *,
+    lengths: tuple[int, int] = (32, 512),
+    task=None,
+    batch=None,
+    loss=None,
+    **settings,
+) -> Scaling:
+    """The table of predictions for this model and setup on a CPU; the arguments are those of `predict_run`.
+
+    The setup's micro-batch does not matter. `lengths`: the shortest and the longest sequence. Of a configuration it is kept
+    in the work folder. ValueError: what `predict_run` refuses, and a model whose memory is no such table: it runs other
+    operations at other sizes.
+    """
+    subject = subject_of(model, task, batch, loss)
+    about = settings if setup else {"micro_batch": MICRO_BATCHES[0]} | settings
+    setup = checked_setup(subject, changed(setup, about), "cpu")
+    if setup.compiled:
+        raise ValueError("There is no table of a compiled training: predict_run predicts each.")
+    if not 4 <= lengths[0] <= lengths[1] - 4:
+        raise ValueError(
+            f"lengths are the shortest and the longest sequence, at least 4 tokens apart, not {lengths!r}."
+        )
+    low, high = lengths if subject.usual_length is not None else (None, None)
+    path = _path(subject, setup, (low, high))
+    if path and path.exists():
+        with np.load(path) as kept:
+            about = json.loads(str(kept["about"]))
+            return Scaling(
+                subject,
+                setup,
+                (low, high),
+                about["smallest"],
+                about["layers"],
+                kept["rows"],
+                kept["flops"],
+            )
+    found = _traced(subject, setup, low, high)
+    if path:
+        words = json.dumps({"smallest": found.smallest, "layers": found.layers})
+        part = path.with_suffix(".part.npz")
+        np.savez_compressed(part, about=words, rows=found.rows, flops=found.flops)
+        part.replace(path)
+    return found
+
+
+def _path(subject, setup, lengths):
+    if not subject.identity:
+        return None
+    versions = [metadata.version(name) for name in ("torch", "transformers")]
+    about = [FORM, versions, subject.identity, setup.settings(), lengths]
+    name = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
+    folder = work_folder() / "predictions"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{name[:24]}.npz"
+
+
+def _traced(subject, setup, low, high):
+    if low is None:
+        sizes = [(batch, None) for batch in MICRO_BATCHES]
+        further = [(7, None), (1, None)]
+    else:
+        middle = (low + high) // 2
+        sizes = [(batch, length) for batch in MICRO_BATCHES for length in (low, middle, high)]
+        further = [(7, (low + middle) // 2), (1, (middle + high) // 2 + 1)]
+
+    def sized(batch, length):
+        return replace(setup, micro_batch=batch, sequence_length=length)
+
+    stacks: list[Stack] = groups_of(subject, sized(*sizes[-1]), (2, 3))
+    measured = [traces_of(subject, sized(*size), stacks, (2, 3)) for size in sizes]
+    layers = [stack.count for stack in stacks]
+    counts = [[2] * len(stacks)] + [
+        [3 if one is stack else 2 for one in stacks] for stack in stacks
+    ]
+    matrix = np.array([_terms(*size, count) for size in sizes for count in counts])
+    usage = [rows for one in measured if (rows := _same_rows(one, measured[0])) is not None]
+    if len(usage) < len(measured):
+        raise _no_table(subject)
+    values = np.concatenate(usage)  # points by operations by categories
+    scale = np.maximum(matrix.max(axis=0), 1)  # terms of one size, or their sum loses bytes
+    inverse = np.linalg.pinv(matrix / scale) / scale[:, None]
+    rows = np.einsum("tp,prc->rtc", inverse, values)
+    flops = inverse @ np.array([trace.flops for base, more in measured for trace in (base, *more)])
+    table = Scaling(subject, setup, (low, high), 1, layers, rows, flops)
+    for size in further:
+        true = _whole(traces_of(subject, sized(*size), stacks, (2, 3)), stacks)
+        if true is not None and _is_near(table.run(*size), true):
+            continue
+        if size[0] > 1:
+            raise _no_table(subject)
+        table.smallest = 2
+    table.rows = rows[_may_be_fullest(rows.sum(axis=2))]
+    return table
+
+
+def _whole(traces, stacks):
+    base, more = traces
+    return extrapolate(base, more, [float(stack.count - 2) for stack in stacks])
+
+
+def _is_near(run, trace):
+    """Whether both say the same but for what rounding in the fit leaves, far below a page of memory."""
+    true = trace.peak
+    return all(abs(run.peak[name] - true[name]) <= 64 for name in CATEGORIES) and (
+        abs(run.flops - trace.flops) <= 1e-9 * trace.flops
+    )
+
+
+def _same_rows(traces, first):
+    """The usage of base and deeper traces in the rows of the base, if they ran what those of the first point ran."""
+    base, more = traces
+    same = [one.operations for one in (base, *more)] == [
+        one.operations for one in (first[0], *first[1])
+    ]
+    if not same:
+        return None
+    deep = [found for one in more if (found := extrapolate(base, [one], [1.0]))]
+    if len(deep) < len(more):
+        return None
+    return np.stack([base.usage, *(one.usage for one in deep)]).astype(float)
+
+
+def _terms(batch, length, layers):
+    """1, b, s, bs, s², bs² of micro-batch and length, and each of them times the groups of every stack above two."""
+    length = 0 if length is None else length
+    sizes = np.array([1, batch, length, batch * length, length**2, batch * length**2], dtype=float)
+    return np.concatenate([sizes, *(sizes * (count - 2) for count in layers)])
+
+
+def _may_be_fullest(totals):
+    """The rows for which no other has at least as much in every term."""
+    whole = np.unique(np.rint(totals * 16), axis=0, return_index=True)
+    order = whole[1][np.argsort(-totals[whole[1]].sum(axis=1))]
+    kept: list[int] = []
+    for row in order:
+        if not kept or not (totals[kept] >= totals[row] - 1e-3).all(axis=1).any():
+            kept.append(int(row))
+    return sorted(kept)
+
+
+def _no_table(subject):
+    return Unpredictable(
+        f"{subject.name} does not run the same operations at all sizes, so there is no table: predict_run predicts each size."
+    )

@@ -1,0 +1,290 @@
+"""A training traced on fake tensors: what is alive after each operation, though nothing of the model's size is allocated."""
+
+import copy
+import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import numpy as np
+import torch
+import transformers
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeCopyMode,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from trainlean.costs.allocator import replay
+from trainlean.costs.like_a_gpu import like_a_gpu
+from trainlean.costs.meter import Meter
+from trainlean.costs.runs import CATEGORIES
+from trainlean.costs.subject import Subject
+from trainlean.costs.training import AUTOCAST, OPTIMIZERS, add_adapters, enable_checkpointing
+from trainlean.costs.values import Values, as_in_training, fake, know
+from trainlean.setup import TrainingSetup
+
+# torch's functions that draw weights.
+DRAWN = (
+    "kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ uniform_ normal_ trunc_normal_ orthogonal_"
+).split()
+
+
+STATE_BYTES = torch.get_rng_state().nbytes
+
+
+class Unpredictable(ValueError):
+    """Why there is no prediction, in a sentence."""
+
+
+@dataclass
+class Trace:
+    """What one traced training says.
+
+    - `operations`: the operations, in order
+    - `usage`: bytes by category after each, an array of operations + 1 by CATEGORIES, the state before the first in front
+    - `spans`: the first operations of its phases and the number of operations at the end
+    - `flops`: of an optimizer step
+    - `overhead`: on a GPU, what the allocator's peaks are above the tensors'
+    - `extra`: peaks of a compiled model's passes
+    """
+
+    operations: list
+    usage: np.ndarray
+    spans: list[int]
+    flops: int
+    overhead: dict[str, int]
+    extra: list[dict[str, int]]
+
+    @property
+    def peak(self) -> dict[str, int]:
+        """Bytes by category at the fullest moment."""
+        row = self.usage[self.usage.sum(axis=1).argmax()]
+        return max(
+            [dict(zip(CATEGORIES, row.tolist())), *self.extra], key=lambda peak: sum(peak.values())
+        )
+
+
+class _Meter(Meter):
+    """A meter that does not count the question on which device a fake tensor is, which no real tensor is asked."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.prim.device.default:
+            return args[0].fake_device
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class Tracer:
+    """A training of `subject` as `setup` says, on fake tensors.
+
+    `prune` may change the module once it is made: leave out layers.
+    """
+
+    def __init__(self, subject: Subject, setup: TrainingSetup, device="cpu", prune=None):
+        self.subject, self.setup, self.device = subject, setup, device
+        self.prune = prune
+        self.mode: FakeTensorMode  # of the trace that runs
+        self.old = device == "gpu of 2022"
+        if (
+            self.old and setup.attention == "eager"
+        ):  # the models of that time added a mask that hides nothing, too
+            self.setup = replace(setup, padded=True)
+
+    def trace(self) -> Trace:
+        """The trace. ValueError: this model cannot be traced, and why."""
+        passes = self._compiled() if self.setup.compiled else []
+        with self._open() as stack:
+            return self._trace(stack, passes)
+
+    def forward(self, watch):
+        """One forward pass alone, without adapters; `watch(module, values)` is a context in which it runs."""
+        with self._open() as stack:
+            module = self._module(adapted=False)
+            batch = self._batch()
+            with watch(module, stack.values):
+                self._loss(module, batch)
+
+    def _compiled(self):
+        """What the passes of the compiled model need; the compiler takes no model in which anything is watched."""
+        from trainlean.costs.compiled import (
+            compiled_peaks,
+        )  # loads the compiler, which takes seconds
+
+        with self._open(watched=False):
+            return compiled_peaks(self._module(), self._batch())
+
+    def _open(self, watched=True):
+        return _Opened(self, watched)
+
+    def _module(self, adapted=True):
+        module = self.subject.make(self.setup)
+        if any(not isinstance(p, torch._subclasses.FakeTensor) for p in module.parameters()):
+            module = _fake_copy(self.mode, module)
+        if not module.training:  # a part may be out of it for good, such as a frozen normalisation
+            module.train()
+        enable_checkpointing(module, self.setup.checkpointing)
+        if self.prune:
+            self.prune(module)
+        if not adapted:
+            return module
+        with mock.patch("torch.utils.swap_tensors", _swap_where_they_differ):
+            return add_adapters(module, self.setup.lora)
+
+    def _batch(self):
+        with _disable_current_modes():
+            torch.default_generator.manual_seed(0)
+            batch = self.subject.batch(self.setup)
+        return tree_map(lambda x: fake(self.mode, x) if isinstance(x, torch.Tensor) else x, batch)
+
+    def _loss(self, module, batch):
+        dtype = AUTOCAST[self.setup.precision]
+        with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+            return self.subject.loss(module, batch)
+
+    def _micro_batch(self, module):
+        batch = self._batch()
+        loss = self._loss(module, batch) / self.setup.accumulation_steps
+        loss.backward()
+
+    def _trace(self, stack, passes):
+        setup, old = self.setup, self.old
+        # From the second micro-batch on all are alike: the gradients of those before are there and stay.
+        windows = [min(setup.accumulation_steps, 2)]
+        module = self._module()
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if old and setup.optimizer == "adamw":
+            opt = torch.optim.AdamW(trained, lr=1e-3, foreach=False)
+        else:
+            opt = OPTIMIZERS[setup.optimizer](trained)
+        if self.device == "cpu":
+            # Makes the optimizer's state of what is trained: a weight that gets no gradient has none.
+            self._micro_batch(module)
+            opt.step()
+            opt.zero_grad()
+        else:
+            # The first step makes the state between the freed activations; how that lies decides what is reserved.
+            stack.enter_context(like_a_gpu(old))
+            # Gradients that were only set to zero are there at once.
+            windows = [windows[0], 1 if old else windows[0]]
+        stack.values.operations.clear()
+        with _Meter(module, opt) as meter:
+            for micro_batches in windows:
+                for _ in range(micro_batches):
+                    self._micro_batch(module)
+                opt.step()
+                opt.zero_grad(set_to_none=not old)
+        stepping = [peak for phase, peak in meter.segments() if phase == "optimizer step"]
+        overhead = {}
+        if self.device != "cpu":
+            allocator = replay(meter.blocks)
+            peaks = {
+                "allocator_peak": allocator.peak_allocated,
+                "allocator_reserved": allocator.peak_reserved,
+            }
+            overhead = {kind: peak - meter.peak_bytes for kind, peak in peaks.items()}
+        usage = meter._usage()
+        if setup.compiled:  # only its optimizer steps are like those of this trace
+            usage = usage * (meter._phase_of_ticks() == "optimizer step")[:, None]
+        return Trace(
+            list(stack.values.operations),
+            usage,
+            [first for _, first, _ in meter._spans()],
+            meter.flops // sum(windows) * setup.accumulation_steps,
+            overhead,
+            [_with_what_stays(peak, stepping[-1], setup.accumulation_steps) for peak in passes],
+        )
+
+
+class _Opened(ExitStack):
+    """The modes of a trace, and an end in which what cannot be traced becomes a sentence."""
+
+    def __init__(self, tracer, watched):
+        super().__init__()
+        self.tracer, self.watched = tracer, watched
+
+    def __enter__(self):
+        super().__enter__()
+        self.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        self.enter_context(torch.random.fork_rng(devices=[]))
+        self.tracer.mode = self.enter_context(FakeTensorMode())
+        # Fake weights have no numbers to be drawn; one way of drawing even asks for them.
+        for name in DRAWN:
+            self.enter_context(mock.patch(f"torch.nn.init.{name}", _as_it_is))
+        self.enter_context(
+            mock.patch.object(transformers.PreTrainedModel, "initialize_weights", _as_it_is)
+        )
+        if self.watched:
+            self._watch()
+        return self
+
+    def _watch(self):
+        self.enter_context(as_in_training())
+        self.enter_context(
+            mock.patch("transformers.integrations.moe._can_use_grouped_mm", lambda *_, **__: False)
+        )
+        if self.tracer.device == "cpu":  # where a checkpoint keeps the random state beside the rest
+            for module in ("torch", "torch.random"):
+                self.enter_context(mock.patch(f"{module}.get_rng_state", _random_state))
+                self.enter_context(mock.patch(f"{module}.set_rng_state", _as_it_is))
+        self.values = self.enter_context(Values())
+
+    def __exit__(self, kind, error, traceback):
+        super().__exit__(kind, error, traceback)
+        if error is None or isinstance(error, Unpredictable) or not isinstance(error, Exception):
+            return False
+        raise _sentence(error) from error
+
+
+def _sentence(error):
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        return Unpredictable(
+            "No prediction: the forward pass depends on numbers that only a real training has "
+            f"({getattr(error, 'func', '')}). Choose an implementation of the layer whose shapes do not depend on them."
+        )
+    if isinstance(error, UnsupportedOperatorException):
+        return Unpredictable(
+            f"No prediction: {getattr(error, 'func', error)} cannot be followed without its numbers."
+        )
+    if isinstance(error, ValueError):
+        return error
+    text = " ".join(str(error).split()) or "no reason given"
+    return Unpredictable(
+        f"No prediction: the model could not be trained on this batch ({type(error).__name__}: {text[:300]})."
+    )
+
+
+def _random_state():
+    """Fake bytes in the place of the state that no operation makes, and that would not be seen."""
+    return torch.empty(STATE_BYTES, dtype=torch.uint8)
+
+
+def _as_it_is(weights, *_, **__):
+    return weights
+
+
+def _swap_where_they_differ(one, other, swap=torch.utils.swap_tensors):
+    """Moving a module to where it is swaps fake weights with themselves, which torch refuses for weights in use."""
+    if one.dtype != other.dtype:
+        swap(one, other)
+
+
+def _fake_copy(mode, module):
+    with _disable_current_modes(), FakeCopyMode(mode):
+        made = copy.deepcopy(module)
+    for real, fake_one in zip(module.buffers(), made.buffers()):
+        know(fake_one, real)
+    return made
+
+
+def _with_what_stays(peak, stepping, accumulation_steps):
+    """A compiled pass with weights and optimizer state, and with the gradients of the micro-batches before."""
+    stays = {"weights": stepping["weights"], "optimizer state": stepping["optimizer state"]}
+    stays["gradients"] = peak["gradients"] + (
+        stepping["gradients"] if accumulation_steps > 1 else 0
+    )
+    return peak | stays

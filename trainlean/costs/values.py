@@ -1,0 +1,203 @@
+"""Fake tensors that know their numbers where these come from the batch alone, not from a weight.
+
+A forward pass may ask for numbers: does this mask hide anything, where does the text end, are there several sequences in
+a row? A fake tensor has none. What is made of token numbers, masks and positions is small, so it is computed beside the
+trace and answers such questions as a real training would. What is made of weights stays without numbers, and a model that
+asks for them cannot be traced.
+"""
+
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+aten = torch.ops.aten
+LARGEST = 2**22  # numbers in a tensor that is still computed
+MAKERS = {
+    aten.arange,
+    aten.linspace,
+    aten.full,
+    aten.ones,
+    aten.zeros,
+    aten.eye,
+    aten.scalar_tensor,
+    aten.tril_indices,
+    aten.triu_indices,
+}
+FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_like: 1}
+
+
+class Values(TorchDispatchMode):
+    """Computes beside fake tensors what the batch alone decides.
+
+    `operations` are all operations that ran, in order; `sizes` are the bytes of what each gave.
+
+    To be entered after the FakeTensorMode and before a Meter.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.operations: list = []
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.prim.device.default:
+            return args[0].fake_device  # asked for at every step, from C++
+        out = self._run(func, args, kwargs or {})
+        if func.namespace != "profiler":
+            self.operations.append(func)
+            self.sizes.append(sum(tensor.nbytes for tensor in _tensors((out,), {})))
+        return out
+
+    def _run(self, func, args, kwargs):
+        tensors = _tensors(args, kwargs)
+        real = (
+            _computed(func, tensors, args, kwargs) if _may_be_known(func, tensors, args) else None
+        )
+        if real is not None and not any(isinstance(x, torch.Tensor) for x in tree_leaves(real)):
+            return real  # a number that somebody asks for
+        if real is not None and torch.Tag.dynamic_output_shape in func.tags:
+            out = tree_map(_fake_like(_fake_mode(tensors)), real)
+        else:
+            args, kwargs = _with_places(func, args, kwargs)
+            out = _taken(args) if func is aten.masked_select.default else func(*args, **kwargs)
+        if real is not None:
+            for tensor, known in zip(tree_leaves(out), tree_leaves(real), strict=True):
+                if isinstance(tensor, FakeTensor):
+                    tensor.known = known
+        elif func._schema.is_mutable:
+            for tensor in _written(func, args, kwargs):
+                tensor.known = None
+        elif (value := FILLED.get(func._overloadpacket)) is not None and _is_whole(out):
+            with _disable_current_modes():
+                out.known = torch.full(out.shape, value, dtype=out.dtype)
+        return out
+
+
+def known(tensor):
+    """The numbers of a fake tensor as a real one, None where they are not known; a real tensor is its own."""
+    return getattr(tensor, "known", None) if isinstance(tensor, FakeTensor) else tensor
+
+
+def fake(mode, tensor: torch.Tensor):
+    """A fake tensor that knows the numbers of this one, if these are whole numbers."""
+    out = mode.from_tensor(tensor)
+    know(out, tensor)
+    return out
+
+
+def know(tensor, real: torch.Tensor):
+    """Let a fake tensor know the numbers of a real one, if these are whole numbers."""
+    if _is_whole(real):
+        with _disable_current_modes():
+            tensor.known = real.detach().clone()
+
+
+@contextmanager
+def as_in_training():
+    """Let transformers look into the tensors whose numbers are known, as it does where nothing is traced."""
+    with mock.patch(
+        "transformers.utils.import_utils.is_fake_tensor",
+        lambda tensor: isinstance(tensor, FakeTensor) and known(tensor) is None,
+    ):
+        yield
+
+
+def _is_whole(tensor):
+    return (
+        isinstance(tensor, torch.Tensor)
+        and not tensor.is_floating_point()
+        and not tensor.is_complex()
+        and tensor.numel() <= LARGEST
+    )
+
+
+def _may_be_known(func, tensors, args):
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    if not tensors:
+        return func._overloadpacket in MAKERS and _elements(func, args) <= LARGEST
+    return all(known(tensor) is not None and tensor.numel() <= LARGEST for tensor in tensors)
+
+
+def _elements(func, args):
+    return torch.Size(args[0]).numel() if args and isinstance(args[0], (list, tuple)) else 0
+
+
+def _tensors(args, kwargs):
+    found = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += [item for item in value if isinstance(item, torch.Tensor)]
+    return found
+
+
+def _computed(func, tensors, args, kwargs):
+    """What the operation gives on the known numbers, None for what is not to be known."""
+    if func._overloadpacket in (aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided):
+        return None
+    args, kwargs = tree_map(_known_or_same, (args, kwargs))
+    with _disable_current_modes():
+        if "device" in kwargs:
+            kwargs = kwargs | {"device": torch.device("cpu")}
+        out = func(*args, **kwargs)
+    if any(isinstance(x, torch.Tensor) and x.numel() > LARGEST for x in tree_leaves(out)):
+        return None
+    return out
+
+
+def _known_or_same(value):
+    return known(value) if isinstance(value, torch.Tensor) else value
+
+
+def _fake_mode(tensors):
+    return next(tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor))
+
+
+def _fake_like(mode):
+    def make(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        with mode:
+            return torch.empty(value.shape, dtype=value.dtype)
+
+    return make
+
+
+def _with_places(func, args, kwargs):
+    """Where a known mask picks elements of a tensor, the places that it picks: their number is the result's size."""
+    if func._overloadpacket not in (aten.index, aten.index_put, aten.index_put_):
+        return args, kwargs
+    picked = []
+    for index in args[1]:
+        mask = known(index) if index is not None and index.dtype == torch.bool else None
+        if mask is None:
+            picked.append(index)
+        else:
+            with _disable_current_modes():
+                places = mask.nonzero().unbind(1)
+            picked += [fake(index.fake_mode, place) for place in places]
+    return (args[0], picked, *args[2:]), kwargs
+
+
+def _taken(args):
+    mask = known(args[1])
+    if mask is None:
+        return aten.masked_select.default(*args)
+    with _disable_current_modes():
+        count = int(mask.expand(torch.broadcast_shapes(mask.shape, args[0].shape)).sum())
+    return args[0].new_empty(count)
+
+
+def _written(func, args, kwargs):
+    named = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
+    for argument in func._schema.arguments:
+        if argument.alias_info and argument.alias_info.is_write:
+            yield from (
+                x for x in tree_leaves(named.get(argument.name)) if isinstance(x, FakeTensor)
+            )
