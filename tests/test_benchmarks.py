@@ -16,7 +16,7 @@ from trainlean.workspace import COURSE
 
 # The last line of each; \N stands for a number.
 FIGURES = {
-    "explorer_redraw": r"the slowest control takes \N of the limit of 150 ms",
+    "explorer_redraw": r"the slowest control takes \N of the limit of 50 ms",
     "link_model": r"steps of DDP and Local SGD: mean of the absolute errors \N %, largest \N %",
     "meter_overhead": r"a training takes \N times what it takes alone after a count, and \N times while it is counted",
     "mutants": r"1 of 1 exercises: \d+ mutants, \d+ refused \(\d+ under a known mistake's name\), \d+ the same training, 0 accepted",
@@ -31,7 +31,7 @@ ELSEWHERE = {
     "hostile_class",
     "interrupted",
 }  # of grading
-HELPERS = {"small_edits"}
+HELPERS = {"chromium", "small_edits"}
 
 
 def says(line: str, figure: str) -> bool:
@@ -43,7 +43,7 @@ def test_every_benchmark_has_a_short_form():
     assert benchmarks - ELSEWHERE - HELPERS == set(FIGURES)
 
 
-@pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"link_model"}))
+@pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"link_model", "explorer_redraw"}))
 def test_a_benchmark_ends_with_its_figure(name, capsys, one_thread):
     importlib.import_module(name).main(["--short"])
     assert says(capsys.readouterr().out.splitlines()[-1], FIGURES[name])
