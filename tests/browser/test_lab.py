@@ -167,13 +167,6 @@ def run(page, number):
 
 
 def says(page, number, words, selector=""):
-    page.screenshot(path="/tmp/br/says.png")
-    print(
-        number,
-        words,
-        time.strftime("%X"),
-        cell(page, number).inner_text()[:300].replace(chr(10), " "),
-    )
     """Wait until an output of a cell says something."""
     cell(page, number).locator(f".jp-OutputArea {selector}".strip()).get_by_text(
         re.compile(words)
