@@ -18,7 +18,7 @@ INSTALL = "run `make lab` again (Windows: the two lines in the README)"
 SETTINGS = {  # files of trainlean/jupyter, and where they go below the environment
     "trainlean.json": "share/jupyter/lab/settings/overrides.d",
     "jupyter_nbconvert_config.json": "etc/jupyter",
-    "trainlean_server.json": "etc/jupyter/jupyter_server_config.d",
+    "jupyter_server_config.json": "etc/jupyter",
 }
 LOOPBACK_TIMEOUT = 60  # seconds; importing torch twice on a busy machine takes a while
 MIN_MEMORY, MIN_DISK = (

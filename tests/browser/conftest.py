@@ -1,33 +1,20 @@
 """A real browser for the tests of this folder: Chromium as the system has it, driven by Playwright."""
 
 import os
-import shutil
 
 import pytest
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-def found() -> str | None:
-    """Where Chromium is: $CHROMIUM, else the first of its usual names."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+from chromium import MISSING, browser, found
 
 
 @pytest.fixture(scope="session")
 def chromium():
     """Chromium, started once."""
-    if not (path := found()):
-        reason = "No Chromium is found: install it (Debian and Ubuntu: apt install chromium), or say where it is: CHROMIUM=/path/to/chromium"
+    if not found():
         if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # As root in a container there is no sandbox; the pages are our own.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
+    with browser() as started:
+        yield started
 
 
 @pytest.fixture

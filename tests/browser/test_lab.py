@@ -15,10 +15,11 @@ from seen_pages import violations
 
 from trainlean.cli import lab_command
 from trainlean.doctor import prepare_jupyter
+from trainlean.notebooks.notebook import KERNELSPEC
 from trainlean.notebooks.saving import STATE, VIEW
 
 TOKEN = "made-for-this-test"
-PATIENCE = 90  # seconds until something is there that a quiet machine has in a few
+PATIENCE = 30  # seconds until something is there that a quiet machine has in a few
 CELLS = [
     new_markdown_cell("# A lesson\n\n" + "It explains a thing at length. " * 20),
     # The answer, with one place to change.
@@ -44,7 +45,7 @@ def measure_point(micro_batch, accumulation_steps):
     return run(micro_batch, accumulation_steps)
 explorer([run(16 // k, k) for k in (1, 2, 4)], measure=measure_point, budget=10 * 2**20)"""
     ),
-    new_code_cell("explorer([run(4, 1), run(8, 1)])"),
+    new_code_cell("explorer([run(8, 1), run(4, 1)])"),
     new_code_cell(
         """def loop(batches):
     weight = 0.0
@@ -67,7 +68,7 @@ class Lab:
 
     def __init__(self, folder):
         self.folder, self.lesson = folder, folder / "lesson.ipynb"
-        nbformat.write(new_notebook(cells=CELLS), self.lesson)
+        nbformat.write(new_notebook(cells=CELLS, metadata={"kernelspec": KERNELSPEC}), self.lesson)
         own = {
             name: str(folder / name)
             for name in (
@@ -134,13 +135,16 @@ def open_lesson(lab, open_page):
     page.set_default_timeout(PATIENCE * 1000)
     page.wait_for_selector(".jp-Notebook .jp-Cell")
     page.wait_for_function(
-        "document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'"
+        "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
     )
     return page
 
 
-def command(page, name):
-    page.evaluate(f"jupyterapp.commands.execute('{name}')")
+def command(page, name, **arguments):
+    """Begin one of JupyterLab's commands."""
+    page.evaluate(
+        "([name, more]) => void jupyterapp.commands.execute(name, more)", [name, arguments]
+    )
 
 
 def cell(page, number):
@@ -150,10 +154,16 @@ def cell(page, number):
 
 
 def run(page, number):
+    """Run a cell, to its end."""
     page.evaluate(
-        f"(() => {{ const c = jupyterapp.shell.currentWidget.content; c.deselectAll(); c.activeCellIndex = {number}; }})()"
+        """async (number) => {
+          const notebook = jupyterapp.shell.currentWidget.content;
+          notebook.deselectAll();
+          notebook.activeCellIndex = number;
+          await jupyterapp.commands.execute('notebook:run-cell');
+        }""",
+        number,
     )
-    command(page, "notebook:run-cell")
 
 
 def says(page, number, words, selector=""):
@@ -181,7 +191,8 @@ def test_a_learners_day(lab, open_page, lesson):
 
     # Answer wrong, then right.
     for number in range(len(CELLS)):
-        run(page, number)
+        if number != SLOW:
+            run(page, number)
     says(page, 1, r"^Wrong|wrong")
     says(page, 2, "Right|right")
 
@@ -194,7 +205,8 @@ def test_a_learners_day(lab, open_page, lesson):
     assert title.inner_text() == "8×2, measured"
     first.get_by_role("option", name=re.compile("^4×4")).click()
     assert title.inner_text() == "4×4, measured"
-    assert cell(page, SECOND_EXPLORER).locator(".tl-title").first.inner_text() == "4×1, measured"
+    # The other explorer, of the same runs' names, stands as it stood.
+    assert cell(page, SECOND_EXPLORER).locator(".tl-title").first.inner_text() == "8×1, measured"
     broken = violations(page, ".jp-Notebook .tl-explorer")
     assert broken == []
 
@@ -210,7 +222,7 @@ def test_a_learners_day(lab, open_page, lesson):
     says(page, FIRST_EXPLORER, r"^\d+×1 measured\.$", ".tl-status")
     page.wait_for_timeout(1500)
     run(page, CALLS)
-    says(page, CALLS, r"measured \[\d+, \d+\]$")
+    says(page, CALLS, r"measured \[\d+, \d+\]")
 
     # The third press, in a thread of its own in JupyterLab, is interrupted; a cell waits until then, and is not measured with it.
     run(page, SLOW)
@@ -224,12 +236,12 @@ def test_a_learners_day(lab, open_page, lesson):
     assert time.monotonic() - began < 15 and button.is_enabled()
 
     # Dark theme.
-    command(page, "apputils:change-theme', {theme: 'JupyterLab Dark'}).then(() => 0, '")
+    command(page, "apputils:change-theme", theme="JupyterLab Dark")
     cell(page, FIRST_EXPLORER).locator(".tl-explorer.tl-dark").wait_for()
     assert violations(page, ".jp-Notebook .tl-explorer") == []
     cell(page, PLAYER).locator(".tl-player.tl-dark").wait_for()
     assert violations(page, ".jp-Notebook .tl-player") == []
-    command(page, "apputils:change-theme', {theme: 'JupyterLab Light'}).then(() => 0, '")
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
 
     # Restart the kernel: explorer and player live on, and the button says what it lacks.
     page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
@@ -264,7 +276,7 @@ def test_a_learners_day(lab, open_page, lesson):
     first.get_by_role("option", name=re.compile("^4×4")).click()
     assert first.locator(".tl-title").first.inner_text() == "4×4, measured"
     says(page, FIRST_EXPLORER, "^No kernel answers", ".tl-status")
-    assert "at step 8" in cell(page, PLAYER).locator(".tl-note").inner_text()
+    assert "at step 7" in cell(page, PLAYER).locator(".tl-note").inner_text()
     for number in range(len(CELLS)):
         cell(page, number).wait_for()
         assert page.get_by_text("Error displaying widget").count() == 0

@@ -69,15 +69,6 @@ class Trace:
         )
 
 
-class _Meter(Meter):
-    """A meter that does not count the question on which device a fake tensor is, which no real tensor is asked."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.prim.device.default:
-            return args[0].fake_device
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
 class Tracer:
     """A training of `subject` as `setup` says, on fake tensors.
 
@@ -171,7 +162,7 @@ class Tracer:
             # Gradients that were only set to zero are there at once.
             windows = [windows[0], 1 if old else windows[0]]
         stack.values.operations.clear()
-        with _Meter(module, opt) as meter:
+        with Meter(module, opt) as meter:
             for micro_batches in windows:
                 for _ in range(micro_batches):
                     self._micro_batch(module)

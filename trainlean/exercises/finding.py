@@ -3,6 +3,7 @@
 import importlib
 import sys
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 
 from trainlean.exercises.exercise import Exercise
@@ -37,10 +38,14 @@ def placed(exercise: Exercise, notebook: str, package: str) -> Exercise:
 
 
 def find_exercise(name: str) -> Exercise:
-    """The exercise of that name. CourseError, with all names, when there is none."""
+    """The exercise of that name. CourseError, with the nearest names (all where none is near), when there is none."""
     exercises = all_exercises()
     if name not in exercises:
-        raise CourseError(
-            f"There is no exercise named {name!r}; the exercises are {', '.join(exercises)}."
+        near = get_close_matches(str(name), exercises, n=3)
+        known = (
+            f"the nearest is {near[0]}" if len(near) == 1 else f"the nearest are {', '.join(near)}"
         )
+        if not near:
+            known = f"the exercises are {', '.join(exercises)}"
+        raise CourseError(f"There is no exercise named {name!r}; {known}.")
     return exercises[name]

@@ -8,11 +8,15 @@ from trainlean.pictures.cards import bars_card
 from trainlean.workspace import CourseError, append_record, read_records
 
 
-def guess(name: str, value: float | None, unit: str) -> None:
+def guess(name: str, value: float | None, unit: str | None = None) -> None:
     """Keep a guess for later. `value` is a number in `unit`; None is no guess yet. After the answer was shown, the first guess stays.
 
-    CourseError: a value that is neither.
+    CourseError: a value that is neither, or no unit.
     """
+    if not isinstance(unit, str):
+        raise CourseError(
+            f'A guess needs its unit: guess("{name}", {value!r}, "MiB"), for instance.'
+        )
     if value is None:
         display(
             bars_card(

@@ -17,7 +17,8 @@ class Card:
         return self.text
 
     def _repr_html_(self):
-        style = f"border-left:4px solid {self.colour};background:{PAPER};color:{CARD_TEXT};padding:8px 14px;max-width:720px{self.leading}"
+        # The page's own colours where it has some, so that a card is dark on a dark page.
+        style = f"border-left:4px solid {self.colour};background:var(--jp-layout-color1, {PAPER});color:var(--jp-content-font-color1, {CARD_TEXT});padding:8px 14px;max-width:720px{self.leading}"
         return f'<div style="{style}">{self.html}</div>'
 
 
@@ -33,7 +34,10 @@ def folding_card(
 
     What is folded and empty is left out.
     """
-    parts = [f'<b style="color:{colour}">{title[0]}</b> · {title[1]}', *lines]
+    parts = [
+        f'<b style="color:color-mix(in srgb, {colour} 72%, currentColor)">{title[0]}</b> · {title[1]}',
+        *lines,
+    ]
     parts += [
         f'<details><summary style="cursor:pointer">{summary}</summary>{html}</details>'
         for summary, html in folded.items()
@@ -47,7 +51,7 @@ def code_html(text: str) -> str:
     """Code or a traceback as HTML; nothing for blanks."""
     if not text.strip():
         return ""
-    return f'<pre style="background:{CODE_PAPER};color:{CARD_TEXT};padding:6px;overflow-x:auto">{escape(text)}</pre>'
+    return f'<pre style="background:var(--jp-layout-color2, {CODE_PAPER});color:var(--jp-content-font-color1, {CARD_TEXT});padding:6px;overflow-x:auto">{escape(text)}</pre>'
 
 
 def bars_card(text: str, bars: Mapping[str, float] | None = None, unit: str = "") -> Card:

@@ -713,7 +713,7 @@ function measuring(model, get) {
 function render({ model, el }) {
   const root = make("div", { class: "trainlean tl-explorer", role: "group", "aria-label": "Memory-against-speed explorer" });
   el.append(root);
-  let data = model.get("data"), chosen = model.get("chosen"), controls = null, saving = null;
+  let data = model.get("data"), chosen = model.get("chosen"), controls = null, saving = null, width = 0;
   const save = () => {
     model.set("chosen", chosen);
     model.save_changes();
@@ -744,7 +744,6 @@ function render({ model, el }) {
 
   function draw() {
     controls.set(chosen);
-    const width = root.clientWidth;
     if (width) figure.draw(data, chosen, look(data, chosen), width);
   }
 
@@ -763,8 +762,13 @@ function render({ model, el }) {
   };
   model.on("change:data", fresh);
   model.on("change:chosen", elsewhere);
-  const size = new ResizeObserver(() => draw());
+  const size = new ResizeObserver(([{ contentRect }]) => {
+    if (Math.round(contentRect.width) === width) return;
+    width = Math.round(contentRect.width);
+    draw();
+  });
   build();
+  width = root.clientWidth; // asked once: after each change it would lay the page out twice
   draw();
   size.observe(root);
   const forget = followTheme(root);

@@ -8,6 +8,9 @@ function make(name, attributes = {}, ...children) {
   const element = DRAWN.includes(name) ? document.createElementNS(NS, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes))
     if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
+  // Arrow keys belong to what has the focus: JupyterLab would fold headings and go to other cells.
+  if ("tabindex" in attributes || ["input", "select", "button"].includes(name))
+    element.setAttribute("data-lm-suppress-shortcuts", "true");
   element.append(...children);
   return element;
 }
