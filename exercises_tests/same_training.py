@@ -367,4 +367,11 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "factor = (max_norm / length).clamp(max=1.0)",
         ): A_MILLIONTH,
     },
+    "train_synchronised_once": {
+        ("    loss.backward()", "loss.backward()"): "The flag is read in the forward pass.",
+        (
+            "with nullcontext() if number == len(window) else model.no_sync():",
+            "with nullcontext() if number >= len(window) else model.no_sync():",
+        ): "The number never gets above the length.",
+    },
 }

@@ -911,7 +911,7 @@ places = {
 # END SOLUTION
 
 # %% check="places"
-check(places)
+check(places=places)
 
 # %% [markdown]
 # `check` runs your lines on small models and compares every step with the large batch's.

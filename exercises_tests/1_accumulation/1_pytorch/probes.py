@@ -1,6 +1,7 @@
 """The questions of the lesson 1_accumulation/1_pytorch."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -221,7 +222,11 @@ def places(answer, seed):
 
 
 def used(names):
-    return {"the names in both lists together": ", ".join(sorted(names))}
+    wanted, found = Counter([*LINES]), Counter([*names])
+    return {
+        "what the two lists lack": ", ".join((wanted - found).elements()) or "nothing",
+        "what they have too much of": ", ".join((found - wanted).elements()) or "nothing",
+    }
 
 
 def logged(rates, reported, stopped, case):
