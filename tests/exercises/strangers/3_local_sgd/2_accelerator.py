@@ -182,7 +182,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong, the plain model given to LocalSGD
+# %% train_locally: wrong, LocalSGD without the prepared model
 # LocalSGD gets the model that is not prepared.
 def switch_on(model):
     (
