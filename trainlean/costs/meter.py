@@ -52,7 +52,7 @@ APART = (
     "The allocator could not be heard, since a profiler or another Meter runs: where several branches use a tensor, "
     "their gradients are added in new memory here, so that the peak may be too high."
 )
-WORTH_A_WARNING = 16 * 1024  # bytes of scratch memory; toys have less
+WORTH_A_WARNING = 64 * 1024  # bytes of scratch memory; toys have less
 TOLERANCE = 0.001  # of the allocator's peak: what is missing beyond it is said
 aten = torch.ops.aten
 
@@ -143,6 +143,8 @@ class Meter:
 
     def __exit__(self, kind, error, traceback):
         self._inspect()
+        if self._allocated:
+            self._count_tick()  # the last moment: what the last operation left and nobody has released since
         self._attached.close()
         if self._allocated:
             self._allocated.close()
@@ -201,9 +203,9 @@ class Meter:
         """It has ended in an error."""
         self._count_tick(operation)
 
-    def _count_tick(self, operation):
+    def _count_tick(self, operation=None):
         self._tick += 1
-        self._operations.append(operation.name())
+        self._operations.append(operation.name() if operation else "")
         self._referenced.tick = self._tick
         if self._allocated:
             self._allocated.tick = self._tick
