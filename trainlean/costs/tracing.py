@@ -154,6 +154,10 @@ class Tracer:
         if self.device == "cpu":
             # Makes the optimizer's state of what is trained: a weight that gets no gradient has none.
             self._micro_batch(module)
+            if stack.values.hidden:
+                raise Unpredictable(
+                    f"No prediction for a CPU: {stack.values.hidden} takes memory inside its kernel there, which no trace sees."
+                )
             opt.step()
             opt.zero_grad()
         else:
