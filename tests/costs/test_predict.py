@@ -109,7 +109,8 @@ def test_a_prediction_is_what_the_run_then_needs(row):
                 ).backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert predicted.peak_bytes == pytest.approx(meter.peak_bytes, rel=0.005)
+    # The random states that checkpoints keep, too, which the meter's categories leave out.
+    assert predicted.peak_bytes == pytest.approx(meter.allocator_peak, rel=0.005)
     assert predicted.flops * 2 == meter.flops
 
 
