@@ -132,13 +132,19 @@ communication = (
         {
             "    return": "    payload += sum(b.numel() * b.element_size() for b in model.buffers())\n    return",
         },
-        {TRAINED: "for parameter in model.state_dict().values()\n"},
         why="The running averages of batch norm are buffers, not parameters; they are in no gradient and in no average of the parameters.",
         hint="Which tensors of `state_dict()` are not in `parameters()`?",
     ),
     Mistake(
+        "everything in state_dict() counted",
+        {TRAINED: "for parameter in model.state_dict().values()\n"},
+        why="`state_dict()` names a shared weight twice and holds frozen weights and buffers, too; only what trains is sent, each tensor once.",
+        hint="Which of the tensors in `state_dict()` have a gradient, and which does it name twice?",
+    ),
+    Mistake(
         "micro-batches in place of optimizer steps",
         {ALL_STEPS: "devices"},
+        {AVERAGES: "-(-(micro_batches // devices) // local_steps)"},
         why="The ranks communicate at optimizer steps, and a step comes once in k micro-batches.",
         hint="How many optimizer steps does a rank make with 8 micro-batches and k = 4?",
     ),
@@ -297,7 +303,10 @@ average_replicas = (
         "mean on rank 0 only",
         FOR_RANK_0,
         {**FOR_RANK_0, **NO_BUFFERS},
-        why="Only rank 0 takes the mean; the other ranks go on with their own values.",
+        {
+            MEAN: "            tensor /= dist.get_world_size()\n            dist.reduce(tensor, dst=0)\n"
+        },
+        why="Only rank 0 holds the mean; the other ranks go on with what they had themselves, divided or not.",
         hint="After your function, which values does rank 1 hold?",
     ),
     Mistake(
@@ -330,7 +339,7 @@ average_replicas = (
         tensor.copy_(mean / dist.get_world_size())
 """
         },
-        why="`state_dict()` also holds a whole number, with which batch norm counts its batches; a mean of whole numbers is none.",
+        why="Batch norm counts its batches in a buffer that is a whole number; it was to stay as it is, and a mean of whole numbers need not be one.",
         hint="Which `dtype` has `num_batches_tracked`?",
     ),
     Mistake(
