@@ -464,6 +464,12 @@ TRY_ALL = f"""    for segments in {ORDER}:  # fewer segments recompute fewer lay
 
 choose_segments = (
     Mistake(
+        "only divisors tried",
+        {ORDER: "[number for number in range(1, layers + 1) if layers % number == 0]"},
+        why="The segments need not be equally long: 7 layers make 3 segments, too, and that may be the first number that fits.",
+        hint="Which numbers of segments does your search try for 13 layers?",
+    ),
+    Mistake(
         "always the square root",
         {TRY_ALL: "    return round(layers**0.5)\n"},
         {TRY_ALL: "    return round((layers * kept / boundary) ** 0.5)\n"},

@@ -21,6 +21,19 @@ BY_RANK_0 = {LAST: f"    if dist.get_rank() == 0:\n{indent(LAST, '    ')}"}
 
 train_with_averager = (
     Mistake(
+        "averaged in every step",
+        {"period=local_steps, warmup_steps=local_steps - 1": "period=1"},
+        {"period=local_steps, warmup_steps=local_steps - 1": "period=1", **NO_LAST},
+        why="The ranks average after each step, whatever the period: this is the synchronisation that Local SGD was to avoid.",
+        hint="Which argument of your function says how rarely the ranks meet?",
+    ),
+    Mistake(
+        "averaged at the end only",
+        {"        averager.average_parameters(model.parameters())\n": ""},
+        why="Nobody averages in the loop, so the ranks meet once, after the last step.",
+        hint="With H=2 and 5 steps, after which steps must the ranks meet?",
+    ),
+    Mistake(
         "both surprises",
         {**NO_WARM_UP, **NO_LAST},
         why="A counter that begins at 0, as the averager's does, averages after steps 1, H + 1, 2 H + 1; and after the last step nobody averages.",

@@ -827,7 +827,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return None
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, only divisors tried
 # Only numbers that divide the layers evenly are tried.
 def choose_segments(layers, boundary, interior, work, budget):
     for k in range(1, layers + 1):

@@ -171,7 +171,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
         p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, averaged in every step
 # The ranks meet after every step.
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     for batch in micro_batches:
@@ -183,7 +183,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
             p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, averaged at the end only
 # Only at the end, whatever the period.
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     for batch in micro_batches:
