@@ -88,7 +88,7 @@ train_locally = (
         hint="How often is `__exit__` called when the `with` stands inside the loop?",
     ),
     Mistake(
-        "the model not prepared",
+        "the plain model given to LocalSGD",
         {PREPARE: ""},
         {PREPARE: "    optimizer, dataloader = accelerator.prepare(optimizer, dataloader)\n"},
         {PREPARE: "    accelerator.prepare(model, optimizer, dataloader)\n"},
