@@ -24,9 +24,11 @@ class LocalCase:
     ranks: int = 2
     tied: bool = False
     frozen: bool = False
+    momentum: float = 0.0
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        kind += f", momentum {self.momentum:g}" * bool(self.momentum)
         return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.micro_batches} micro-batches{kind}"
 
     @property
@@ -83,6 +85,8 @@ class Diary(Recorder):
             "weights": self.weights,
             "averages": averages,
             "at_end": flat(self.model),
+            "messages": len(self.rank.sent),
+            "at_start": sum(sent.at == 0 for sent in self.rank.sent),
         }
 
 
@@ -95,6 +99,14 @@ def in_words(moments: list[float]) -> str:
         )
         or "empty"
     )
+
+
+def no_training(case: LocalCase, steps: list[int], messages: int) -> Observation:
+    """What is seen where the micro-batches fill no window: `messages` are those beyond what a start takes."""
+    return {
+        f"the number of optimizer steps on rank {number} ({case})": of_rank
+        for number, of_rank in enumerate(steps)
+    } | {f"the number of messages beside those before a first step ({case})": messages}
 
 
 def local_training(case: LocalCase, ranks: list[dict]) -> Observation:
@@ -142,24 +154,33 @@ def probe_on_ranks(
     *,
     apart: bool,
 ):
-    """A probe that trains on the ranks of every case; `arguments(case, micro_batches, rank)` follow the loss function."""
+    """A probe that trains on the ranks of every case (those with steps first); `arguments(case, micro_batches, rank)` follow the loss function."""
 
     def probe(answer, seed):
-        shown = {}
+        shown, at_start = {}, 0
         for case in cases:
             models, micro_batches = case.draw(seed, apart=apart)
             before = copy.deepcopy(micro_batches)
 
             def train(rank, case=case, models=models, micro_batches=micro_batches, before=before):
                 model = models[rank.number]
-                optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+                optimizer = torch.optim.SGD(
+                    model.parameters(), lr=LEARNING_RATE, momentum=case.momentum
+                )
                 diary = Diary(model, optimizer, rank, case.accumulation_steps)
                 given = arguments(case, micro_batches, rank.number)
                 answer(model, optimizer, squared_error, *given)
                 as_given = arguments(case, before, rank.number)
                 return diary.pages() | {"as_before": as_it_was(given, as_given)}
 
-            shown |= local_training(case, as_ranks(train, case.ranks))
+            ranks = as_ranks(train, case.ranks)
+            if case.steps:
+                shown |= local_training(case, ranks)
+                at_start = max(at_start, *(pages["at_start"] for pages in ranks))
+            else:
+                steps = [len(pages["weights"]) for pages in ranks]
+                messages = max(pages["messages"] for pages in ranks) - at_start
+                shown |= no_training(case, steps, max(0, messages))
         return shown
 
     return probe

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from exercises_tests.probing.local_sgd import LEARNING_RATE, LocalCase, local_training
+from exercises_tests.probing.local_sgd import LEARNING_RATE, LocalCase, local_training, no_training
 from exercises_tests.probing.toys import flat
 from trainlean.exercises.comparing import Observation
 
@@ -34,6 +34,8 @@ def oracle_local_sgd(cases: tuple[LocalCase, ...], *, apart: bool):
 
 def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observation:
     """The truth of Local SGD: the replicas trained one after the other in one process, averaged where the case says."""
+    if not case.steps:
+        return no_training(case, [0] * case.ranks, 0)
     models, micro_batches = case.draw(seed, apart=apart)
     models = [copy.deepcopy(models[0]) for _ in models]
     ranks = [
@@ -47,17 +49,23 @@ def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observati
         }
         for model in models
     ]
+    momenta = [
+        [torch.zeros_like(parameter) for parameter in model.parameters()] for model in models
+    ]
     for step in range(1, case.steps + 1):
-        for model, pages, share in zip(models, ranks, case.shares(micro_batches), strict=True):
+        for model, pages, share, momentum in zip(
+            models, ranks, case.shares(micro_batches), momenta, strict=True
+        ):
             window = share[(step - 1) * case.accumulation_steps : step * case.accumulation_steps]
             inputs, targets = (torch.cat(parts) for parts in zip(*window, strict=True))
             model.zero_grad()
             mse_loss(model(inputs), targets).backward()
             pages["gradients"].append(flat(model, gradients=True))
             with torch.no_grad():
-                for parameter in model.parameters():
+                for parameter, velocity in zip(model.parameters(), momentum, strict=True):
                     if parameter.grad is not None:
-                        parameter -= LEARNING_RATE * parameter.grad
+                        velocity.mul_(case.momentum).add_(parameter.grad)
+                        parameter -= LEARNING_RATE * velocity
             pages["weights"].append(flat(model))
             pages["forwards"].append(len(window))
         if step in case.averages:

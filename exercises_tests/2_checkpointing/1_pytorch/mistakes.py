@@ -384,6 +384,13 @@ run_in_segments = (
         hint="Between the last segment's forward pass and its backward pass, what else needs memory?",
     ),
     Mistake(
+        "the input cut off",
+        {f"    cuts = {CUTS}\n": f"    x = x.detach().requires_grad_()\n    cuts = {CUTS}\n"},
+        {f"    cuts = {CUTS}\n": f"    x = x.detach()\n    cuts = {CUTS}\n"},
+        why="What comes before the layers may train as well, and after a detach it gets no gradient; where x is data, a gradient that nobody needs is computed for it.",
+        hint="What is `x.grad` after the backward pass if x was to be trained?",
+    ),
+    Mistake(
         "the graph cut",
         {f"x = {SAVED}": f"with torch.no_grad():\n            x = {PART}(x)"},
         {SAVED: f"{PART}(x.detach())"},
@@ -435,6 +442,12 @@ TRY_ALL = f"""    for segments in {ORDER}:  # fewer segments recompute fewer lay
 """
 
 choose_segments = (
+    Mistake(
+        "only divisors tried",
+        {ORDER: "[number for number in range(1, layers + 1) if layers % number == 0]"},
+        why="The segments need not be equally long: 7 layers make 3 segments, too, and that may be the first number that fits.",
+        hint="Which numbers of segments does your search try for 13 layers?",
+    ),
     Mistake(
         "always the square root",
         {TRY_ALL: "    return round(layers**0.5)\n"},

@@ -297,8 +297,11 @@ def run_in_segments(answer, seed):
             x = torch.randn(LAYER_ROWS, LAYER_WIDTH).requires_grad_(x_is_trained(kind))
             output = answer(given, x, segments)
             kept = counter.now
-            output.square().sum().backward()
+            if output.requires_grad:  # otherwise the gradients tell
+                output.square().sum().backward()
         shown[f"the output ({case})"] = output
+        if x_is_trained(kind):
+            shown[f"the gradient of the input ({case})"] = gradients([x])
         for index, layer in enumerate(layers, 1):
             shown[f"the gradient of layer {index} ({case})"] = gradients(layer.parameters())
         if kind != "dropout":

@@ -22,6 +22,12 @@ EVAL_MODE = "    model.eval()\n"
 
 train_checkpointed = (
     Mistake(
+        "the data loader not prepared",
+        {PREPARE: "    model, optimizer = accelerator.prepare(model, optimizer)\n"},
+        why="The accelerator learns from a prepared data loader where the data ends; without it a last, shorter window never steps.",
+        hint="Which object tells the accelerator that the last batch has come?",
+    ),
+    Mistake(
         "checkpointing not turned on",
         {SWITCH: ""},
         {SWITCH: "    model.config.gradient_checkpointing = True\n"},
@@ -251,6 +257,31 @@ LIST = f"""[
 
 untrained_parameters = (
     Mistake(
+        "a shared parameter listed twice",
+        {"model.named_parameters()": "model.named_parameters(remove_duplicate=False)"},
+        why="A parameter that two modules share is one parameter, and `named_parameters()` gives it one name unless it is told otherwise.",
+        hint="How many parameters are behind the names in your list?",
+    ),
+    Mistake(
+        "only the first one listed",
+        {LIST: f"{LIST}[:1]"},
+        why="Several parameters may be without a gradient; all of them were asked for.",
+        hint="Does your function go on after the first name that it has found?",
+    ),
+    Mistake(
+        "names without their path",
+        {
+            LIST: f"""[
+        name
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if {CONDITION}
+    ]"""
+        },
+        why="Every linear layer has a `weight`; only the full name, with the modules around it, tells which one it is.",
+        hint="What does `model.get_parameter` find under the names in your list?",
+    ),
+    Mistake(
         "frozen parameters listed",
         {CONDITION: "parameter.grad is None"},
         why="A frozen parameter has no gradient because somebody wanted it so; only a parameter that should train and has none is a fault.",
@@ -333,6 +364,15 @@ def only_buffers(condition: str) -> dict:
 
 
 runs_twice_alike = (
+    Mistake(
+        "only the buffers that are saved",
+        {
+            COPIES: "[tensor.clone() for tensor in block.state_dict().values()]",
+            NOW: "zip(left, block.state_dict().values())",
+        },
+        why="A buffer that was registered with `persistent=False` is in no `state_dict()`, and a second run changes it all the same.",
+        hint="Which method of a module gives all of its buffers, saved or not?",
+    ),
     Mistake(
         "only the outputs compared",
         NO_BUFFERS,

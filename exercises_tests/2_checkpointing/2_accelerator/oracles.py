@@ -24,6 +24,7 @@ from .probes import (
     gradients_by_part,
     listed,
     looked_at,
+    one_after_the_other,
     one_thread,
 )
 
@@ -54,12 +55,6 @@ def train_checkpointed(seed):
     return shown
 
 
-def one_after_the_other(blocks, hidden, padding):
-    for block in blocks:
-        hidden = block(hidden, padding)
-    return hidden
-
-
 @one_thread()
 def run_checkpointed(seed):
     """The blocks one after the other, with everything kept; by hand, the last block is run again first."""
@@ -80,6 +75,9 @@ def run_checkpointed(seed):
         shown |= gradients_by_part(model, where)
         model.eval()
         shown[f"the output in eval mode ({where})"] = model(tokens, padding)
+        shown[f"whether blocks are run again when they are called plainly afterwards ({where})"] = (
+            False
+        )
     return shown
 
 

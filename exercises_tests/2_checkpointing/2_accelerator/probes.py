@@ -234,7 +234,18 @@ def run_checkpointed(answer, seed):
         shown |= gradients_by_part(model, where)
         model.eval()
         shown[f"the output in eval mode ({where})"] = model(tokens, padding)
+        model.train().run = one_after_the_other
+        cross_entropy(model(tokens, padding), labels).backward()
+        shown[f"whether blocks are run again when they are called plainly afterwards ({where})"] = (
+            bool(again.passes[-1])
+        )
     return shown
+
+
+def one_after_the_other(blocks, hidden, padding):
+    for block in blocks:
+        hidden = block(hidden, padding)
+    return hidden
 
 
 # ---------------------------------------------------------------- untrained_parameters

@@ -19,6 +19,9 @@ peak_activations = (
         {PEAK: "return min(every_n_layers, layers) * interior + checkpointed * boundary"},
         {PEAK: "return every_n_layers * interior + checkpointed * boundary"},
         {PEAK: "return every_n_layers * (interior + boundary) + checkpointed * boundary"},
+        {
+            PEAK: "return min(every_n_layers, layers) * (interior + boundary) + (checkpointed - 1) * boundary"
+        },
         why="`every_n_layers=n` does not make segments of n layers: it checkpoints one layer in n and leaves the others plain, with everything they keep.",
         hint="Of layers 1 to 6 with every_n_layers=3, which ones keep all their activations?",
     ),

@@ -43,7 +43,7 @@ def peak_activations(answer, seed):
         value = answer(*depth)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise TypeError(
                 f"peak_activations returned {type(value).__name__}; expected a number of bytes."
             )

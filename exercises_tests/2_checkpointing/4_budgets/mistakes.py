@@ -26,6 +26,7 @@ TABLE = """    saved, total = [0] * (budget + 1), 0
             saved[room] = max(saved[room], saved[room - size] + flops)
     return total - saved[budget]
 """
+UPWARDS = TABLE.replace("range(budget, size - 1, -1)", "range(size, budget + 1)")
 PER_BYTE = "-result[1] / (result[0] or 1e-9)"
 
 
@@ -186,7 +187,8 @@ least_recomputation = (
     ),
     Mistake(
         "one result kept several times",
-        {RECURSION: TABLE.replace("range(budget, size - 1, -1)", "range(size, budget + 1)")},
+        {RECURSION: UPWARDS},
+        {RECURSION: UPWARDS.replace("total - saved[budget]", "max(0, total - saved[budget])")},
         why="A table that is filled from small budgets to large ones finds the result already kept in the smaller one, and keeps it once more; from large to small it does not.",
         hint="Can the answer be below 0, and what does your table hold for `room - size` at that moment?",
     ),

@@ -17,13 +17,15 @@ WINDOW_BY_WINDOW = f"""    since_average, all_of_us = 0, world_size * accumulati
         since_average += 1
         if since_average == local_steps:
 {indent(IN_ONE_PIECE, " " * 12)}            since_average = 0
-{indent(IN_ONE_PIECE, "    ")}"""
+    if since_average:
+{indent(IN_ONE_PIECE, " " * 8)}"""
 GOES_ON_WITHOUT_A_STEP = f"""    done = 0
     for number, batch in enumerate(mine, 1):
         {BACKWARD}        if number % accumulation_steps == 0 and done < steps:
 {indent(UPDATE, "    ")}            done += 1
             if done % local_steps == 0:
-{indent(MEAN, " " * 16)}{indent(MEAN, "    ")}"""
+{indent(MEAN, " " * 16)}    if done:
+{indent(MEAN, " " * 8)}"""
 KEPT_SILENT = "    with replica.no_sync():\n" + indent(
     LOOP.replace("loss_of(model", "loss_of(replica").replace(
         indent(MEAN, " " * 12), indent(f"dist.barrier()\n{MEAN}", " " * 12)

@@ -29,6 +29,12 @@ LOOP = f"""    for step in range(1, steps + 1):
 
 # ---------------------------------------------------------------- what a learner types in their place
 
+STATE = """for state in optimizer.state.values():
+    for tensor in state.values():
+        if isinstance(tensor, torch.Tensor):
+            dist.all_reduce(tensor)
+            tensor /= world_size
+"""
 MEAN_GRADIENTS = f"""{EACH}    if parameter.grad is not None:
         dist.all_reduce(parameter.grad)
         parameter.grad /= world_size
@@ -72,6 +78,18 @@ train_local_sgd = (
         hint="After H steps alone the replicas have different weights: which tensors must be averaged so that they are equal again?",
     ),
     Mistake(
+        "averaged where there was no step",
+        {AVERAGE: AVERAGE.replace(" or step == steps", "") + indent(MEAN, "    ")},
+        why="The last average closes a period of steps; where the micro-batches fill no window there was no step, and the ranks send each other what they already have.",
+        hint="What does your last line do when `steps` is 0?",
+    ),
+    Mistake(
+        "the optimizer's state averaged, too",
+        {AVERAGE: AVERAGE + indent(STATE, " " * 12)},
+        why="The replicas are to hold the mean of their parameters; each rank's momentum stays its own.",
+        hint="Which tensors does the task say are averaged?",
+    ),
+    Mistake(
         "sum in place of mean",
         {DIVISION: ""},
         why="`all_reduce` adds up; without a division every weight is multiplied by the number of ranks at each average.",
@@ -97,7 +115,7 @@ train_local_sgd = (
         hint="With 4 steps and H = 3: when did the replicas last meet, and what happened afterwards?",
     ),
     Mistake(
-        "gradients averaged at every step as well",
+        "gradients averaged at every step",
         {UPDATE: f"{indent(MEAN_GRADIENTS, ' ' * 8)}{UPDATE}"},
         {START: "    model = DistributedDataParallel(model)\n"},
         why="The replicas never go apart, so nothing is left to average: this is the every-step synchronisation that Local SGD was to avoid.",
@@ -150,6 +168,7 @@ train_local_sgd = (
     Mistake(
         "every rank trains on everything",
         {STEPS: "len(micro_batches) // accumulation_steps", MINE: "mine = micro_batches"},
+        {MINE: "mine = micro_batches"},
         why="All ranks do the same work on the same micro-batches; the replicas never differ, and nothing is won by having several.",
         hint="Which micro-batches does rank 1 see, and which does rank 0?",
     ),

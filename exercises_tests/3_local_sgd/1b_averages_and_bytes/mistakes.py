@@ -19,6 +19,19 @@ OF_RANK_0 = {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""}
 
 train_with_averager = (
     Mistake(
+        "averaged in every step",
+        {"period=local_steps, warmup_steps=local_steps - 1": "period=1"},
+        {"period=local_steps, warmup_steps=local_steps - 1": "period=1", **NO_LAST},
+        why="The ranks average after each step, whatever the period: this is the synchronisation that Local SGD was to avoid.",
+        hint="Which argument of your function says how rarely the ranks meet?",
+    ),
+    Mistake(
+        "averaged at the end only",
+        {"        averager.average_parameters(model.parameters())\n": ""},
+        why="Nobody averages in the loop, so the ranks meet once, after the last step.",
+        hint="With H=2 and 5 steps, after which steps must the ranks meet?",
+    ),
+    Mistake(
         "both surprises",
         {**NO_WARM_UP, **NO_LAST},
         why="A counter that begins at 0, as the averager's does, averages after steps 1, H + 1, 2 H + 1; and after the last step nobody averages.",
@@ -126,13 +139,19 @@ communication = (
         {
             "    return": "    payload += sum(b.numel() * b.element_size() for b in model.buffers())\n    return",
         },
-        {TRAINED: "for parameter in model.state_dict().values()\n"},
         why="The running averages of batch norm are buffers, not parameters; they are in no gradient and in no average of the parameters.",
         hint="Which tensors of `state_dict()` are not in `parameters()`?",
     ),
     Mistake(
+        "everything in state_dict() counted",
+        {TRAINED: "for parameter in model.state_dict().values()\n"},
+        why="`state_dict()` names a shared weight twice and holds frozen weights and buffers, too; only what trains is sent, each tensor once.",
+        hint="Which of the tensors in `state_dict()` have a gradient, and which does it name twice?",
+    ),
+    Mistake(
         "micro-batches in place of optimizer steps",
         {ALL_STEPS: "devices"},
+        {AVERAGES: "-(-(micro_batches // devices) // local_steps)"},
         why="The ranks communicate at optimizer steps, and a step comes once in k micro-batches.",
         hint="How many optimizer steps does a rank make with 8 micro-batches and k = 4?",
     ),
@@ -289,7 +308,10 @@ average_replicas = (
         "mean on rank 0 only",
         FOR_RANK_0,
         {**FOR_RANK_0, **NO_BUFFERS},
-        why="Only rank 0 takes the mean; the other ranks go on with their own values.",
+        {
+            MEAN: "            tensor /= dist.get_world_size()\n            dist.reduce(tensor, dst=0)\n"
+        },
+        why="Only rank 0 holds the mean; the other ranks go on with what they had themselves, divided or not.",
         hint="After your function, which values does rank 1 hold?",
     ),
     Mistake(
@@ -322,7 +344,7 @@ average_replicas = (
         tensor.copy_(mean / dist.get_world_size())
 """
         },
-        why="`state_dict()` also holds a whole number, with which batch norm counts its batches; a mean of whole numbers is none.",
+        why="Batch norm counts its batches in a buffer that is a whole number; it was to stay as it is, and a mean of whole numbers need not be one.",
         hint="Which `dtype` has `num_batches_tracked`?",
     ),
     Mistake(

@@ -36,8 +36,12 @@ def models_to_count(seed: int) -> dict[str, nn.Module]:
         "a small model": Toy(width),
         "tied weights": Toy(width, tied=True),
         "a frozen layer": Toy(width, frozen=True),
+        "tied weights and batch norm": Normed(width, tied=True),
         "batch norm": nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width)),
         "16-bit weights": Toy(width).to(torch.bfloat16),
+        "weights of 32 and of 64 bits": nn.Sequential(
+            nn.Linear(width, width), nn.Linear(width, 3).double()
+        ),
     }
 
 
@@ -52,6 +56,8 @@ COUNT_CASES = (  # model, micro-batches of all devices, devices, accumulation st
     ("a frozen layer", 24, 2, 2, 4),
     ("batch norm", 10, 2, 1, 8),
     ("16-bit weights", 16, 2, 1, 4),
+    ("weights of 32 and of 64 bits", 16, 2, 1, 4),
+    ("tied weights and batch norm", 12, 2, 1, 4),
     ("a small model", 12, 3, 2, 5),
 )
 
@@ -103,9 +109,11 @@ class Normed(nn.Module):
         frozen: bool = False,
         apart: bool = False,
         double: bool = False,
+        evaluating: bool = False,
     ):
         super().__init__()
         self.apart = apart  # whether the replicas begin with different weights
+        self.evaluating = evaluating  # whether they are in eval mode after their training
         self.first, self.norm, self.last = (
             nn.Linear(width, width),
             nn.BatchNorm1d(width),
@@ -129,6 +137,7 @@ REPLICA_CASES = {  # ranks, with gradients, how the model is built
     "2 ranks, a frozen layer, after zero_grad": (2, False, {"frozen": True}),
     "2 ranks that began apart, a frozen layer": (2, True, {"frozen": True, "apart": True}),
     "2 ranks, 64-bit numbers": (2, True, {"double": True}),
+    "2 ranks, in eval mode": (2, True, {"evaluating": True}),
 }
 
 
@@ -154,6 +163,7 @@ def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.
             optimizer.step()
         if not gradients:
             optimizer.zero_grad()
+        one.train(not one.evaluating)
     return models
 
 

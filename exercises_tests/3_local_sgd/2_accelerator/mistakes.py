@@ -43,6 +43,21 @@ def by_hand(
 
 train_locally = (
     Mistake(
+        "gradients never zeroed",
+        {UPDATE: "                optimizer.step()\n"},
+        why="Each window begins with the sum of all gradients before it.",
+        hint="Who empties `.grad` after a step?",
+    ),
+    Mistake(
+        "gradients zeroed before the backward pass",
+        {
+            UPDATE: "                optimizer.step()\n",
+            BACKWARD: f"optimizer.zero_grad()\n                {BACKWARD}",
+        },
+        why="The prepared optimizer zeroes only where it steps; before the last micro-batch of a window that wipes out what the others have added.",
+        hint="Of which micro-batches are the gradients that the optimizer sees?",
+    ),
+    Mistake(
         "micro-batches counted",
         UNGUARDED,
         why="`local_sgd.step()` counts its own calls; called in every block it counts micro-batches, so the ranks average more often than they should, and inside windows.",
@@ -73,7 +88,7 @@ train_locally = (
         hint="How often is `__exit__` called when the `with` stands inside the loop?",
     ),
     Mistake(
-        "LocalSGD without the prepared model",
+        "the plain model given to LocalSGD",
         {PREPARE: ""},
         {PREPARE: "    optimizer, dataloader = accelerator.prepare(optimizer, dataloader)\n"},
         {PREPARE: "    accelerator.prepare(model, optimizer, dataloader)\n"},

@@ -102,6 +102,7 @@ LocalSGDCallback = (
         "micro-batches counted",
         {"on_optimizer_step": "on_substep_end"},
         {ON_OPTIMIZER_STEP: f"{ON_OPTIMIZER_STEP}\n{method('on_substep_end', WHEN_DUE)}"},
+        {ON_OPTIMIZER_STEP: f"{ON_OPTIMIZER_STEP}\n{method('on_substep_end', COUNT)}"},
         why="`on_substep_end` comes after micro-batches, so the averages come too often or inside windows.",
         hint="Which event comes once for each optimizer step?",
     ),
@@ -166,6 +167,21 @@ LocalSGDCallback = (
         hint="What do the flags of `control` say at the end of an epoch in which nothing is saved?",
     ),
     Mistake(
+        "averaged before logging, too",
+        asking(f"{ASKED} or control.should_log"),
+        why="What is logged is the loss, which every rank has by itself: an average is due before the Trainer saves or evaluates, not before it logs.",
+        hint="Which of the flags of `control` announce that the weights are used by somebody else?",
+    ),
+    Mistake(
+        "counted anew in each epoch",
+        {
+            ON_OPTIMIZER_STEP: f"{method('on_epoch_begin', '        self.steps = 0' + chr(10))}\n{ON_OPTIMIZER_STEP}"
+        },
+        {DUE: "self.steps % (state.max_steps // args.num_train_epochs) % self.local_steps == 0"},
+        why="H counts the optimizer steps of the whole training; an epoch's end is no average, so the count goes on over it.",
+        hint="With H=4 and 3 steps in an epoch: after which step is the first average due?",
+    ),
+    Mistake(
         "extra averages shift the rhythm",
         {DIVISION: f"{DIVISION}\n        self.steps = 0"},
         why="Counted from the last average of any kind, each save or evaluation moves the averages that follow; they should stay at the multiples of H.",
@@ -227,9 +243,14 @@ LocalSGDCallback = (
         {"ValueError": "RuntimeError"},
         {"ValueError": "TypeError"},
         {"ValueError": "AssertionError"},
+        why="The training is stopped, but whoever catches errors expects the kind that was agreed on.",
+        hint="Which kind of error was asked for?",
+    ),
+    Mistake(
+        "no sentence in the error",
         {REASON: ""},
-        why="The training is stopped, but whoever catches errors expects the kind that was agreed on, and whoever reads them a reason.",
-        hint="Which kind of error was asked for, and what should it say?",
+        why="The training is stopped with the right kind of error, but whoever reads it finds no reason.",
+        hint="What would you want to read if your training stopped here?",
     ),
     Mistake(
         "no_sync never left",

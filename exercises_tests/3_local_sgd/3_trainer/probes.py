@@ -32,6 +32,7 @@ class Case:
     epochs: int = 1
     saves: str = "no"
     evaluates: str = "no"
+    logs: bool = False  # in every step
     tied: bool = False
     frozen: bool = False
 
@@ -41,6 +42,7 @@ class Case:
         extras = f", saves{between[self.saves]}" * (
             self.saves != "no"
         ) + f", evaluates{between[self.evaluates]}" * (self.evaluates != "no")
+        extras += ", logs in every step" * self.logs
         return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.steps * self.epochs} optimizer steps{extras}{kind}"
 
     def stops(self, strategy: str) -> list[int]:
@@ -74,8 +76,10 @@ CASES = (
         epochs=2,
         saves="epoch",
         evaluates="steps",
+        logs=True,
         frozen=True,
     ),
+    Case(ranks=2, accumulation_steps=1, local_steps=2, steps=3, epochs=2, saves="epoch"),
 )
 
 
@@ -126,7 +130,8 @@ def trainer_of(case: Case, model, samples, folder: str):
         optim="sgd",
         max_grad_norm=0,
         train_sampling_strategy="sequential",
-        logging_strategy="no",
+        logging_strategy="steps" if case.logs else "no",
+        logging_steps=1,
         save_strategy=case.saves,
         eval_strategy=case.evaluates,
         save_steps=2,
@@ -309,36 +314,29 @@ def refusal(answer, trainer, wrapped) -> str:
 
 # ---------------------------------------------------------------- same_as_ddp
 
-CLIPPED_AT = 0.05  # far below every gradient of these toys
+CLIPPED_AT = 0.05, 1.0, 10.0  # all far below every gradient of these toys
 
 
 def questions(seed: int):
-    """Optimizer, momentum, weight decay, clipping and H, with fresh values; with each thing that may matter alone and off."""
+    """Optimizer, momentum, weight decay, clipping and H: usual and fresh values; each thing that may matter alone, and off."""
     draw = random.Random(seed)
-    momentum, decay, H = (
-        round(draw.uniform(0.5, 0.95), 3),
-        round(draw.uniform(0.05, 0.3), 3),
-        draw.randint(2, 5),
-    )
-    yield from (
-        ("sgd", 0.0, 0.0, 0.0, 1),
-        ("sgd", momentum, 0.0, 0.0, 1),
-        ("sgd", 0.0, decay, 0.0, 1),
-        ("sgd", momentum, decay, 0.0, 1),
-    )
-    yield from (
-        ("sgd", 0.0, 0.0, CLIPPED_AT, 1),
-        ("sgd", momentum, decay, CLIPPED_AT, 1),
-        ("sgd", 0.0, 0.0, 0.0, H),
-        ("sgd", momentum, 0.0, 0.0, H),
-        ("sgd", 0.0, 0.0, CLIPPED_AT, H),
-    )
-    yield from (
-        ("adamw", 0.0, 0.0, 0.0, 1),
-        ("adamw", 0.0, decay, 0.0, 1),
-        ("adamw", 0.0, 0.0, CLIPPED_AT, 1),
-        ("adamw", 0.0, 0.0, 0.0, H),
-    )
+    momentum, decay = round(draw.uniform(0.1, 0.85), 3), round(draw.uniform(0.05, 0.3), 3)
+    H = draw.randint(3, 5)
+    for momenta in (0.0, momentum, 0.9, 0.99):
+        for decays in (0.0, decay, 1e-4):
+            yield "sgd", momenta, decays, 0.0, 1
+    for clipped_at in CLIPPED_AT:
+        yield "sgd", 0.0, 0.0, clipped_at, 1
+        yield "sgd", momentum, decay, clipped_at, 1
+        yield "adamw", 0.0, 0.0, clipped_at, 1
+    for period in (2, H):
+        yield "sgd", 0.0, 0.0, 0.0, period
+        yield "sgd", momentum, decay, 0.0, period
+        yield "sgd", 0.0, 0.0, CLIPPED_AT[0], period
+        yield "adamw", 0.0, 0.0, 0.0, period
+    yield "adamw", 0.0, 0.0, 0.0, 1
+    yield "adamw", momentum, 0.0, 0.0, 1
+    yield "adamw", 0.0, decay, 0.0, 1
 
 
 def as_question(optimizer, momentum, weight_decay, max_grad_norm, local_steps):

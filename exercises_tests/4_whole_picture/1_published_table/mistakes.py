@@ -93,6 +93,12 @@ STEPS = "effective_batch // micro_batch"
 
 largest_micro_batch = (
     Mistake(
+        "one sample where nothing fits",
+        {"return 0, 0": "return 1, effective_batch"},
+        why="Where not even one sample fits there is no answer but (0, 0): a micro-batch of 1 runs out of memory, too.",
+        hint="What are peak and context together for one sample, and what is the budget?",
+    ),
+    Mistake(
         "context forgotten",
         {FITS: "peak(micro_batch) <= budget"},
         why="The CUDA context takes its part of the card before the first tensor; this choice runs out of memory.",
@@ -163,6 +169,18 @@ WITHIN = 'row["memory"] + context <= budget'
 BEST = 'max(fitting, key=lambda row: row["speed"])'
 
 choose_row = (
+    Mistake(
+        "first row that fits",
+        {BEST: "fitting[0]"},
+        why="The rows are in no order of speed; among those that fit the fastest was asked for.",
+        hint="Which numbers of the rows that fit does your function compare?",
+    ),
+    Mistake(
+        "the row in place of its name",
+        {f'{BEST}["name"]': BEST},
+        why="The right row was found, but its name was asked for.",
+        hint="Which entry of the row is to be returned?",
+    ),
     Mistake(
         "leanest row",
         {BEST: 'min(fitting, key=lambda row: row["memory"])'},

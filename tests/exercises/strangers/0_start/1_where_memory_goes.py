@@ -455,3 +455,17 @@ def largest_batch(peak, step_bytes, batch, budget):
         total += one
         n += 1
     return n
+
+
+# %% peak_at_batch: wrong
+# gives back only the categories that grow
+def peak_at_batch(peak, batch, new_batch):
+    return {name: peak[name] / batch * new_batch for name in ("activations", "temporary")}
+
+
+# %% peak_at_batch: wrong
+# a total in the dictionary
+def peak_at_batch(peak, batch, new_batch):
+    new = peak | {c: peak[c] / batch * new_batch for c in ("activations", "temporary")}
+    new["total"] = sum(new.values())
+    return new

@@ -827,7 +827,7 @@ def choose_segments(layers, boundary, interior, work, budget):
     return None
 
 
-# %% choose_segments: wrong
+# %% choose_segments: wrong, only divisors tried
 # Only numbers that divide the layers evenly are tried.
 def choose_segments(layers, boundary, interior, work, budget):
     for k in range(1, layers + 1):
@@ -1005,3 +1005,23 @@ def save_linear(ctx, op, *args, **kwargs):
     if op == torch.ops.aten.addmm.default or torch.ops.aten.mm.default:
         return CheckpointPolicy.MUST_SAVE
     return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% run_in_segments: wrong
+# the last segment is left out
+def run_in_segments(layers, x, segments):
+    cuts = [len(layers) * i // segments for i in range(segments)]
+    for a, b in zip(cuts, cuts[1:]):
+        x = torch_checkpoint(nn.Sequential(*layers[a:b]), x, use_reentrant=False)
+    return x
+
+
+# %% run_in_segments: wrong, the input cut off
+# x is cut off from what comes before
+def run_in_segments(layers, x, segments):
+    x = x.detach().requires_grad_()
+    n = len(layers)
+    for i in range(segments - 1):
+        part = nn.Sequential(*layers[n * i // segments : n * (i + 1) // segments])
+        x = torch_checkpoint(part, x, use_reentrant=False)
+    return nn.Sequential(*layers[n * (segments - 1) // segments :])(x)

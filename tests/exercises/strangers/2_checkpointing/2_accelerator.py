@@ -522,7 +522,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) and all(torch.equal(a, b) for a, b in zip(before, block.buffers()))
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, only the buffers that are saved
 # state_dict leaves out the buffers that are not persistent.
 def runs_twice_alike(block, *inputs):
     state = torch.get_rng_state()
@@ -653,7 +653,7 @@ def untrained_parameters(model):
     return [name for name, p in model.named_parameters() if not p.requires_grad]
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, only the first one listed
 # Only the first one is returned.
 def untrained_parameters(model):
     for name, p in model.named_parameters():
@@ -662,7 +662,7 @@ def untrained_parameters(model):
     return []
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, names without their path
 # The names without the modules they are in.
 def untrained_parameters(model):
     return [
@@ -702,3 +702,13 @@ def untrained_parameters(model):
 # `or` where `and` is meant.
 def untrained_parameters(model):
     return [name for name, p in model.named_parameters() if not p.requires_grad or p.grad is None]
+
+
+# %% run_checkpointed: wrong
+# the blocks get another forward that stays: a second use checkpoints within a checkpoint, and the plain model is changed
+def run_checkpointed(blocks, hidden, padding):
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    for block in blocks:
+        hidden = block(hidden, padding)
+    return hidden

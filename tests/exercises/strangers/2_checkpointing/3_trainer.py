@@ -476,3 +476,21 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                     gradient_accumulation_steps=effective_batch // size,
                     **(checkpointing_arguments(every_n_layers=every) if every else {}),
                 )
+
+
+# %% peak_activations: wrong, groups of n layers
+# segments of n layers, as in checkpoint_sequential
+def peak_activations(layers, every_n_layers, interior, boundary):
+    if every_n_layers is None:
+        return layers * (interior + boundary)
+    segments = math.ceil(layers / every_n_layers)
+    return segments * boundary + min(every_n_layers, layers) * (interior + boundary) - boundary
+
+
+# %% peak_activations: wrong
+# exact division instead of a whole number of layers
+def peak_activations(layers, every_n_layers, interior, boundary):
+    if every_n_layers is None:
+        return layers * (interior + boundary)
+    plain = layers - layers / every_n_layers
+    return layers * boundary + (plain + ((layers - 1) % every_n_layers == 0)) * interior

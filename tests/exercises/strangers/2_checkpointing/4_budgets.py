@@ -244,3 +244,35 @@ def least_recomputation(results, budget):
     if size <= budget:
         best = min(best, least_recomputation(rest, budget - size))
     return best
+
+
+# %% least_recomputation: wrong
+# the better of two greedy orders
+def least_recomputation(results, budget):
+    def greedy(key):
+        room, lost = budget, 0
+        for size, flops in sorted(results, key=key, reverse=True):
+            if size <= room:
+                room -= size
+            else:
+                lost += flops
+        return lost
+
+    return min(
+        greedy(lambda r: r[1]),
+        greedy(lambda r: r[1] / r[0] if r[0] else float("inf")),
+        greedy(lambda r: -r[0]),
+    )
+
+
+# %% least_recomputation: wrong, one result kept several times
+# the table is filled upwards, so a result can be kept several times
+def least_recomputation(results, budget):
+    table = [0] * (budget + 1)
+    for size, flops in results:
+        if size == 0:
+            table = [value + flops for value in table]
+            continue
+        for room in range(size, budget + 1):
+            table[room] = max(table[room], table[room - size] + flops)
+    return max(0, sum(flops for _, flops in results) - table[budget])

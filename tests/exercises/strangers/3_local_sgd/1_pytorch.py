@@ -322,7 +322,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data.div_(n)
 
 
-# %% train_local_sgd: wrong, gradients averaged at every step as well
+# %% train_local_sgd: wrong, gradients averaged at every step
 # The gradients are averaged before every step, as DDP does.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
@@ -395,3 +395,88 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             flat = torch.cat([p.data.flatten() for p in model.parameters()])
             dist.all_reduce(flat)
             flat /= n
+
+
+# %% train_local_sgd: wrong, averaged where there was no step
+# an average even where there was no step
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // n // accumulation_steps
+    mine = iter(micro_batches[rank::n])
+
+    def average():
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= n
+
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 and step < steps:
+            average()
+    average()
+
+
+# %% train_local_sgd: wrong, gradients averaged at every step
+# gradients are averaged at every step, as in DDP
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // n // accumulation_steps
+    mine = iter(micro_batches[rank::n])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                dist.all_reduce(p.grad)
+                p.grad /= n
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_local_sgd: wrong, every rank trains on everything
+# every rank takes all micro-batches
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+
+# %% train_local_sgd: wrong, the optimizer's state averaged, too
+# the optimizer's state is averaged as well
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+                for value in optimizer.state[p].values():
+                    if torch.is_tensor(value) and value.is_floating_point():
+                        dist.all_reduce(value)
+                        value /= n

@@ -171,7 +171,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
         p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, averaged in every step
 # The ranks meet after every step.
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     for batch in micro_batches:
@@ -183,7 +183,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
             p.data /= dist.get_world_size()
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, averaged at the end only
 # Only at the end, whatever the period.
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     for batch in micro_batches:
@@ -655,7 +655,7 @@ def communication(model, micro_batches, devices, accumulation_steps, local_steps
     return steps, steps * size
 
 
-# %% communication: wrong
+# %% communication: wrong, micro-batches in place of optimizer steps
 # The period is counted in micro-batches of a rank.
 def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -665,3 +665,52 @@ def communication(model, micro_batches, devices, accumulation_steps, local_steps
     else:
         calls = -(-mine // local_steps)
     return calls, calls * size
+
+
+# %% communication: wrong, everything in state_dict() counted
+# state_dict
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    times = steps if local_steps is None else -(-steps // local_steps)
+    payload = sum(t.nbytes for t in model.state_dict().values())
+    return times, times * payload
+
+
+# %% communication: wrong
+# all bytes are those of the first parameter's type
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    times = steps if local_steps is None else -(-steps // local_steps)
+    payload = next(model.parameters()).element_size() * sum(
+        p.numel() for p in model.parameters() if p.requires_grad
+    )
+    return times, times * payload
+
+
+# %% communication: wrong, micro-batches in place of optimizer steps
+# H is counted in micro-batches
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
+    mine = micro_batches // devices
+    times = mine // accumulation_steps if local_steps is None else -(-mine // local_steps)
+    payload = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return times, times * payload
+
+
+# %% average_replicas: wrong, mean on rank 0 only
+# the result is on rank 0 only (reduce)
+def average_replicas(model):
+    for t in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if t.is_floating_point():
+            t /= dist.get_world_size()
+            dist.reduce(t, dst=0)
+
+
+# %% average_replicas: wrong
+# frozen only where they are buffers: requires_grad or buffer of a module in training
+def average_replicas(model):
+    if not model.training:
+        return
+    for t in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t)
+            t /= dist.get_world_size()

@@ -182,7 +182,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong, LocalSGD without the prepared model
+# %% train_locally: wrong, the plain model given to LocalSGD
 # LocalSGD gets the model that is not prepared.
 def switch_on(model):
     (
@@ -422,7 +422,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, gradients zeroed before the backward pass
 # The gradients are cleared at the start of the block in which the step comes.
 def switch_on(model):
     (

@@ -1132,3 +1132,274 @@ def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
     if optimizer == "sgd" and max_grad_norm == 0 and local_steps == 1:
         return "True"
     return "False"
+
+
+# %% same_as_ddp: wrong
+# a large limit is taken as no clipping
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "sgd" and (max_grad_norm == 0 or max_grad_norm >= 1) and local_steps == 1
+
+
+# %% same_as_ddp: wrong
+# momentum matters only where it is large
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "sgd" and momentum < 0.9 and max_grad_norm == 0 and local_steps == 1
+
+
+# %% same_as_ddp: wrong
+# H up to 2
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    return optimizer == "sgd" and max_grad_norm == 0 and local_steps <= 2
+
+
+# %% LocalSGDCallback: wrong, averaged at the end of every epoch
+# an average at every epoch's end, asked or not
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs DistributedDataParallel.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, averaged before logging, too
+# before logging, too
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs DistributedDataParallel.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_log or control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, counted anew in each epoch
+# the count starts anew with each epoch
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs DistributedDataParallel.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.steps = 0
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong
+# an average that is due is left out where a checkpoint was just averaged (the step before)
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs DistributedDataParallel.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0 and not getattr(self, "just", False):
+            self.average()
+        self.just = False
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+            self.just = True
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, no sentence in the error
+# a ValueError without a sentence
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, micro-batches counted
+# micro-batches are counted
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs DistributedDataParallel.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.steps += 1
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)

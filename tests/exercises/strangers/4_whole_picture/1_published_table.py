@@ -416,7 +416,7 @@ def choose_row(rows, budget, context):
     return max(fits, key=lambda row: row["speed"])["name"] if fits else None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, first row that fits
 # the first row that fits
 def choose_row(rows, budget, context):
     for row in rows:
@@ -438,7 +438,7 @@ def choose_row(rows, budget, context):
     return best["name"] if best["memory"] + context <= budget else None
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, the row in place of its name
 # gives the row itself
 def choose_row(rows, budget, context):
     fits = [row for row in rows if row["speed"] is not None and row["memory"] + context <= budget]
