@@ -159,3 +159,11 @@ def test_a_profiler_within_a_meter_is_refused_in_a_sentence():
         TRAININGS["profiled_by_itself"]()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         pass  # and torch's is as it was
+
+
+def test_what_was_there_before_may_go_without_a_word(capfd):
+    """torch's C++ would warn at the first such block and at each thousandth after it."""
+    before = [torch.ones(1) for _ in range(1001)]
+    with Meter():
+        before.clear()
+    assert capfd.readouterr().err == ""

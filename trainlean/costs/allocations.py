@@ -4,11 +4,14 @@ torch's profiler hears the allocators of CPU and CUDA without changing what is c
 mark around each operation, nothing else; a meter's `AllocatedBlocks` say what the blocks of memory are.
 """
 
+import ctypes
 import os
 import threading
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,6 +33,7 @@ from trainlean.costs.storages import address_of
 
 HEARD = ("cpu", "cuda")  # devices whose allocators tell the profiler
 NUMBER = 16  # bytes at most of a Python number that autograd keeps as a tensor
+ERROR = 2  # a severity of c10's log
 MARKS = 9  # allocations of our own at the beginning and at the end, to set two clocks by
 _CONFIG = ProfilerConfig(
     ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig(), ""
@@ -68,13 +72,14 @@ class Recorder:
         """Hear within; no other profiler may start."""
         global _recorder
         prepare, profiler._prepare_profiler = profiler._prepare_profiler, _refuse
-        self.start()
-        try:
-            yield
-        finally:
-            self.stop()
-            profiler._prepare_profiler = prepare
-            _recorder = None
+        with _without_warnings():
+            self.start()
+            try:
+                yield
+            finally:
+                self.stop()
+                profiler._prepare_profiler = prepare
+                _recorder = None
 
     def before(self, operation, args, kwargs):
         """An operation begins."""
@@ -136,6 +141,30 @@ def _memory_events(events):
             yield event
         else:  # somebody's label
             yield from _memory_events(event.children)
+
+
+@contextmanager
+def _without_warnings():
+    """torch's C++ warns of each thousandth block that is released and was there before, which is as it should be."""
+    level = _log_level()
+    if level is None:
+        yield
+        return
+    before, level.value = level.value, max(level.value, ERROR)
+    try:
+        yield
+    finally:
+        level.value = before
+
+
+@cache
+def _log_level():
+    """The least severity that torch's C++ writes; None where its library is not found."""
+    for name in ("libc10.so", "libc10.dylib", "c10.dll"):
+        with suppress(OSError, ValueError):
+            library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name))
+            return ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    return None
 
 
 _recorder: Recorder | None = None  # torch has one profiler for all threads
