@@ -43,6 +43,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """What is run together by one worker (`--dist loadgroup`), and the longest of it first, so that all end at once.
 
