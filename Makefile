@@ -20,7 +20,7 @@ setup: $(READY)
 
 test: lint $(READY)-nbgrader
 	$(BIN)/python -m trainlean.cli build --check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(NBVAL) solutions tests exercises_tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(NBVAL) solutions tests exercises_tests
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -10,6 +10,7 @@ import pytest
 import pytest_timeout
 import started_here
 from nbval.plugin import IPyNbFile
+from xdist.scheduler import LoadScopeScheduling
 
 from trainlean.notebooks.building import end_processes, kernel_processes, notebook_environment
 
@@ -43,23 +44,28 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
-    """What is run together by one worker (`--dist loadgroup`), and the longest of it first, so that all end at once.
-
-    A notebook's cells share a kernel, an exercise's tests see its oracle and its mistakes only once.
-    """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    """The longest first, so that all workers end at once (with `--no-loadscope-reorder`)."""
     items.sort(key=lambda item: not isinstance(item.parent, IPyNbFile))
 
 
-def _group(item) -> str:
-    if item.path.name in ("test_exercises.py", "test_strangers.py"):
-        return item.callspec.params["name"]
-    if item.path.name == "test_benchmarks.py":
-        return item.nodeid
-    return str(item.path)
+class Together(LoadScopeScheduling):
+    """What one worker runs together: a notebook, whose cells share a kernel; the tests of an exercise, which see its oracle and its mistakes once; else a file.
+
+    xdist's own groups (`--dist loadgroup`) are written into a name that pytest 9.2 no longer reads.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, test = nodeid.partition("::")
+        if path.endswith(("test_exercises.py", "test_strangers.py")) and "[" in test:
+            return test.partition("[")[2].partition("-")[0].rstrip("]")
+        return nodeid if path.endswith("test_benchmarks.py") else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadscope`, what belongs together as `Together` says."""
+    return Together(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 def pytest_sessionstart(session):
