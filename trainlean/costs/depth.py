@@ -236,7 +236,8 @@ def _rows(base, more):
     if len(base.spans) != len(more.spans):
         return None
     rows = []
-    for (a, a_end), (b, b_end) in zip(_parts(base), _parts(more)):
+    ends = [(one.spans[1:] + [len(one.usage)]) for one in (base, more)]
+    for a, a_end, b, b_end in zip(base.spans, ends[0], more.spans, ends[1]):
         few, many = a_end - a, b_end - b
         if many < few:
             return None
@@ -248,15 +249,6 @@ def _rows(base, more):
         split = (few - same_end + same_start + 1) // 2 if many > few else few
         rows += [*range(b, b + split), *range(b_end - (few - split), b_end)]
     return np.array(rows)
-
-
-def _parts(trace):
-    """Each span as two: the run of one operation with which it begins (gradients set to zero, say), and the rest."""
-    for first, last in zip(trace.spans, [*trace.spans[1:], len(trace.usage)]):
-        names = _named(trace, first, last)
-        run = next((place for place, name in enumerate(names) if name is not names[0]), len(names))
-        yield first, first + run
-        yield first + run, last
 
 
 def _named(trace, first, last):
