@@ -54,7 +54,7 @@ def test_the_command_says_so_too_and_is_not_content(without_lazy, capsys):
     status = check_notebooks([COURSE / "lessons" / f"{LESSON}.ipynb"], seed=1)
     assert status == 1
     text = capsys.readouterr().out
-    assert text.count("cannot be checked here") == 5
+    assert text.count("cannot be checked here") == 3
 
 
 def test_other_exercises_are_checked_as_ever(without_lazy):
