@@ -14,7 +14,7 @@ import torch._dynamo.guards
 from pretended_card import KINDS, environment_with, pretend
 
 from trainlean import doctor
-from trainlean.costs.meter import measure
+from trainlean.costs.measuring import measure
 from trainlean.costs.runs import machine
 from trainlean.table import measured
 from trainlean.workspace import COURSE, CourseError, the_device

@@ -593,7 +593,7 @@ def nbval(folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(COURSE)},
+        env={**os.environ, "PYTHONPATH": f"{COURSE}{os.pathsep}{COURSE / 'tests' / 'support'}"},
         capture_output=True,
         text=True,
     )
