@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -270,6 +271,15 @@ class TwoLayers(torch.nn.Module):
 
     def forward(self, inputs):
         return Loss(self.second(F.gelu(self.first(inputs))).mean())
+
+
+def test_a_ddp_model_that_another_thread_left_does_not_cut_the_compiled_graph(monkeypatch):
+    expected = predict_run(small_config(3), micro_batch=2, sequence_length=32, compiled=True)
+    left = SimpleNamespace(bucket_bytes_cap=1000)
+    monkeypatch.setattr(torch.nn.parallel.DistributedDataParallel, "_active_ddp_module", left)
+    assert (
+        predict_run(small_config(3), micro_batch=2, sequence_length=32, compiled=True) == expected
+    )
 
 
 def test_what_a_compiled_training_keeps_and_writes():

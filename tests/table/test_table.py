@@ -130,12 +130,7 @@ TINY = Model("bert-small", "tiny", 8, 16, 200 * MiB, 60, repeats=1)
         "bf16",
         "all-bf16",
         "all-bf16-accelerate",
-        pytest.param(
-            "compile",
-            marks=pytest.mark.xfail(
-                strict=False, reason="after other traces in one process: mixed fake modes"
-            ),
-        ),
+        "compile",
     ],
 )
 def test_a_row_is_measured_as_it_is_predicted(key):

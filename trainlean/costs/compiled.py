@@ -81,7 +81,10 @@ def _cut(model, batch):
         )
 
     torch._dynamo.reset()
-    torch.compile(model, backend=backend, fullgraph=True)(**batch)
+    # Ranks in threads may leave a DDP model behind as the one that runs (torch has one place for all threads): the graph would
+    # be cut into its buckets.
+    with torch._dynamo.config.patch(optimize_ddp=False):
+        torch.compile(model, backend=backend, fullgraph=True)(**batch)
     torch._dynamo.reset()
     return [_Pass(graph.graph) for graph in graphs]
 
