@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,11 +23,12 @@ from transformers import (
 
 from trainlean import setup as setups
 from trainlean.costs.compiled import compiled_peaks
-from trainlean.costs.depth import _stack
+from trainlean.costs.depth import _stack, aligned
 from trainlean.costs.meter import Meter
 from trainlean.costs.predict import predict_largest_batch, predict_run
 from trainlean.costs.runs import CATEGORIES, MiB
 from trainlean.costs.scaling import scaling_of
+from trainlean.costs.tracing import Tracer
 from trainlean.costs.training import AUTOCAST, OPTIMIZERS
 from trainlean.costs.values import Values, fake
 from trainlean.models import bert_large_config
@@ -364,6 +366,35 @@ def test_only_layers_that_repeat_are_left_out():
     assert stack.period == 2 and len(stack.kept(3)) == 7
     assert _stack("layers", [*"abcdefgh"]) is None
     assert _stack("layers", []) is None
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "places"),
+    [
+        ("xaay", "xaaay", [0, 1, 3, 4]),
+        ("ababcdcd", "abababcdcdcd", [0, 1, 4, 5, 6, 7, 10, 11]),
+        ("xabab", "xababab", [0, 1, 2, 5, 6]),
+        ("abc", "abc", [0, 1, 2]),
+        ("abcd", "abxd", None),
+        ("abc", "ab", None),
+    ],
+)
+def test_what_repeats_is_found_in_a_deeper_trace(few, many, places):
+    found = aligned(*(np.array([ord(letter) for letter in trace]) for trace in (few, many)))
+    assert places == (None if found is None else found.tolist())
+
+
+@pytest.mark.parametrize("settings", [{}, {"checkpointing": True, "optimizer": "adafactor"}])
+def test_gradients_set_to_zero_are_extrapolated_too(settings, monkeypatch):
+    """What the gpu of 2022 did: loops over all weights, one after the other, in one step."""
+    about = dict(micro_batch=2, sequence_length=128, device="gpu of 2022", **settings)
+    whole = predict_run(bert_large_config(num_hidden_layers=8), layers=None, **about)
+    traced = []
+    trace = Tracer.trace
+    monkeypatch.setattr(Tracer, "trace", lambda self: traced.append(self.prune) or trace(self))
+    few = predict_run(bert_large_config(num_hidden_layers=8), **about)
+    assert all(traced), "all layers were traced"
+    assert (few.peak, few.flops) == (whole.peak, whole.flops)
 
 
 def test_padding_costs_a_decoder_its_mask():

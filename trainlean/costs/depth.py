@@ -232,31 +232,61 @@ def extrapolate(base: Trace, more: list[Trace], further: list[float]) -> Trace |
 
 
 def _rows(base, more):
-    """For each row of `base.usage` that of the deeper trace: the first half of what repeats from the start, the rest from the end."""
+    """For each row of `base.usage` that of the deeper trace, None where the deeper one is not the base with pieces put in."""
     if len(base.spans) != len(more.spans):
         return None
+    numbers: dict = {}  # of what operations do, as something that arrays compare
+    one, other = (
+        np.array([numbers.setdefault(did, len(numbers)) for did in [None, *trace.operations]])
+        for trace in (base, more)
+    )
     rows = []
-    ends = [(one.spans[1:] + [len(one.usage)]) for one in (base, more)]
-    for a, a_end, b, b_end in zip(base.spans, ends[0], more.spans, ends[1]):
-        few, many = a_end - a, b_end - b
-        if many < few:
+    for (a, a_end), (b, b_end) in zip(_bounds(base), _bounds(more)):
+        places = aligned(one[a:a_end], other[b:b_end])
+        if places is None:
             return None
-        one, other = _named(base, a, a_end), _named(more, b, b_end)
-        same_start = _common(one, other)
-        same_end = min(_common(one[::-1], other[::-1]), few)
-        if same_start + same_end < few:
-            return None
-        split = (few - same_end + same_start + 1) // 2 if many > few else few
-        rows += [*range(b, b + split), *range(b_end - (few - split), b_end)]
-    return np.array(rows)
+        rows.append(b + places)
+    return np.concatenate(rows)
 
 
-def _named(trace, first, last):
-    return [trace.operations[row - 1] if row else None for row in range(first, last)]
+def _bounds(trace):
+    return zip(trace.spans, [*trace.spans[1:], len(trace.usage)])
+
+
+def aligned(few: np.ndarray, many: np.ndarray) -> np.ndarray | None:
+    """For each place of `few` its place in `many`, which is `few` with pieces put in; None where it is not.
+
+    A piece repeats what stands around it, so it may as well begin elsewhere: A A between A A A. It is put into the middle,
+    so that the first group of layers stays the first, and the last one the last.
+    """
+    places = np.arange(len(few))
+    begin = shift = 0
+    while True:
+        at = begin + _common(few[begin:], many[begin + shift :])
+        left = len(many) - len(few) - shift
+        if at == len(few) and not left:
+            return places
+        fits = []
+        for piece in range(1 if at < len(few) else max(left, 1), left + 1):
+            other = at + shift + piece
+            after = _common(few[at:], many[other:])
+            before = _common(few[begin:at][::-1], many[:other][::-1])
+            # A group of layers repeats the one before it; where none does, what fits furthest.
+            fits.append(
+                (before >= piece, before + after if before < piece else -piece, piece, before)
+            )
+        if not fits:
+            return None
+        _, fit, piece, before = max(fits)
+        if not fit:
+            return None
+        begin = at - before // 2
+        shift += piece
+        places[begin:] += piece
 
 
 def _common(one, other):
-    for place, (a, b) in enumerate(zip(one, other)):
-        if a is not b:
-            return place
-    return min(len(one), len(other))
+    """How many of the first are the same."""
+    length = min(len(one), len(other))
+    differ = np.flatnonzero(one[:length] != other[:length])
+    return int(differ[0]) if len(differ) else length

@@ -45,9 +45,9 @@ class Unpredictable(ValueError):
 class Trace:
     """What one traced training says.
 
-    - `operations`: the operations, in order
+    - `operations`: the operations, in order, each with the bytes of what it gave
     - `usage`: bytes by category after each, an array of operations + 1 by CATEGORIES, the state before the first in front
-    - `spans`: the first operations of its phases and the number of operations at the end
+    - `spans`: the first operations of its phases; setting gradients to zero is one of them
     - `flops`: of an optimizer step
     - `overhead`: on a GPU, what the allocator's peaks are above the tensors'
     - `extra`: peaks of a compiled model's passes
@@ -165,13 +165,18 @@ class Tracer:
             stack.enter_context(like_a_gpu(old))
             # Gradients that were only set to zero are there at once.
             windows = [windows[0], 1 if old else windows[0]]
-        stack.values.operations.clear()
+        operations, sizes = stack.values.operations, stack.values.sizes
+        operations.clear()
+        sizes.clear()
+        zeroing = []  # the first operation of it, and the first after it
         with Meter(module, opt) as meter:
             for micro_batches in windows:
                 for _ in range(micro_batches):
                     self._micro_batch(module)
                 opt.step()
+                zeroing.append(len(operations) + 1)
                 opt.zero_grad(set_to_none=not old)
+                zeroing.append(len(operations) + 1)
         stepping = [peak for phase, peak in meter.segments() if phase == "optimizer step"]
         overhead = {}
         if self.device != "cpu":
@@ -184,10 +189,11 @@ class Tracer:
         usage = meter._usage()
         if setup.compiled:  # only its optimizer steps are like those of this trace
             usage = usage * (meter._phase_of_ticks() == "optimizer step")[:, None]
+        begin = {first for _, first, _ in meter._spans()}
         return Trace(
-            list(stack.values.operations),
+            list(zip(operations, sizes)),
             usage,
-            [first for _, first, _ in meter._spans()],
+            sorted(begin | {first for first in zeroing if first < len(usage)}),
             meter.flops // sum(windows) * setup.accumulation_steps,
             overhead,
             [_with_what_stays(peak, stepping[-1], setup.accumulation_steps) for peak in passes],
