@@ -97,3 +97,19 @@ def test_the_checks_see_what_they_look_for():
         "a.b",
     ]
     assert LINK.findall("[next](../a/1_b.ipynb) and [table](x.md)") == ["../a/1_b.ipynb"]
+
+
+def test_the_lines_that_are_put_in_places_are_those_that_the_check_runs():
+    """A probe is a file that is copied alone, so these stand in it and in the lesson."""
+
+    def literal(folder, file, name):
+        tree = ast.parse((COURSE / folder / "1_accumulation" / file).read_text())
+        [value] = [
+            node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+        ]
+        return ast.literal_eval(value)
+
+    shown = literal("authoring", "1_pytorch.py", "lines")
+    assert shown == literal("exercises_tests", "1_pytorch/probes.py", "LINES")
