@@ -1,7 +1,11 @@
 """Train Lean: training models that do not fit. What the notebooks import, loaded when first used."""
 
+import inspect
 import warnings
 from importlib import import_module
+
+from trainlean.arguments import explained
+from trainlean.kernel import prepare_kernel
 
 # torch.compile tells it in every process of Python 3.13.0, in the middle of a lesson; `trainlean doctor` tells it once.
 warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0", RuntimeWarning)
@@ -73,8 +77,16 @@ __all__ = sorted(_HOME)
 def __getattr__(name):
     if name not in _HOME:
         raise AttributeError(f"trainlean has no {name!r}; it offers {', '.join(__all__)}")
-    return getattr(import_module(f"trainlean.{_HOME[name]}"), name)
+    value = getattr(import_module(f"trainlean.{_HOME[name]}"), name)
+    return explained(value) if inspect.isfunction(value) else value
 
 
 def __dir__():
     return __all__
+
+
+def _px(line, cell=None):
+    import_module("trainlean.devices.engines").px(line, cell)
+
+
+prepare_kernel(px=_px)  # so that it is known where no devices were started, too

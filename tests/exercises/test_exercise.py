@@ -305,7 +305,7 @@ def test_unpacking_never_unpickles():
 
 def test_unknown_exercise_is_one_sentence():
     with pytest.raises(
-        CourseError, match="no exercise named 'nothing'; the exercises are .*train_accumulated"
+        CourseError, match="no exercise named 'nothing'; the nearest is \\w+ or \\w+, and"
     ):
         find_exercise("nothing")
 

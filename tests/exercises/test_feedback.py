@@ -2,6 +2,7 @@
 
 import pytest
 
+import trainlean
 from trainlean.exercises import feedback
 from trainlean.exercises.feedback import check, hint
 from trainlean.exercises.finding import find_exercise
@@ -37,6 +38,33 @@ def test_check_shows_and_records(shown):
     assert repr(shown[0]) == "train_accumulated: right, 3 of 3 points"
     assert "4.00 times the large batch's" in repr(shown[1])
     assert [record["outcome"] for record in read_records("progress")] == ["right", "wrong"]
+
+
+def test_check_takes_a_name_as_hint_does(shown):
+    train_accumulated = answers("right")
+    check("train_accumulated", seed=1)
+    trainlean.check("train_accumulated", seed=1)
+    assert [repr(card) for card in shown] == ["train_accumulated: right, 3 of 3 points"] * 2
+    assert train_accumulated is not None
+
+
+def test_check_of_a_name_that_is_not_there_yet_records_nothing(shown):
+    with pytest.raises(CourseError, match="no run_checkpointed here yet: run the cell"):
+        check("run_checkpointed")
+    with pytest.raises(CourseError, match="nearest is train_accumulated or"):
+        check("train_acumulated")
+    assert not shown and not read_records("progress")
+
+
+def test_a_crash_does_not_take_the_place_of_right(shown, capsys):
+    def train_accumulated():
+        raise RuntimeError
+
+    check(answers("right"), seed=1)
+    check(train_accumulated)
+    show_progress()
+    assert [record["outcome"] for record in read_records("progress")] == ["right", "crashed"]
+    assert "crashed" not in capsys.readouterr().out
 
 
 def test_panel_folds_what_is_long(shown):

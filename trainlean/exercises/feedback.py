@@ -1,11 +1,13 @@
 """What a learner calls beside an exercise: `check` and `hint`, shown as a small panel."""
 
+import inspect
 import os
 import secrets
 from html import escape
 
 from IPython.display import display
 
+from trainlean.arguments import LIBRARY
 from trainlean.exercises.finding import all_exercises, find_exercise
 from trainlean.exercises.progress import record_verdict
 from trainlean.exercises.verdicts import (
@@ -35,11 +37,13 @@ _hints_given: dict[str, int] = {}
 def check(*answer, seed: int | None = None, **named) -> None:
     """Check an answer: `check(my_function)` for a function or class, `check(name=value)` for a value.
 
-    The questions are drawn afresh each time; `seed` repeats those of an earlier message. CourseError: no exercise of that
+    `check("name")` takes what the caller has of that name, such as the cell's notebook. The questions are drawn afresh each time; `seed` repeats those of an earlier message. CourseError: no exercise of that
     name, or not exactly one answer. Under nbgrader an answer that is not right is an AssertionError.
     """
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)
+    if answer and isinstance(value, str):
+        value = _of_the_caller(name)
     try:
         found = judge(
             exercise, value, secrets.randbelow(1_000_000) if seed is None else seed, SEARCH_SECONDS
@@ -88,6 +92,19 @@ def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]
             f"{caller} knows an exercise by its name, and this function was made as {name}: write it with `def`, or call {caller}(exercise_name=...)."
         )
     return name, answer[0]
+
+
+def _of_the_caller(name: str) -> object:
+    """What a name means where `check` was called: in the nearest function or notebook outside of this library."""
+    frame = inspect.currentframe()
+    while frame and frame.f_code.co_filename.startswith(LIBRARY):
+        frame = frame.f_back
+    known = {**frame.f_globals, **frame.f_locals} if frame else {}
+    if name not in known:
+        raise CourseError(
+            f"There is no {name} here yet: run the cell that defines it, then check again."
+        )
+    return known[name]
 
 
 def panel(verdict: Verdict) -> Card:

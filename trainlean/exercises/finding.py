@@ -38,14 +38,11 @@ def placed(exercise: Exercise, notebook: str, package: str) -> Exercise:
 
 
 def find_exercise(name: str) -> Exercise:
-    """The exercise of that name. CourseError, with the nearest names (all where none is near), when there is none."""
+    """The exercise of that name. CourseError, with the nearest names, when there is none."""
     exercises = all_exercises()
     if name not in exercises:
-        near = get_close_matches(str(name), exercises, n=3)
-        known = (
-            f"the nearest is {near[0]}" if len(near) == 1 else f"the nearest are {', '.join(near)}"
+        near = " or ".join(get_close_matches(str(name), exercises, n=2, cutoff=0))
+        raise CourseError(
+            f"There is no exercise named {name!r}; the nearest is {near}, and `trainlean progress` lists all."
         )
-        if not near:
-            known = f"the exercises are {', '.join(exercises)}"
-        raise CourseError(f"There is no exercise named {name!r}; {known}.")
     return exercises[name]
