@@ -17,6 +17,7 @@ NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
     "right",
     "cannot be checked here",
 )
+NOTHING_YET = "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell."
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,7 @@ def verdict(
         )
 
     if not seen.attempted:
-        return say(
-            NOT_ATTEMPTED,
-            "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell.",
-        )
+        return say(NOT_ATTEMPTED, NOTHING_YET)
     truth = remembered("oracle", lambda: see_oracle(exercise, seed))
     difference = first_difference(seen.observation, truth, exercise.truth)
     if difference is None:
