@@ -1,5 +1,7 @@
 """What a learner sees: panels of check and hint, guesses beside measurements, progress."""
 
+import time
+
 import pytest
 
 import trainlean
@@ -65,6 +67,27 @@ def test_a_crash_does_not_take_the_place_of_right(shown, capsys):
     show_progress()
     assert [record["outcome"] for record in read_records("progress")] == ["right", "crashed"]
     assert "crashed" not in capsys.readouterr().out
+
+
+def test_the_card_says_which_exercise_it_is_and_where_hints_are(shown):
+    check(answers("loss not divided"), seed=1)
+    html = shown[0]._repr_html_()
+    assert "train_accumulated · exercise 1 of 5 · 0 of 3 points" in html
+    assert '<code>hint("train_accumulated")</code> gives the first of 3 hints.' in html
+    check(answers("right"), seed=1)
+    assert "hint(" not in shown[1]._repr_html_()
+
+
+def test_an_answer_that_takes_long_is_told_while_it_runs(shown, monkeypatch):
+    monkeypatch.setattr(feedback, "PATIENCE", 0.05)
+
+    def train_accumulated(*arguments):
+        while not shown:  # what stands on the screen while it runs
+            time.sleep(0.01)
+
+    check(train_accumulated)
+    assert repr(shown[0]).startswith("train_accumulated is still running after 0.05 s.")
+    assert len(shown) == 2
 
 
 def test_panel_folds_what_is_long(shown):
@@ -139,7 +162,7 @@ def test_hints_go_on_step_by_step(shown):
     for _ in range(5):
         hint("train_accumulated")
     texts = [repr(thing) for thing in shown]
-    assert texts[0].startswith("Hint 1 of 3") and texts[2].startswith("Hint 3 of 3")
+    assert texts[0].startswith("Hint 1 of 3") and texts[2].startswith("Hint 3 of 3, the last")
     assert texts[3] == texts[2]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from trainlean.exercises.exercise import Exercise
-from trainlean.exercises.finding import all_exercises
+from trainlean.exercises.finding import all_exercises, names_in
 from trainlean.exercises.progress import record_verdict
 from trainlean.exercises.seeing import Seen, pack, see_answer, unpack
 from trainlean.exercises.verdicts import (
@@ -100,23 +100,15 @@ def stubs_only(notebook) -> list[Verdict]:
     cells = exercise_cells(notebook)
     if any(cell.check is None for cell in cells):
         return []  # it would say the points
-    place = next(
-        (place for place in find_notebooks() if cells and _holds(place, {c.name for c in cells})),
-        None,
-    )
+    names = {cell.name for cell in cells}
+    lessons = (place for place in find_notebooks() if names and names == {*names_in(place.name)})
+    place = next(lessons, None)
     if place is None or not (is_as_cut(notebook) or _code_as_handed_out(notebook, place)):
         return []
     return [
         Verdict(cell.name, place.name, NOT_ATTEMPTED, 0, int(cell.points), NOTHING_YET)
         for cell in {cell.name: cell for cell in cells}.values()
     ]
-
-
-def _holds(place: Place, names: set[str]) -> bool:
-    """Whether these are the lesson's exercises, by the text of its source: to read it as a notebook takes a second."""
-    return names == set(
-        re.findall(r'^# %%.* exercise="(\w+)"', place.authored.read_text("utf-8"), re.MULTILINE)
-    )
 
 
 def _code_as_handed_out(notebook, place: Place) -> bool:

@@ -1,6 +1,7 @@
 """Every exercise of the course, found in exercises_tests by its name."""
 
 import importlib
+import re
 import sys
 from dataclasses import replace
 from difflib import get_close_matches
@@ -35,6 +36,22 @@ def all_exercises() -> dict[str, Exercise]:
 def placed(exercise: Exercise, notebook: str, package: str) -> Exercise:
     """The exercise, knowing the lesson that it belongs to and the package in which it is written."""
     return replace(exercise, notebook=notebook, package=package)
+
+
+@cache
+def names_in(notebook: str) -> tuple[str, ...]:
+    """The exercises of a lesson in its order, by the text of its source: to read that as a notebook takes a second. None of another's."""
+    source = COURSE / "authoring" / f"{notebook}.py"
+    text = source.read_text(encoding="utf-8") if source.exists() else ""
+    return tuple(re.findall(r'^# %%.* exercise="(\w+)"', text, re.MULTILINE))
+
+
+def place_in_lesson(exercise: Exercise) -> str:
+    """`exercise 2 of 3`; empty where its lesson is none of the course."""
+    names = names_in(exercise.notebook)
+    if exercise.name not in names:
+        return ""
+    return f"exercise {names.index(exercise.name) + 1} of {len(names)}"
 
 
 def find_exercise(name: str) -> Exercise:
