@@ -77,3 +77,11 @@ def test_an_interrupt_is_one_sentence_that_says_where(kernel):
 def test_an_error_of_the_learners_keeps_its_traceback(kernel):
     text = shown(kernel, "def wrong():\n    return [][0]\nmeasure(wrong, name='x')")
     assert "IndexError: list index out of range" in text and "return [][0]" in text
+
+
+def test_a_table_has_no_numbers_of_rows(kernel):
+    source = "import pandas\nprint(get_ipython().display_formatter.format(pandas.DataFrame({'a': ['x']}))[0])"
+    _, client = kernel
+    client.execute_interactive(source, output_hook=(said := []).append, timeout=60)
+    [text] = [m["content"]["text"] for m in said if m["msg_type"] == "stream"]
+    assert "<td>x</td>" in text and "<th>0</th>" not in text

@@ -89,4 +89,8 @@ def _px(line, cell=None):
     import_module("trainlean.devices.engines").px(line, cell)
 
 
-prepare_kernel(px=_px)  # so that it is known where no devices were started, too
+def _table(frame):
+    return import_module("trainlean.pictures.tables").table_html(frame)
+
+
+prepare_kernel(_table, px=_px)  # %%px is known where no devices were started, too

@@ -14,13 +14,20 @@ OWN = (
 )  # what the library raises in words of its own, beside CourseError
 
 
-def prepare_kernel(**magics: Callable) -> None:
-    """Prepare the kernel in which this runs, with these magics (for lines and cells); elsewhere nothing happens."""
+def prepare_kernel(table: Callable | None = None, **magics: Callable) -> None:
+    """Prepare the kernel in which this runs, with these magics (for lines and cells); elsewhere nothing happens.
+
+    `table` writes a pandas DataFrame as HTML, in place of what pandas does.
+    """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None:
         return
     for name, magic in magics.items():
         shell.register_magic_function(magic, magic_kind="line_cell", magic_name=name)
+    if table:
+        html = shell.display_formatter.formatters["text/html"]
+        for module in ("pandas", "pandas.core.frame"):  # from pandas 3 on, and before
+            html.for_type_by_name(module, "DataFrame", table)
     shell.set_custom_exc((KeyboardInterrupt, *OWN), _show)
 
 
