@@ -27,6 +27,8 @@ ROOMS = [
     "reviews",
     "setup",
     "processes",
+    "kernel",
+    "arguments",
     "workspace",
 ]
 # What each room imports of itself runs one way, too: found by the order in which its files can be written.

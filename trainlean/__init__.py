@@ -1,7 +1,11 @@
 """Train Lean: training models that do not fit. What the notebooks import, loaded when first used."""
 
+import inspect
 import warnings
 from importlib import import_module
+
+from trainlean.arguments import explained
+from trainlean.kernel import prepare_kernel
 
 # torch.compile tells it in every process of Python 3.13.0, in the middle of a lesson; `trainlean doctor` tells it once.
 warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0", RuntimeWarning)
@@ -45,7 +49,8 @@ EXPORTS = {  # by the file that has them
     "exercises.verdicts": ["judge"],
     "exercises.guesses": ["guess", "reveal"],
     "exercises.feedback": ["check", "hint"],
-    "pictures.memory": ["plot_timeline", "plot_memory"],
+    "pictures.memory": ["plot_memory"],
+    "pictures.timelines": ["plot_timeline"],
     "pictures.front": ["plot_front"],
     "pictures.steps": ["plot_compare", "plot_accumulation_window"],
     "pictures.ranks": ["plot_ranks", "plot_drift"],
@@ -73,8 +78,20 @@ __all__ = sorted(_HOME)
 def __getattr__(name):
     if name not in _HOME:
         raise AttributeError(f"trainlean has no {name!r}; it offers {', '.join(__all__)}")
-    return getattr(import_module(f"trainlean.{_HOME[name]}"), name)
+    value = getattr(import_module(f"trainlean.{_HOME[name]}"), name)
+    return explained(value) if inspect.isfunction(value) else value
 
 
 def __dir__():
     return __all__
+
+
+def _px(line, cell=None):
+    import_module("trainlean.devices.engines").px(line, cell)
+
+
+def _table(frame):
+    return import_module("trainlean.pictures.tables").table_html(frame)
+
+
+prepare_kernel(_table, px=_px)  # %%px is known where no devices were started, too

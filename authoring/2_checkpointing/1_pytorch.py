@@ -269,15 +269,12 @@ def most_activations(meter):
 
 with Meter() as plain:
     one_step(lambda model: None)
-plot_timeline(plain)
-
-# %%
 with Meter() as checkpointed:
     one_step(checkpoint_layers)
-plot_timeline(checkpointed)
+plot_timeline({"plain": plain, "checkpointed": checkpointed})
 
 # %% [markdown]
-# Compare the orange. Each forward pass now leaves only a low slope of boundaries. Spikes in the forward pass are what a layer makes inside (its *interior*), discarded when the layer ends. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
+# Compare the orange; both stand on one scale. Each forward pass now leaves only a low slope of boundaries. Spikes in the forward pass are what a layer makes inside (its *interior*), discarded when the layer ends. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
 
 # %%
 for category in plain.peak:

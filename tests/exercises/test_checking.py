@@ -1,6 +1,8 @@
 """Checking whole notebooks from outside: what is taken out of them, and what becomes of damaged ones."""
 
 import json
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from trainlean.exercises import checking
 from trainlean.exercises.checking import check_notebooks
 from trainlean.exercises.finding import all_exercises
-from trainlean.exercises.seeing import see_answer
+from trainlean.exercises.seeing import Seen, see_answer
 from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
-from trainlean.notebooks.notebook import Place, cut, nbgrader_mark, read_authored
+from trainlean.notebooks.notebook import Place, cut, make_lesson, nbgrader_mark, read_authored
 from trainlean.notebooks.statements import (
     Handout,
     cell_statements,
@@ -53,6 +55,55 @@ def write(folder: Path, *sources) -> Path:
 def rows(capsys, *paths) -> tuple[int, dict[str, dict]]:
     status = check_notebooks(list(paths), as_json=True, seed=5)
     return status, {row["exercise"]: row for row in json.loads(capsys.readouterr().out)}
+
+
+# ---------------------------------------------------------------- what is asked at all
+
+UNTOUCHED = """
+import sys
+from trainlean.exercises.checking import check_notebooks
+print(check_notebooks(sys.argv[1:]), "torch" in sys.modules)
+"""
+
+
+def lesson_of(name, folder, change=lambda cells: None):
+    lesson = make_lesson(read_authored(Place(name)))
+    change(lesson.cells)
+    path = folder / "lesson.ipynb"
+    nbformat.write(lesson, path)
+    return path
+
+
+def note(cells):
+    cells[0].source += "\n\nMy note."
+
+
+@pytest.mark.parametrize("change", [lambda cells: None, note])
+def test_an_untouched_lesson_asks_nothing_and_imports_nothing(tmp_path, change):
+    path = lesson_of("0_start/1_where_memory_goes", tmp_path, change)
+    done = subprocess.run(
+        [sys.executable, "-c", UNTOUCHED, path], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.count("not attempted, 0 of 2 points") == 3, done.stderr
+    assert done.stdout.endswith("1 False\n")
+
+
+def test_a_stub_beside_an_answer_is_not_asked(tmp_path, capsys, monkeypatch):
+    asked = []
+
+    def ask(path, exercise, seed, **_):
+        asked.append(exercise.name)
+        return Seen({"raised": "ValueError: x"})
+
+    def answer(cells):
+        [cell] = [c for c in cells if nbgrader_mark(c).get("grade_id") == "peak_at_batch"]
+        cell.source = "def peak_at_batch(*given):\n    return 3"
+
+    monkeypatch.setattr(checking, "ask_in_process", ask)
+    path = lesson_of("0_start/1_where_memory_goes", tmp_path, answer)
+    _, found = rows(capsys, path)
+    assert asked == ["peak_at_batch"]
+    assert [row["outcome"] for row in found.values()] == [NOT_ATTEMPTED, CRASHED, NOT_ATTEMPTED]
 
 
 # ---------------------------------------------------------------- what an exercise needs

@@ -1,6 +1,7 @@
 """The engine that judges answers: tested on exercises made up here."""
 
 import random
+import re
 import warnings
 from dataclasses import replace
 
@@ -101,7 +102,10 @@ def test_crash_keeps_the_learners_traceback_only():
 
     verdict = judge(total, answer, seed=1)
     assert verdict.outcome == CRASHED
-    assert verdict.message == "Your answer raised KeyError: 'lost'"
+    assert re.fullmatch(
+        r"Your answer raised KeyError: 'lost' \(line \d+: `raise KeyError\(\"lost\"\)`\)",
+        verdict.message,
+    )
     assert 'raise KeyError("lost")' in verdict.traceback
     assert "trainlean/exercises/exercise.py" not in verdict.traceback
 
@@ -235,15 +239,29 @@ def test_what_an_error_says_below_its_first_line_is_told():
         )
 
     verdict = judge(total, answer, seed=1)
-    assert (
-        verdict.message == "Your answer raised RuntimeError: no graph the divisor must be a number"
+    assert verdict.message.startswith(
+        "Your answer raised RuntimeError: no graph the divisor must be a number (line "
     )
 
 
 def test_an_error_without_a_word_is_a_crash_like_any_other():
     verdict = judge(total, raises(AssertionError()), seed=1)
     assert verdict.outcome == CRASHED
-    assert verdict.message == "Your answer raised AssertionError: "
+    assert verdict.message.startswith("Your answer raised AssertionError: ")
+
+
+def test_a_misspelt_name_is_told_with_its_line():
+    def answer(numbers):
+        loss = sum(numbers)
+        return loss if numbers is None else los  # noqa: F821
+
+    verdict = judge(total, answer, seed=1)
+    assert re.match(
+        # What was meant is Python's word, from 3.12 on.
+        r"Your answer raised NameError: name 'los' is not defined(\. Did you mean: 'loss'\?)? \(line ",
+        verdict.message,
+    )
+    assert ": `return loss if" in verdict.message and verdict.hint == ""
 
 
 def test_few_numbers_are_shown_and_a_zero_truth_is_told():
@@ -305,7 +323,7 @@ def test_unpacking_never_unpickles():
 
 def test_unknown_exercise_is_one_sentence():
     with pytest.raises(
-        CourseError, match="no exercise named 'nothing'; the exercises are .*train_accumulated"
+        CourseError, match="no exercise named 'nothing'; the nearest is \\w+ or \\w+, and"
     ):
         find_exercise("nothing")
 

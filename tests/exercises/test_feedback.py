@@ -1,7 +1,10 @@
 """What a learner sees: panels of check and hint, guesses beside measurements, progress."""
 
+import time
+
 import pytest
 
+import trainlean
 from trainlean.exercises import feedback
 from trainlean.exercises.feedback import check, hint
 from trainlean.exercises.finding import find_exercise
@@ -37,6 +40,54 @@ def test_check_shows_and_records(shown):
     assert repr(shown[0]) == "train_accumulated: right, 3 of 3 points"
     assert "4.00 times the large batch's" in repr(shown[1])
     assert [record["outcome"] for record in read_records("progress")] == ["right", "wrong"]
+
+
+def test_check_takes_a_name_as_hint_does(shown):
+    train_accumulated = answers("right")
+    check("train_accumulated", seed=1)
+    trainlean.check("train_accumulated", seed=1)
+    assert [repr(card) for card in shown] == ["train_accumulated: right, 3 of 3 points"] * 2
+    assert train_accumulated is not None
+
+
+def test_check_of_a_name_that_is_not_there_yet_records_nothing(shown):
+    with pytest.raises(CourseError, match="no run_checkpointed here yet: run the cell"):
+        check("run_checkpointed")
+    with pytest.raises(CourseError, match="nearest is train_accumulated or"):
+        check("train_acumulated")
+    assert not shown and not read_records("progress")
+
+
+def test_a_crash_does_not_take_the_place_of_right(shown, capsys):
+    def train_accumulated():
+        raise RuntimeError
+
+    check(answers("right"), seed=1)
+    check(train_accumulated)
+    show_progress()
+    assert [record["outcome"] for record in read_records("progress")] == ["right", "crashed"]
+    assert "crashed" not in capsys.readouterr().out
+
+
+def test_the_card_says_which_exercise_it_is_and_where_hints_are(shown):
+    check(answers("loss not divided"), seed=1)
+    html = shown[0]._repr_html_()
+    assert "train_accumulated · exercise 1 of 5 · 0 of 3 points" in html
+    assert '<code>hint("train_accumulated")</code> gives the first of 3 hints.' in html
+    check(answers("right"), seed=1)
+    assert "hint(" not in shown[1]._repr_html_()
+
+
+def test_an_answer_that_takes_long_is_told_while_it_runs(shown, monkeypatch):
+    monkeypatch.setattr(feedback, "PATIENCE", 0.05)
+
+    def train_accumulated(*arguments):
+        while not shown:  # what stands on the screen while it runs
+            time.sleep(0.01)
+
+    check(train_accumulated)
+    assert repr(shown[0]).startswith("train_accumulated is still running after 0.05 s.")
+    assert len(shown) == 2
 
 
 def test_panel_folds_what_is_long(shown):
@@ -111,7 +162,7 @@ def test_hints_go_on_step_by_step(shown):
     for _ in range(5):
         hint("train_accumulated")
     texts = [repr(thing) for thing in shown]
-    assert texts[0].startswith("Hint 1 of 3") and texts[2].startswith("Hint 3 of 3")
+    assert texts[0].startswith("Hint 1 of 3") and texts[2].startswith("Hint 3 of 3, the last")
     assert texts[3] == texts[2]
 
 

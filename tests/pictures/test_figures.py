@@ -9,9 +9,10 @@ from made_runs import has_colour, make_run, pixels
 from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.front import FrontPlot, pareto_front, placed, plot_front
 from trainlean.pictures.labels import place_labels, spread
-from trainlean.pictures.memory import plot_memory, plot_timeline
+from trainlean.pictures.memory import plot_memory
 from trainlean.pictures.steps import plot_accumulation_window, plot_compare
 from trainlean.pictures.style import COLOURS, UNDIVIDED, Picture, point_label
+from trainlean.pictures.timelines import plot_timeline
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -109,6 +110,7 @@ PICTURES = {
     "front": lambda: plot_front([make_run(1, speed=60), make_run(4)], 70 * MiB),
     "memory": lambda: plot_memory([make_run(8), make_run(4, 2)]),
     "timeline": lambda: plot_timeline(timeline()),
+    "timelines": lambda: plot_timeline({"plain": timeline(), "checkpointed": timeline()[:50]}),
     "compare": lambda: plot_compare(
         {"PyTorch": [2.0, 1.0, 0.5], "Trainer": ([1, 3], [2.0, 0.7])}, title="Loss"
     ),
@@ -117,7 +119,9 @@ PICTURES = {
 TEXTS = {
     "front": "memory against speed: 2 runs (2 measured); 1 fit into 70 MiB",
     "memory": "peak memory by category: 2 runs (2 measured)",
-    "timeline": "memory over time: 65 moments in 3 phases",
+    "timeline": "memory over time: 65 moments in 3 phases; peak 42 MiB in backward: activations 30 MiB, weights 8 MiB, gradients 4 MiB",
+    "timelines": "memory over time of plain: 65 moments in 3 phases; peak 42 MiB in backward: activations 30 MiB, weights 8 MiB, gradients 4 MiB; "
+    "memory over time of checkpointed: 50 moments in 2 phases; peak 42 MiB in backward: activations 30 MiB, weights 8 MiB, gradients 4 MiB",
     "compare": "loss by step: PyTorch, Trainer",
     "window": "accumulation: 10 micro-batches, an update after every 4, 3 updates",
 }
@@ -135,6 +139,29 @@ def test_every_picture_shows_something_and_has_a_fixed_text(name):
     assert repr(picture) == str(picture) == TEXTS[name]
     assert len(picture.png()) < 60_000
     assert picture.png() == PICTURES[name]().png()
+
+
+def test_what_is_compared_stands_on_one_scale():
+    low = [
+        (phase, {name: size // 2 for name, size in sizes.items()}) for phase, sizes in timeline()
+    ]
+    one, other = plot_timeline({"plain": timeline(), "half": low[:26]}).axes
+    assert one.get_ylim() == other.get_ylim() and one.get_ylim()[1] > 42
+    said = [
+        " ".join(text.get_text() for text in axes.texts).replace("\n", " ") for axes in (one, other)
+    ]
+    assert "Peak 42 MiB in backward: activations 30 MiB" in said[0]
+    assert "Peak 16.5 MiB in forward" in said[1] or "Peak 16 MiB in forward" in said[1]
+
+
+def test_every_phase_and_every_bar_has_a_label():
+    many = timeline() + [("forward", {"weights": 1})] * 3 + [("backward", {"weights": 1})] * 3
+    [axes] = plot_timeline(many * 3).axes
+    strip = [text.get_text() for text in axes.texts if text.get_position()[1] == 1.052]
+    assert len(strip) == 15 and all(strip)
+    run = Run(name="r", peak={"weights": 100 * MiB, "gradients": MiB, "activations": 2 * MiB})
+    [bars] = plot_memory([run]).axes
+    assert {"100", "1.0", "2.0"} <= {text.get_text() for text in bars.texts}
 
 
 def test_colours_of_the_categories_are_those_of_the_course():

@@ -42,6 +42,7 @@ from trainlean.devices.waiting import (
     sentence_about,
     wait_for_ranks,
 )
+from trainlean.kernel import prepare_kernel
 from trainlean.workspace import CourseError, the_device
 
 START_SECONDS = 60  # for engines to come up
@@ -71,7 +72,7 @@ def start_devices(
         devices.stop()
         raise
     _running = devices
-    _register_magic()
+    prepare_kernel(px=px)  # where IPython came after the course
     return devices
 
 
@@ -360,17 +361,11 @@ def _belongs(process: psutil.Process, cluster_id: str) -> bool:
         return False
 
 
-def _register_magic() -> None:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is None:
-        return
-
-    def px(line, cell=None):
-        if _running is None:
-            raise DeviceError("No devices are running: call start_devices(2) first.")
-        _running.px(line, cell)
-
-    shell.register_magic_function(px, magic_kind="line_cell", magic_name="px")
+def px(line: str, cell: str | None = None) -> None:
+    """The magic `%%px`: run a cell on the running devices. DeviceError where there are none."""
+    if _running is None:
+        raise DeviceError("No devices are running: call start_devices(2) first.")
+    _running.px(line, cell)
 
 
 def _show(answered: "list[tuple[Rank, Any]]") -> None:

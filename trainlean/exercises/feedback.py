@@ -1,12 +1,17 @@
 """What a learner calls beside an exercise: `check` and `hint`, shown as a small panel."""
 
+import contextlib
+import inspect
 import os
 import secrets
+import threading
+from collections.abc import Iterator
 from html import escape
 
 from IPython.display import display
 
-from trainlean.exercises.finding import all_exercises, find_exercise
+from trainlean.arguments import LIBRARY
+from trainlean.exercises.finding import all_exercises, find_exercise, place_in_lesson
 from trainlean.exercises.progress import record_verdict
 from trainlean.exercises.verdicts import (
     CANNOT,
@@ -29,21 +34,28 @@ OUTCOME_COLOURS = {
     CANNOT: NEUTRAL,
 }
 SEARCH_SECONDS = 3  # seconds to look for a mistake among the known ones: a learner waits for it
+PATIENCE = 10  # seconds of a check before something is said
 _hints_given: dict[str, int] = {}
 
 
 def check(*answer, seed: int | None = None, **named) -> None:
     """Check an answer: `check(my_function)` for a function or class, `check(name=value)` for a value.
 
-    The questions are drawn afresh each time; `seed` repeats those of an earlier message. CourseError: no exercise of that
+    `check("name")` takes what the caller has of that name, such as the cell's notebook. The questions are drawn afresh each time; `seed` repeats those of an earlier message. CourseError: no exercise of that
     name, or not exactly one answer. Under nbgrader an answer that is not right is an AssertionError.
     """
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)
+    if answer and isinstance(value, str):
+        value = _of_the_caller(name)
     try:
-        found = judge(
-            exercise, value, secrets.randbelow(1_000_000) if seed is None else seed, SEARCH_SECONDS
-        )
+        with _still_running(name):
+            found = judge(
+                exercise,
+                value,
+                secrets.randbelow(1_000_000) if seed is None else seed,
+                SEARCH_SECONDS,
+            )
     except KeyboardInterrupt:
         text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"
         display(text_card(text, OUTCOME_COLOURS[CRASHED]))
@@ -63,8 +75,22 @@ def hint(*answer, **named) -> None:
     hints = find_exercise(name).hints
     number = min(_hints_given.get(name, 0), len(hints) - 1)
     _hints_given[name] = number + 1
-    text = f"Hint {number + 1} of {len(hints)}: {hints[number]}"
-    display(text_card(text))
+    last = ", the last" if len(hints) > 1 and number + 1 == len(hints) else ""
+    display(text_card(f"Hint {number + 1} of {len(hints)}{last}: {hints[number]}"))
+
+
+@contextlib.contextmanager
+def _still_running(name: str) -> Iterator[None]:
+    """Say so when the check takes long: a loop without an end leaves nothing else on the screen."""
+    text = f"{name} is still running after {PATIENCE} s. Does a loop in it never end? Interrupt (the square above, or I, I) stops it."
+    # What is printed meanwhile is taken for the answer's; a display is not.
+    timer = threading.Timer(PATIENCE, lambda: display(text_card(text)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]:
@@ -90,9 +116,24 @@ def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]
     return name, answer[0]
 
 
+def _of_the_caller(name: str) -> object:
+    """What a name means where `check` was called: in the nearest function or notebook outside of this library."""
+    frame = inspect.currentframe()
+    while frame and frame.f_code.co_filename.startswith(LIBRARY):
+        frame = frame.f_back
+    known = {**frame.f_globals, **frame.f_locals} if frame else {}
+    if name not in known:
+        raise CourseError(
+            f"There is no {name} here yet: run the cell that defines it, then check again."
+        )
+    return known[name]
+
+
 def panel(verdict: Verdict) -> Card:
     """A verdict as a card: outcome, what was seen, why; the hint and the traceback folded."""
-    points = f"{escape(verdict.exercise)} · {verdict.points} of {verdict.possible} points"
+    exercise = find_exercise(verdict.exercise)
+    points = f"{verdict.points} of {verdict.possible} points"
+    words = [escape(verdict.exercise), place_in_lesson(exercise), points]
     lines, folded = [], {}
     if verdict.outcome != RIGHT:
         lines.append(escape(verdict.message))
@@ -104,5 +145,12 @@ def panel(verdict: Verdict) -> Card:
             "Where it was raised": code_html(verdict.traceback),
             "What your answer printed": code_html(verdict.printed[-2000:]),
         }
-    title = escape(verdict.outcome.capitalize()), points
+    if verdict.outcome in (WRONG, CRASHED, NOT_ATTEMPTED):
+        number = len(exercise.hints)
+        lines.append(
+            f'<code>hint("{verdict.exercise}")</code> gives the first of {number} hints.'
+            if number > 1
+            else f'<code>hint("{verdict.exercise}")</code> gives a hint.'
+        )
+    title = escape(verdict.outcome.capitalize()), " · ".join(word for word in words if word)
     return folding_card(str(verdict), title, lines, folded, OUTCOME_COLOURS[verdict.outcome])

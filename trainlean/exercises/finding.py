@@ -1,6 +1,7 @@
 """Every exercise of the course, found in exercises_tests by its name."""
 
 import importlib
+import re
 import sys
 from dataclasses import replace
 from difflib import get_close_matches
@@ -37,15 +38,28 @@ def placed(exercise: Exercise, notebook: str, package: str) -> Exercise:
     return replace(exercise, notebook=notebook, package=package)
 
 
+@cache
+def names_in(notebook: str) -> tuple[str, ...]:
+    """The exercises of a lesson in its order, by the text of its source: to read that as a notebook takes a second. None of another's."""
+    source = COURSE / "authoring" / f"{notebook}.py"
+    text = source.read_text(encoding="utf-8") if source.exists() else ""
+    return tuple(re.findall(r'^# %%.* exercise="(\w+)"', text, re.MULTILINE))
+
+
+def place_in_lesson(exercise: Exercise) -> str:
+    """`exercise 2 of 3`; empty where its lesson is none of the course."""
+    names = names_in(exercise.notebook)
+    if exercise.name not in names:
+        return ""
+    return f"exercise {names.index(exercise.name) + 1} of {len(names)}"
+
+
 def find_exercise(name: str) -> Exercise:
-    """The exercise of that name. CourseError, with the nearest names (all where none is near), when there is none."""
+    """The exercise of that name. CourseError, with the nearest names, when there is none."""
     exercises = all_exercises()
     if name not in exercises:
-        near = get_close_matches(str(name), exercises, n=3)
-        known = (
-            f"the nearest is {near[0]}" if len(near) == 1 else f"the nearest are {', '.join(near)}"
+        near = " or ".join(get_close_matches(str(name), exercises, n=2, cutoff=0))
+        raise CourseError(
+            f"There is no exercise named {name!r}; the nearest is {near}, and `trainlean progress` lists all."
         )
-        if not near:
-            known = f"the exercises are {', '.join(exercises)}"
-        raise CourseError(f"There is no exercise named {name!r}; {known}.")
     return exercises[name]

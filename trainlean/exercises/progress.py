@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trainlean.exercises.finding import all_exercises
-from trainlean.exercises.verdicts import CANNOT, NOT_ATTEMPTED, Verdict
+from trainlean.exercises.verdicts import CANNOT, CRASHED, NOT_ATTEMPTED, RIGHT, Verdict
 from trainlean.workspace import append_record, read_records
 
 
@@ -22,12 +22,14 @@ def record_verdict(verdict: Verdict) -> None:
 
 
 def show_progress() -> None:
-    """Print each exercise's last outcome and best points, and the total over the whole course."""
+    """Print each exercise's last outcome (right stays, whatever crashes later) and best points, and the total over the whole course."""
     last: dict[str, str] = {}
     best: dict[str, float] = {}
     for record in read_records("progress"):
         name = record["exercise"]
-        last[name] = record["outcome"] + (f": {record['mistake']}" if record["mistake"] else "")
+        # A crash says nothing of the answer that was right: another call, or another notebook, may have led to it.
+        if not (record["outcome"] == CRASHED and last.get(name) == RIGHT):
+            last[name] = record["outcome"] + (f": {record['mistake']}" if record["mistake"] else "")
         best[name] = max(best.get(name, 0), record["points"])
     exercises = all_exercises().values()
     table = Table("lesson", "exercise", "last outcome", "best points")

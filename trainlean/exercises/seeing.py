@@ -107,7 +107,7 @@ def learners_part(error: Exception) -> str:
     """
     # Raised in another process, its frames come back as a note.
     files = re.findall(r'File "([^"]+)", line', "\n".join(getattr(error, "__notes__", ())))
-    if files and not files[-1].startswith((*_COURSE_CODE, *_LIBRARIES)):
+    if files and not files[-1].startswith((*_COURSE_CODE, *LIBRARIES)):
         return "".join(traceback.format_exception_only(error))
     frames = [
         frame
@@ -115,15 +115,17 @@ def learners_part(error: Exception) -> str:
         if not frame.filename.startswith(_COURSE_CODE)
     ]
     if isinstance(error, _MISUSES) and all(
-        frame.filename.startswith(_LIBRARIES) for frame in frames
+        frame.filename.startswith(LIBRARIES) for frame in frames
     ):
         return ""
     kept = frames or traceback.extract_tb(error.__traceback__)[-1:]
-    return "".join(traceback.format_list(kept) + traceback.format_exception_only(error))
+    # Only with its frames does Python say what a misspelt name may have meant.
+    words = traceback.TracebackException.from_exception(error).format_exception_only()
+    return "".join([*traceback.format_list(kept), *words])
 
 
 _COURSE_CODE = (str(COURSE / "trainlean"), str(COURSE / "exercises_tests"))
-_LIBRARIES = (
+LIBRARIES = (
     "<frozen",
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainlean.exercises.comparing import Observation, first_difference, same
 from trainlean.exercises.exercise import Exercise
-from trainlean.exercises.seeing import Seen, plain, see, undisturbed
+from trainlean.exercises.seeing import LIBRARIES, Seen, plain, see, undisturbed
 from trainlean.exercises.solutions import answer_of
 
 NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
@@ -17,6 +17,7 @@ NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
     "right",
     "cannot be checked here",
 )
+NOTHING_YET = "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell."
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,7 @@ def verdict(
         )
 
     if not seen.attempted:
-        return say(
-            NOT_ATTEMPTED,
-            "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell.",
-        )
+        return say(NOT_ATTEMPTED, NOTHING_YET)
     truth = remembered("oracle", lambda: see_oracle(exercise, seed))
     difference = first_difference(seen.observation, truth, exercise.truth)
     if difference is None:
@@ -156,13 +154,23 @@ def _known(exercise: Exercise, given: object, seed: int) -> Observation:
 
 def _of_an_error(name: str, raised: str, learners_traceback: str) -> str:
     if learners_traceback:
-        return f"Your answer raised {raised}{_further_lines(raised, learners_traceback)}"
+        return f"Your answer raised {raised}{_further_lines(raised, learners_traceback)}{_line(learners_traceback)}"
     if re.match(rf"TypeError: (\S*\.)?{name}(\.__init__)?\(\) ", raised):
         return f"Your answer does not take the arguments that the exercise names ({raised})."
     # A None may also lie within what was returned.
     return f"What your answer returned could not be used ({raised})" + (
         ": is a `return` missing, or a value None?" if "None" in raised else "."
     )
+
+
+def _line(learners_traceback: str) -> str:
+    """Where it was raised: the line of the answer that was last at work, as the end of a sentence."""
+    lines = re.findall(r'  File "([^"]+)", line (\d+), in .+\n    (.+)', learners_traceback)
+    own = [(number, code) for file, number, code in lines if not file.startswith(LIBRARIES)]
+    if not own:
+        return ""
+    number, code = own[-1]
+    return f" (line {number}: `{code.strip()}`)"
 
 
 def _further_lines(raised: str, learners_traceback: str) -> str:
@@ -177,6 +185,8 @@ def _further_lines(raised: str, learners_traceback: str) -> str:
             del lines[number:]
             break
     text = " ".join(lines)
+    if text.startswith(". "):  # Python's own: what a misspelt name may have meant
+        return text
     return f" {text}" if 0 < len(text) <= 400 else ""
 
 

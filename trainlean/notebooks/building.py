@@ -19,10 +19,10 @@ from trainlean.notebooks.notebook import (
     KERNELSPEC,
     Place,
     defined_names,
-    digest,
     exercise_cells,
     first_lines,
     fresh_lesson,
+    is_as_cut,
     make_lesson,
     nbgrader_mark,
     read_authored,
@@ -306,9 +306,8 @@ def edited(path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        notebook = read_notebook(path)
-        return notebook.metadata["trainlean"]["cut"] != digest(notebook)
-    except (CourseError, KeyError, TypeError):
+        return not is_as_cut(read_notebook(path))
+    except CourseError:
         return True  # not as we wrote it, so not ours to throw away
 
 

@@ -1,10 +1,9 @@
-"""Memory by category: of runs side by side, and over the time of one."""
+"""Memory by category, of runs side by side."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import StrMethodFormatter
 
 from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.labels import spread
@@ -12,8 +11,6 @@ from trainlean.pictures.style import (
     COLOURS,
     FAINT,
     INK,
-    OTHER_PHASE,
-    PHASES,
     SOFT,
     UNDIVIDED,
     Picture,
@@ -81,7 +78,7 @@ class StackPlot:
             )
 
 
-def _category_legend(picture, height, names):
+def category_legend(picture, height, names):
     """Name the colours in one line at the given height of the picture."""
     names = [
         name for name in [*CATEGORIES, *(n for n in names if n not in CATEGORIES)] if name in names
@@ -117,7 +114,7 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
             left=inches / 7.8, right=0.97, bottom=0.5 / height, top=1 - 0.72 / height
         )
         for row, run in enumerate(runs):
-            left = 0.0
+            left, narrow = 0.0, []
             for category, size in parts(run):
                 width, colour = size / MiB, COLOURS.get(category, UNDIVIDED)
                 axes.barh(row, width, left=left, height=0.66, color=colour, edgecolor="white", lw=1)
@@ -132,7 +129,10 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
                         size=8.5,
                         color=_on(colour),
                     )
+                else:
+                    narrow.append((left + width / 2, words))
                 left += width
+            _numbers_below(axes, row, narrow, 0.0105 * longest)
             axes.text(
                 left + 0.012 * longest, row, mib(run.peak_bytes), va="center", weight="bold", size=9
             )
@@ -151,7 +151,7 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
             size=11,
             va="center",
         )
-        _category_legend(
+        category_legend(
             picture,
             1 - 0.48 / height,
             dict.fromkeys(name for run in runs for name, _ in parts(run)),
@@ -159,94 +159,9 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
     return picture
 
 
-def plot_timeline(timeline) -> Picture:
-    """Memory by category against the operation index, with forward, backward and step marked.
-
-    `timeline` is a `Meter`, or its timeline: a list of (phase, bytes by category), one entry per operation or per
-    group of operations.
-    """
-    timeline = list(getattr(timeline, "timeline", timeline))
-    phases = [(name, len(list(entries))) for name, entries in groupby(name for name, _ in timeline)]
-    with course_style():
-        picture = Picture(
-            7.8, 3.7, f"memory over time: {len(timeline)} moments in {len(phases)} phases"
-        )
-        axes = picture.subplots()
-        picture.subplots_adjust(left=0.1, right=0.97, bottom=0.14, top=0.76)
-        picture.text(
-            0.1 / 7.8, 0.95, "Memory over one run, by category", weight="bold", size=11, va="center"
-        )
-        axes.set_xlabel("recorded moment, in the order of the operations")
-        axes.set_ylabel("memory (MiB)")
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        if not timeline:
-            axes.text(
-                0.5, 0.5, "Nothing recorded.", transform=axes.transAxes, ha="center", color=SOFT
-            )
-            return picture
-        steps = range(len(timeline) + 1)
-        layers = [[sizes.get(c, 0) / MiB for _, sizes in timeline] for c in CATEGORIES]
-        totals = [sum(column) for column in zip(*layers)]
-        axes.stackplot(
-            steps,
-            [layer + layer[-1:] for layer in layers],
-            colors=list(COLOURS.values()),
-            step="post",
-            lw=0,
-        )
-        axes.set_xlim(0, len(timeline))
-        axes.set_ylim(0, 1.16 * max(totals) or 1)
-
-        at = totals.index(max(totals))
-        side = "right" if at > 0.7 * len(timeline) else "left"
-        axes.plot(at + 0.5, totals[at], "o", ms=4.5, color=INK, clip_on=False, zorder=5)
-        axes.annotate(
-            f"peak {mib(totals[at] * MiB)}",
-            (at + 0.5, totals[at]),
-            (-7 if side == "right" else 7, 5),
-            textcoords="offset points",
-            ha=side,
-            weight="bold",
-            size=9,
-        )
-        _phase_strip(axes, phases, len(timeline))
-        _category_legend(picture, 0.875, [c for c, layer in zip(CATEGORIES, layers) if any(layer)])
-    return picture
-
-
-def _phase_strip(axes, phases, length):
-    """A strip above the axes that names the phases; one too narrow for its name keeps only its shade."""
-    start = 0
-    across = axes.get_xaxis_transform()
-    room = axes.bbox.width * 72 / axes.figure.dpi
-    for name, count in phases:
-        axes.add_patch(
-            Rectangle(
-                (start, 1.02),
-                count,
-                0.07,
-                transform=across,
-                clip_on=False,
-                facecolor=PHASES.get(name, OTHER_PHASE),
-                edgecolor="white",
-                lw=1,
-            )
-        )
-        if start:
-            axes.axvline(start, color="white", lw=0.8, alpha=0.6)
-        for text in (name, name.split()[-1]):
-            if len(text) * 5.2 + 4 < room * count / length:
-                colour = "white" if name == "optimizer step" else INK
-                axes.text(
-                    start + count / 2,
-                    1.052,
-                    text,
-                    transform=across,
-                    ha="center",
-                    va="center",
-                    size=8,
-                    color=colour,
-                )
-                break
-        start += count
+def _numbers_below(axes, row: int, narrow: list[tuple[float, str]], letter: float):
+    """The numbers of bars too narrow for them, below these and apart; `letter` is the width of one in the axes' units."""
+    apart = letter * (1 + max([len(words) for _, words in narrow], default=0))
+    places = spread([middle for middle, _ in narrow], apart, apart / 2, float("inf"))
+    for place, (_, words) in zip(places, narrow, strict=True):
+        axes.text(place, row + 0.46, words, ha="center", va="center", size=7, color=SOFT)
