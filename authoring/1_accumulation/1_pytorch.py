@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a batch that does not fit into memory, write the loop without its usual mistakes, and prove that it is the same training.
 #
-# **Minutes**: 85, with two halts · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
+# **Minutes**: 95, with two halts · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -33,6 +33,7 @@ from trainlean import (
     player,
     plot_accumulation_window,
     plot_memory,
+    published_runs,
     record,
     reveal,
     small_bert,
@@ -45,7 +46,9 @@ reviews = load_reviews()
 # ## Why a large batch
 #
 # The gradient says in which direction the loss falls for *all* reviews. A batch only estimates it.
-# How good is the estimate? Take 128 reviews as "all", and compare the gradient of each small batch with the gradient of the 128.
+# How good is the estimate? Take 64 reviews as "all", and compare the gradients of small batches with the gradient of the 64.
+#
+# The loss of a batch is the mean over its reviews, so its gradient is the mean of theirs. It is enough to compute the gradient of each review once.
 
 # %%
 model = small_bert(seed=0)
@@ -58,27 +61,31 @@ def gradient(model, batch):
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-full = gradient(model, batches(reviews[:128], 128, max_length=32)[0])
-print(f"{full.numel():,} numbers")
+alone = torch.stack(
+    [gradient(model, batch) for batch in batches(reviews[:64], 1, max_length=32, shuffle=False)]
+)
+full = alone.mean(0)
+print(f"{len(alone)} gradients of {full.numel():,} numbers")
 
 # %% [markdown]
-# The *scatter* is how far a batch's gradient lies from the full one, measured in lengths of the full gradient (root mean square over the batches that were drawn).
-# At 1 the error is as long as the gradient itself. The last column is what the rule "one over the square root of the batch" would give.
+# How far a review's gradient lies from the full one is its *error*. The error of a batch is the mean of its reviews' errors, and the squared length of a mean is the mean of all products of two of its parts. So a table of 64 x 64 products is enough to draw 10,000 batches of each size, any review as often as it comes.
+#
+# The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). At 1 the error is as long as the gradient itself. The last column is what the rule "one over the square root of the batch" gives.
 
 # %%
-for size, shuffles in ((1, 1), (4, 4), (16, 4)):
-    drawn = [
-        batch
-        for seed in range(shuffles)
-        for batch in batches(reviews[:128], size, max_length=32, seed=seed)
-    ]
-    distances = torch.stack([(gradient(model, batch) - full).norm() for batch in drawn])
-    scatter = distances.square().mean().sqrt() / full.norm()
+alone -= full  # now the errors
+products = alone @ alone.T
+generator = torch.Generator().manual_seed(0)
+for size in (1, 4, 16):
+    drawn = torch.randint(64, (10_000, size), generator=generator)
+    squares = products[drawn[:, :, None], drawn[:, None, :]].mean((1, 2))
+    scatter = squares.mean().sqrt() / full.norm()
     single = scatter if size == 1 else single
     print(f"batch {size:2}: scatter {scatter:4.1f}, by the rule {single / size**0.5:4.1f}")
+del alone  # it takes as much memory as 64 models
 
 # %% [markdown]
-# With four times as many reviews the scatter is about half, as the rule says, up to the luck of four shuffles.
+# With four times as many reviews the scatter is half, as the rule says.
 # Small batches step in scattered directions; averaging more reviews takes the scatter out.
 #
 # More is not always better: every halving of the scatter costs four times the work for one step.
@@ -121,7 +128,7 @@ for category, size in meter.peak.items():
 reveal("activations at batch 64", round(meter.peak["activations"] / 2**20, 1), "MiB")
 
 # %% [markdown]
-# Sixteen times the batch, sixteen times the activations; the little that is temporary grew as much. Weights and optimizer state did not. So the plan is clear:
+# Sixteen times the batch, sixteen times the activations; the little that is temporary grew as much. Weights and optimizer state did not. (Of the gradients only the first few exist at this peak, where forward turns into backward.) So the plan is clear:
 # never hold the activations of 64 reviews at once, and still step with the gradient of 64.
 #
 # ## Two batches, by hand
@@ -379,8 +386,15 @@ plot_memory(small_runs)
 
 # %% [markdown]
 # The same optimizer steps, the same FLOPs, a little less memory. The activations are gone from the peak of 1 x 4, but little is saved: its peak now lies in the optimizer's step, where gradients and temporary tensors take their place.
-# For BERT-large, with 512 tokens a text, the published figures are 14,949 MB and 8,681 MB.
-#
+# For BERT-large, with 512 tokens a text, these figures were published (`1x4` is 1 x 4):
+
+# %%
+for run in published_runs()[:2]:
+    print(f"{run.name:7} {run.peak_bytes / 2**20:6,.0f} MB  {run.seconds[0]:.2f} s")
+seconds = [run.seconds[0] for run in published_runs()[:2]]
+print(f"1x4 took {seconds[1] / seconds[0] - 1:.0%} longer")
+
+# %% [markdown]
 # There is a price, too. Gradients must now stay through the forward passes of the whole window; without accumulation `zero_grad()` had freed them before the next forward pass. It can be higher than what is saved:
 
 # %%
@@ -429,7 +443,7 @@ print("the same FLOPs:", len({run.flops for run in runs}) == 1)
 
 # %% [markdown]
 # Accumulation does the same work in smaller pieces. Against the *true* large batch there is nothing to win by it, and small pieces are less efficient.
-# In the published table it cost 14 % (57.82 s at batch 4, 66.03 s at 1 x 4, BERT-large on a V100).
+# On the graphics card of the published figures (a V100) they cost the 14 % above.
 # Between neighbours, such as 64 x 1 and 16 x 4, the sign may flip. The brackets hold three repeats, one right after the other, so whatever else the machine did in those seconds is in one row and not in the next: brackets that do not overlap are no proof yet. Run the cell again, and believe a difference that comes back each time.
 #
 # You may read that accumulation makes training 20 to 30 % *faster* (for instance in the guide of transformers' pull request #14935). That compares `4 x 1` with `4 x 16`: the same micro-batch, but one optimizer step for sixteen.
@@ -445,7 +459,9 @@ for micro_batch, steps, lr in ((4, 1, 0.005), (4, 16, 0.005), (4, 16, 16 * 0.005
     print(f"{micro_batch} x {steps:2}, learning rate {lr:.3f}: moved by {moved.norm():.3f}")
 
 # %% [markdown]
-# With the old learning rate the weights hardly move. For SGD the usual first guess is a rate that grows with the batch, reached over a warm-up (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with its square root (Malladi et al. 2022).
+# With the old learning rate the weights hardly move. (One step with sixteen times the rate goes further than sixteen small ones: each small step already sees what those before it have changed.)
+#
+# For SGD the usual first guess is a rate that grows with the batch, reached over a warm-up (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with its square root (Malladi et al. 2022).
 # Both fail where the batch is so large that averaging more takes out little noise. They are where a search begins, and no more.
 #
 # Try the points between. Choose one that was not run, and the button measures it here and now, with the loop above.
@@ -491,7 +507,7 @@ mse_loss(alone * in_twos[2][0], in_twos[2][1]).backward()
 print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 
 # %% [markdown]
-# This is no beginner's mistake: several training frameworks repaired it in 2026.
+# This is no beginner's mistake: until May 2026 a training recipe of NVIDIA's NeMo-Automodel lost the rest of every epoch in this way (its pull request #2257).
 #
 # ## Exercise: to the end
 #
@@ -721,7 +737,7 @@ def token_weighted_backward(model, window):
 check(token_weighted_backward)
 
 # %% [markdown]
-# The divisor needs the labels of the whole window before its first backward pass. That is why libraries now fetch $k$ micro-batches ahead and count, before they compute anything.
+# The divisor depends on the labels of the whole window. That is why libraries now fetch $k$ micro-batches ahead and count, before they compute anything. (You may also add up undivided gradients, count along the way, and divide `.grad` before the step.)
 #
 # The short micro-batch at the end of an epoch (3 reviews instead of 4) is the same matter: weigh it by its samples.
 #
@@ -729,7 +745,7 @@ check(token_weighted_backward)
 #
 # ## Where it is not the same
 #
-# Three things are not a mean over samples that are treated alone, and no divisor makes up for that.
+# All this rests on a loss that is a mean over samples, each of them treated alone. Two things look beyond the single sample, and no divisor makes up for that: batch normalisation, and a loss over pairs. A third, dropout, only looks different.
 #
 # **Batch normalisation** uses the mean and variance of the batch it sees. In micro-batches it sees fewer samples, and its running averages move $k$ times.
 
@@ -760,7 +776,7 @@ for parts in (1, 4):
 # %% [markdown]
 # Layer normalisation works inside each sample, so it is the same; that is what BERT uses, and one reason why accumulation suits Transformers.
 #
-# **Dropout** is another case. It does not look beyond the sample, but with the same seed the random numbers are drawn in another order, so each review gets other masks:
+# **Dropout** does not look beyond the sample. But with the same seed the random numbers are drawn in another order, so each review gets other masks:
 
 
 # %%
@@ -786,7 +802,7 @@ for name, other in {
 # %% [markdown]
 # Neither is more right than the other: both differ from the first by the masks that were drawn. To *test* equality, switch dropout off, as this course does.
 #
-# **A loss over pairs** is the case that matters most. A contrastive loss (CLIP, SimCSE, most embedding models) asks each sample to find its partner among all the others *of its batch*. In a micro-batch there are fewer others to choose from:
+# **A loss over pairs** is the case that matters most in practice. A contrastive loss (CLIP, SimCSE, most embedding models) asks each sample to find its partner among all the others *of its batch*. In a micro-batch there are fewer others to choose from:
 
 
 # %%
@@ -843,7 +859,7 @@ print(
 # %% [markdown]
 # Again the lengths agree and the directions do not.
 #
-# **The gradient scaler** of mixed precision in fp16 multiplies the loss, so that small gradients are not rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. Unscaled after every micro-batch, the gradients that were there already are divided again:
+# **The gradient scaler** of mixed precision in fp16 multiplies the loss, so that small gradients are not rounded to zero. `scale(loss)` belongs to each micro-batch; `unscale_`, clipping, `step` and `update` to the window. A second `unscale_` before `update` raises an error. But with `update` after every micro-batch nothing is raised, and the gradients that were there already are divided again:
 
 
 # %%

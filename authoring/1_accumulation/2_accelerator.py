@@ -3,7 +3,7 @@
 #
 # **You will be able to** convert a PyTorch loop to `Accelerator` in three small steps, say what each of them does, avoid what the documentation gets wrong, and count what two devices send each other.
 #
-# **Minutes**: 80, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 85, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -134,7 +134,7 @@ for name, old, new in zip(("model", "optimizer", "data loader"), before, after):
 
 # %% [markdown]
 # - The **data loader** moves each batch to the device, gives every device its own share, and notices its last batch. That will matter.
-# - The **optimizer** will ignore `step` and `zero_grad` whenever the accelerator says that a window is not complete. Until then it does what it always did.
+# - The **optimizer** ignores `step` and `zero_grad` while the accelerator says that a window is not complete. So far nobody has told the accelerator of windows, and the optimizer does what it always did.
 # - The **model** moves to the device. On one device it stays what it was; on two it becomes a `DistributedDataParallel` (further below).
 #
 # So on one device nothing may change yet:
@@ -226,7 +226,7 @@ for number, batch in enumerate(dataloader, start=1):
         )
 
 # %% [markdown]
-# `accumulate` counts how often its block is entered, and sets `sync_gradients` at the beginning of the block. The flag stays as it is until the next block, so `step` and `zero_grad` may stand after the block too. Forward and backward must stand inside; on two devices you will see why.
+# `accumulate` counts how often its block is entered, and sets `sync_gradients` at the beginning of the block. The flag stays as it is until the next block, so `step` and `zero_grad` may stand after the block too. The forward pass must stand inside; on two devices you will see why.
 
 # %%
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
@@ -321,7 +321,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# Splitting a batch into pieces inside the block is the same mistake (accelerate issue #1847). Give the data loader the size of a micro-batch instead.
+# Cutting a batch of the data loader into pieces inside the block is the same mistake. Give the data loader the size of a micro-batch instead.
 #
 # ## One Accelerator at a time
 #
@@ -364,7 +364,7 @@ reveal("last gradient with Accelerate", as_it_is[-1].sum().item(), "times the ri
 print(inspect.getsource(Accelerator._do_sync))
 
 # %% [markdown]
-# At the end of the data loader the window is closed, however many micro-batches it holds. And by what is divided:
+# At the end of the data loader the window is closed, however many micro-batches it holds. (So do not cut the loader's batches into pieces with a block for each of them, either: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own. That is accelerate issue #1847.) And by what is divided:
 
 # %%
 print(
@@ -374,7 +374,7 @@ print(
 )
 
 # %% [markdown]
-# Always by `gradient_accumulation_steps`. The prepared data loader has a length, so it could be known beforehand that a window will be short; Accelerate does not look ahead.
+# Always by `gradient_accumulation_steps`. (Only DeepSpeed, which divides by itself, is left out.) The prepared data loader has a length, so it could be known beforehand that a window will be short; Accelerate does not look ahead.
 #
 # The first line above also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
 
@@ -408,7 +408,7 @@ right = [receipt / receipt.sum() for receipt in as_it_is]
 plot_receipts({"Accelerate 1.15 as it is": as_it_is, "cured": right})
 
 # %% [markdown]
-# In this training run one window in three is affected; one in a thousand would hardly matter. The same fault was found and mended in several training frameworks in 2026 (ms-swift #10084, LlamaFactory #10705, NeMo-Automodel #2257), and is open in Lightning (#19987).
+# In this training run one window in three is affected; one in a thousand would hardly matter. The same fault was mended in ms-swift (#10084) and in NVIDIA's NeMo-Automodel (#2369) in 2026, and is open in Lightning (#19987).
 
 # %% [markdown]
 # ### Exercise: every window its mean
@@ -751,7 +751,7 @@ plot_synchronisation(on_rank_0, on_rank_1)
 # %% [markdown]
 # - **Plain DDP** is right, and pays for every micro-batch. With uneven data it would wait: the all-reduce needs every rank. (The prepared data loader repeats samples so that all ranks have equally many micro-batches.)
 # - **Around backward only** is right, and saves *nothing*: DDP decides in the *forward* pass whether the coming backward pass will synchronise.
-# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block.
+# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block. (With DDP the forward pass alone would do. Keep both in it: other wrappers, FSDP among them, look again in the backward pass.)
 # - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
 
 # %% [markdown]

@@ -15,6 +15,7 @@
 # You have three ways to find out: what it costs, what its log says, and which weights come out at the end. This lesson takes all three. It runs transformers 5.23.
 
 # %%
+import copy
 import inspect
 import tempfile
 
@@ -107,34 +108,7 @@ pd.DataFrame(
 # %% [markdown]
 # Read the column of defaults once with care. A learning rate that falls to zero, clipping at 1.0 and shuffled data apply unless you say otherwise.
 #
-# ### Names that no longer work
-#
-# Most tutorials were written for older versions. These names are gone (the first one already in late releases of transformers 4):
-
-# %%
-for name, value in {
-    "evaluation_strategy": "steps",
-    "no_cuda": True,
-    "overwrite_output_dir": True,
-    "warmup_ratio": 0.1,
-    "group_by_length": True,
-}.items():
-    try:
-        TrainingArguments(folder.name, use_cpu=True, **{name: value})
-    except TypeError as error:
-        print(error)
-
-# %% [markdown]
-# | old name | today |
-# |---|---|
-# | `evaluation_strategy` | `eval_strategy`; the Trainer then also wants an `eval_dataset` |
-# | `no_cuda` | `use_cpu` |
-# | `overwrite_output_dir` | gone |
-# | `warmup_ratio=0.1` | `warmup_steps=0.1`: below 1 it is a share of all steps, from 1 on a number of optimizer steps |
-# | `group_by_length=True` | `train_sampling_strategy="group_by_length"` |
-# | `Trainer(tokenizer=...)` | `Trainer(processing_class=...)` |
-#
-# The `default_args` of the well-known guide to training on one GPU contain `evaluation_strategy="steps"`. They no longer run.
+# (Tutorials for older versions use names that are gone. They are listed at the end of this lesson.)
 
 # %% [markdown]
 # ### Exercise: write the arguments
@@ -234,8 +208,8 @@ plot_memory(runs)
 # %% [markdown]
 # The same number of optimizer steps and the same computation. The activations have shrunk by as much as the micro-batch has. But the *gradients* have grown: with batch 4 none are left when the next forward pass begins, with 1 x 4 their sum waits in memory for the last micro-batch.
 #
-# So accumulation pays where activations outweigh the weights. Here 64 tokens of a small model give few of them; on BERT-large with 512 tokens the published measurement fell from 14949 to 8681 MB ([the published table](../4_whole_picture/1_published_table.ipynb) is a lesson of its own).
-# Look at the times too: four small passes are rarely faster than one of four times the size.
+# So accumulation pays where the activations that it removes outweigh the gradients that wait. Here 64 tokens of a small model give few activations; on BERT-large with 512 tokens far more was saved, as the [first lesson of this unit](1_pytorch.ipynb) printed.
+# The times may go either way here. Where the brackets overlap they say nothing.
 #
 # The argument does to the *cost* what your loop did. Next: what it does to the gradient.
 #
@@ -357,7 +331,7 @@ pd.DataFrame(diary.events, columns=["steps done", "event", "length of the gradie
 #     scheduler.step(); model.zero_grad(); on_step_end
 # ```
 #
-# The last window of the epoch is short, and `len(window)` is right for it: the Trainer has cured the halved last window that Accelerate's loop has.
+# The last window of the epoch is short, and `len(window)` is right for it: the halved last window of Accelerate's loop was mended in the Trainer in 2025 (pull request #39659).
 #
 # One line of it holds a decision: `if not already_divided`. Who divides by $k$, and how does the Trainer know?
 #
@@ -453,13 +427,17 @@ def who_divides(name):
     torch.manual_seed(0)
     tiny = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50}
     tiny |= {"num_attention_heads": 2, "pad_token_id": 0, "num_labels": 2}
+    tiny |= {"image_size": 8, "patch_size": 4}  # for the one that looks at images
     tiny |= dict.fromkeys(["bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"])
     model_class = getattr(transformers, name)
     model = model_class(model_class.config_class(**tiny)).eval()
     left = Trainer(model=model, args=arguments(4, 4)).model_accepts_loss_kwargs
     numbers = torch.arange(2, 26).view(4, 6)
-    per_token = not name.endswith("SequenceClassification")
-    batch = {"input_ids": numbers, "labels": numbers % 2 if per_token else numbers[:, 0] % 2}
+    per_sample = name.endswith(("SequenceClassification", "ImageClassification"))
+    batch = {"input_ids": numbers, "labels": numbers[:, 0] % 2 if per_sample else numbers % 2}
+    if "Image" in name:
+        batch["pixel_values"] = torch.randn(4, 3, 8, 8)
+        del batch["input_ids"]
     loss = model(**batch).loss
     try:
         counted = model(**batch, num_items_in_batch=1000).loss
@@ -475,6 +453,7 @@ for name in (
     "ModernBertForSequenceClassification",
     "LlamaForSequenceClassification",
     "EsmForSequenceClassification",
+    "ViTForImageClassification",
     "BertForTokenClassification",
     "BertForMaskedLM",
     "LlamaForCausalLM",
@@ -484,7 +463,7 @@ for name in (
 pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "factor"])
 
 # %% [markdown]
-# The factor is there where the division is left to a model that does not divide: in most classifiers of texts, and in BERT's losses over tokens. It is not there where the model divides, or where the model says of itself that it does not (ESM).
+# The factor is there where the division is left to a model that does not divide: in most classifiers of texts, and in BERT's losses over tokens. It is not there where the model divides (Llama's language model, ViT), or where the model says of itself that it does not (ESM).
 
 # %% [markdown]
 # **Halt.** The factor is found and explained; a good place to stop for today. What follows is its cure, why it stays hidden, and losses over tokens.
@@ -558,7 +537,7 @@ plot_compare(
 #
 # ## Why so few have noticed
 #
-# Most people train with AdamW. It divides the gradient by its own running size, so a factor in the gradient cancels. SGD does not, and clipping does not either.
+# Most people train with AdamW. It divides the gradient by its own running size, so a factor in the gradient cancels. SGD takes the factor as it is; and clipping compares the gradient with a fixed length, so the factor changes what is cut.
 #
 # Each row below trains twice, as it comes and cured. *Moved* is the distance of the weights at the end from those at the start. *Apart* is the distance of the two ends from each other, in percent of how far the cured one has moved. *Steps cut* counts the steps, out of 4, at which clipping cut the gradient.
 
@@ -740,30 +719,33 @@ def window_token_loss(outputs, labels, num_items_in_batch):
 check(window_token_loss)
 
 # %% [markdown]
-# Your loss is only as good as the count. The Trainer leaves out the first token of each text if it recognises, by the name of the model's class, a loss that shifts the labels. Ask it for its count, over 16 texts of 8 tokens:
+# Your loss is only as good as the count. The Trainer leaves out the first token of each text if it recognises, by the name of the model's class, a loss that shifts the labels. Ask it for its count, over 16 texts of 8 tokens. And compare its gradient, with 16 x 1 and with 4 x 4, with that of a plain `backward()`, without a Trainer:
 
 # %%
 sizes = {"vocab_size": 50, "bos_token_id": None, "eos_token_id": None}
-models = [
-    LlamaForCausalLM(
-        LlamaConfig(
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            **sizes,
-        )
-    )
-]
-models += [GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, **sizes))]
-rows = [{"input_ids": row, "labels": row} for row in torch.randint(50, (16, 8))]
-for model in models:
+narrow = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+no_dropout = dict.fromkeys(["embd_pdrop", "resid_pdrop", "attn_pdrop"], 0.0)
+configs = {
+    LlamaForCausalLM: LlamaConfig(**narrow, num_attention_heads=2, **sizes),
+    GPT2LMHeadModel: GPT2Config(n_embd=16, n_layer=1, n_head=2, **no_dropout, **sizes),
+}
+numbers = torch.randint(50, (16, 8))
+rows = [{"input_ids": row, "labels": row} for row in numbers]
+for model_class, config in configs.items():
+    torch.manual_seed(0)
+    model = model_class(config)
     trainer = Trainer(model=model, args=arguments(4, 4), train_dataset=rows)
     _, items = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 4, "cpu")
-    print(f"{type(model).__name__:18} loss_type {model.loss_type!s:12} counts {int(items)} targets")
+    print(f"{model_class.__name__}: loss_type {model.loss_type}, counts {int(items)} targets")
+    for micro_batch, steps in ((16, 1), (4, 4)):
+        found = gradients(copy.deepcopy(model), arguments(micro_batch, steps), rows)[0]
+        plain = copy.deepcopy(model)
+        plain(input_ids=numbers, labels=numbers).loss.backward()
+        plain = torch.cat([parameter.grad.flatten() for parameter in plain.parameters()])
+        print(f"  {micro_batch:2} x {steps}: {compare(found, plain)}")
 
 # %% [markdown]
-# A text of 8 tokens has 7 targets. For `GPT2LMHeadModel` the name is not recognised, all 8 are counted, and every gradient is 7/8 of the right one. It is a small error, but it is one more reason to compare the first gradient with the large batch's.
+# A text of 8 tokens has 7 targets. For `GPT2LMHeadModel` the name is not recognised, all 8 are counted, and every gradient is 7/8 of the right one: with the large batch too. So the Trainer's own large batch is no reference for a count; a plain `backward()` is.
 
 # %% [markdown]
 # ## The last, shorter window
@@ -874,14 +856,45 @@ pd.DataFrame(table, columns=["optimizer", "version", "norm", "moved by", "same t
 # %% [markdown]
 # Three versions, the same weights, all of them. The norm and distance of the SGD rows are the fingerprint of the [lesson on Accelerate](2_accelerator.ipynb).
 # The fourth row of each optimizer shows that the comparison can fail: there is the Trainer without its cure.
+
+# %% [markdown]
+# ## Names that no longer work
 #
+# Most tutorials were written for older versions. These names are gone (the first one already in late releases of transformers 4):
+
+# %%
+for name, value in {
+    "evaluation_strategy": "steps",
+    "no_cuda": True,
+    "overwrite_output_dir": True,
+    "warmup_ratio": 0.1,
+    "group_by_length": True,
+}.items():
+    try:
+        TrainingArguments(folder.name, use_cpu=True, **{name: value})
+    except TypeError as error:
+        print(error)
+
+# %% [markdown]
+# | old name | today |
+# |---|---|
+# | `evaluation_strategy` | `eval_strategy`; the Trainer then also wants an `eval_dataset` |
+# | `no_cuda` | `use_cpu` |
+# | `overwrite_output_dir` | gone |
+# | `warmup_ratio=0.1` | `warmup_steps=0.1`: below 1 it is a share of all steps, from 1 on a number of optimizer steps |
+# | `group_by_length=True` | `train_sampling_strategy="group_by_length"` |
+# | `Trainer(tokenizer=...)` | `Trainer(processing_class=...)` |
+#
+# The `default_args` of the well-known guide to training on one GPU contain `evaluation_strategy="steps"`. They no longer run.
+
+# %% [markdown]
 # ## What to keep
 #
 # - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
 # - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
 # - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built. Otherwise, in most of them, gradients and logged loss are $k$ times too large.
 # - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself, BERT does not.
-# - A falling loss proves nothing. Compare the first gradient with the large batch's.
+# - A falling loss proves nothing. Compare the first gradient with that of a plain `backward()` on the large batch.
 #
 # Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, [gradient checkpointing](../2_checkpointing/1_pytorch.ipynb), takes those.
 #

@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what a lazy tensor records and when it runs, read the counters of compiled and executed graphs, place the marks of an accumulation loop, and find what breaks a graph.
 #
-# **Minutes**: 70, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 75, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -226,7 +226,7 @@ reveal("graphs run with one mark in a window", compiled + cached, "graphs")
 #
 # ## Operators that cannot wait
 #
-# An operator needs a *lazy kernel*: code that records it. Where there is none, the backend has a way out, the *fallback*: it cuts the graph off, runs what waits, moves the data to the CPU, computes the operator there at once, and brings the result back.
+# The code that computes an operator on a device is called its *kernel*. On the lazy device an operator needs a *lazy kernel*, one that records it. Where there is none, the backend has a way out, the *fallback*: it cuts the graph off, runs what waits, moves the data to the CPU, computes the operator there at once, and brings the result back.
 # The answer is right. The graph is broken, in every micro-batch.
 #
 # Each fallback has a counter with the operator's name. **Counters that begin with `aten::` are fallbacks** (recorded operators are counted under `lazy::`):
@@ -236,7 +236,7 @@ pd.DataFrame(first_try["fallbacks"].items(), columns=["operator without a lazy k
 
 # %% [markdown]
 # Once in each of the 16 micro-batches. `_local_scalar_dense` is the telling one: it reads one number out of a tensor, which is what `.item()`, `float()`, `print` and `if tensor:` do.
-# In transformers 5.23 it is an `if` in the code that prepares the attention mask ("is anything padded at all?"). `index` and `where` build the mask from the answer.
+# In transformers 5.23 it is an `if` in the code that prepares the attention mask ("is anything padded at all?"). If anything is, `index` and `where` build the mask that attention adds to its scores.
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
 
@@ -461,7 +461,7 @@ pd.DataFrame(
 plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 
 # %% [markdown]
-# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (One more was compiled than there are kinds: a forward and backward pass that meets the model in another state than the others is recorded as another graph.)
+# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (Three were compiled, one more than there are kinds: as above, the first window starts from other tensors than the rest, so its forward and backward passes are a graph of their own.)
 #
 # `.item()` gives the same number of executions, but for a different reason. It runs the forward pass to get at the loss, and cuts it off *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
 # That was not kept, so it is computed once more: look at the operations in all. The large graph is still there, and there are more kinds to compile.
@@ -525,7 +525,7 @@ for name, values in peaks.items():
 # %% [markdown]
 # This is the finding of the lesson: **without the second mark memory grows with $k$, which is just what accumulation was to prevent.** (At the smallest $k$ weights and gradients are most of it; from then on what belongs to the window's micro-batches is.)
 #
-# Why? The profiler can also tell in which order the kernels of the large graph ran. (A *kernel* is the code that computes one operator.) In a backward pass each linear layer needs two products of matrices, `mm`: one for the gradient of its input, which the layer before waits for, and one for the gradient of its weight, which nobody waits for. How many `mm` run after each micro-batch's loss, before the next one's?
+# Why? The profiler can also tell in which order the kernels of the large graph ran. In a backward pass each linear layer needs two products of matrices, `mm`: one for the gradient of its input, which the layer before waits for, and one for the gradient of its weight, which nobody waits for. How many `mm` run after each micro-batch's loss, before the next one's?
 
 
 # %%
@@ -553,25 +553,13 @@ print(in_fresh_process(products_after_each_loss, 4))
 #
 # The seconds that each graph took, in the order in which they were run. They differ from run to run.
 
-
 # %%
-def seconds_by_micro_batch(run, graphs_in_window):
-    """At which micro-batch a graph was run, and how long it took."""
-    seconds = [entry[3] for entry in run["log"][1:]]
-    return [
-        4 * (number // graphs_in_window) + min(number % graphs_in_window + 1, 4)
-        if graphs_in_window > 1
-        else 4 * (number + 1)
-        for number in range(len(seconds))
-    ], seconds
-
-
 plot_compare(
     {
-        "one mark": seconds_by_micro_batch(one_mark, 1),
-        "two marks": seconds_by_micro_batch(two_marks, 5),
+        name: [entry[3] for entry in run["log"][1:]]
+        for name, run in {"one mark": one_mark, "two marks": two_marks}.items()
     },
-    x="micro-batch after which the graph was run",
+    x="graphs run, in order",
     y="seconds",
     title="A graph's first runs are slow",
 )

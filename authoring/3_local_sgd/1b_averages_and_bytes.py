@@ -317,6 +317,60 @@ for name, tensors in groups.items():
 # - **Batch norm's running averages** are not parameters but *buffers*. Each rank has seen other data, so the ranks evaluate differently, although their parameters agree.
 #   DDP hides this: it sends rank 0's buffers to all in each forward pass. (BERT's buffers are tables of positions, which never change.)
 #
+# ### Resuming in the middle
+#
+# A long run is saved now and then, and goes on from there in new processes. What must each rank get back? Take 8 steps with AdamW and $H = 3$: averages after steps 3 and 6, and the last one after step 8. The run is saved after step 5, two steps behind an average, or after step 6, right after one.
+
+
+# %%
+# %%px
+def train_resumed(stop, resume):
+    """The weights after 8 steps; after `stop` of them a fresh model goes on with resume(saved)."""
+    model, micro_batches = toy()
+    optimizer, behind = AdamW(model.parameters(), lr=0.03), 0
+    for step, (inputs, targets) in enumerate(micro_batches, start=1):
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        behind += 1  # steps since the last average
+        if behind == 3 or step == len(micro_batches):
+            average_parameters(model)
+            behind = 0
+        if resume and step == stop:
+            saved = [None] * world_size  # what each rank saves
+            dist.all_gather_object(saved, (model.state_dict(), optimizer.state_dict(), behind))
+            weights, state, behind = resume(saved)
+            model, _ = toy()
+            optimizer = AdamW(model.parameters(), lr=0.03)
+            model.load_state_dict(weights)
+            optimizer.load_state_dict(state)
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+resumes = {
+    "its own weights, state and count": lambda saved: saved[rank],
+    "its own, but the count begins at 0": lambda saved: (*saved[rank][:2], 0),
+    "its own weights, rank 0's state": lambda saved: (saved[rank][0], *saved[0][1:]),
+    "rank 0's weights and state": lambda saved: saved[0],
+}
+begin = nn.utils.parameters_to_vector(toy()[0].parameters()).detach()
+whole = train_resumed(0, None)
+resumed = {
+    (name, stop): ((train_resumed(stop, resume) - whole).norm() / (whole - begin).norm()).item()
+    for name, resume in resumes.items()
+    for stop in (5, 6)
+}
+
+# %% [markdown]
+# How far from the uninterrupted run does it end, in percent of the way from the start? (*State* is the optimizer's, *count* the steps since the last average.)
+
+# %%
+table = pd.Series(devices.pull("resumed")[0]).map("{:.0%}".format).unstack(sort=False)
+table.rename(columns="saved after step {}".format).rename_axis("each rank gets back")
+
+# %% [markdown]
+# Three things belong to each rank: its weights, its optimizer state, and how many steps it is behind the last average. Right after an average the weights are equal and the count is 0, so that is the moment to save. The optimizer states differ even then. Accelerate's `save_state` and the Trainer write rank 0's only, which is right under DDP; here each rank must save its own.
+#
 # ### Exercise: all that should be equal
 #
 # *Difficulty* * · *5 minutes* · *Why*: a model that evaluates differently on every rank is a bug that is hard to find.
@@ -588,7 +642,7 @@ pd.DataFrame(rows).T
 #
 # What the table does not know: with 4096 replicas the loss at equal samples suffers more than with 8.
 #
-# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one costs loss and gains nothing. **Learning rate**: begin with DDP's, as above. **Resuming**: save every rank's optimizer state, not only rank 0's.
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one costs loss and gains nothing. **Learning rate**: begin with DDP's, as above. **Resuming**: save right after an average, with every rank's optimizer state.
 #
 # ## Memory, speed and communication
 #

@@ -371,7 +371,8 @@ reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0]
 #
 # Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
 #
-# What is in a checkpoint besides the weights is rank 0's in any case: the optimizer's state (see the [previous lesson](2_accelerator.ipynb)). After a resume all ranks start with it.
+# The optimizer's state in a checkpoint is rank 0's in any case, and after a resume all ranks start with it. How far that leads away from the uninterrupted run, [a lesson of this unit](1b_averages_and_bytes.ipynb) has measured: with AdamW every rank must save its own.
+# (The averages stay on the same steps: this callback counts by `state.global_step`, which the checkpoint holds. A counter of the callback's own would begin at 0.)
 #
 # ## What the log says
 #
