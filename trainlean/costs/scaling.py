@@ -194,10 +194,12 @@ def _is_near(run, trace):
 def _same_rows(traces, first):
     """The usage of base and deeper traces in the rows of the base, if they ran what those of the first point ran."""
     base, more = traces
-    same = [one.operations for one in (base, *more)] == [
-        one.operations for one in (first[0], *first[1])
-    ]
-    if not same:
+    # What ran, without the bytes that it gave: these are what differs between sizes.
+    did, first_did = (
+        [[did for did, _ in one.operations] for one in (traces[0], *traces[1])]
+        for traces in (traces, first)
+    )
+    if did != first_did:
         return None
     deep = [found for one in more if (found := extrapolate(base, [one], [1.0]))]
     if len(deep) < len(more):
