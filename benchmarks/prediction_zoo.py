@@ -177,7 +177,7 @@ CASES = [
         {},
     ),
     Case("camembert qa", "CamembertConfig", dict(**TEXT), "question-answering", {}),
-    Case("squeezebert", "SqueezeBertConfig", dict(**TEXT), None, {}),
+    Case("squeezebert", "SqueezeBertConfig", dict(**TEXT, embedding_size=64), None, {}),
     Case(
         "mobilebert",
         "MobileBertConfig",
@@ -777,8 +777,10 @@ def _changes(profiler):
 
 
 class Outcome(NamedTuple):
+    """`true` is None where the training itself failed, `predicted` where there is no prediction; then `reason` says why."""
+
     case: Case
-    true: int
+    true: int | None
     predicted: int | None
     seconds: float
     reason: str = ""
@@ -795,14 +797,22 @@ class Outcome(NamedTuple):
 
 
 def outcome(case: Case, layers=(2, 3)) -> Outcome:
-    subject = subject_of(case.config, case.task)
-    setup = subject.ready(case.setup)
-    true = allocator_peak(subject, setup)
+    """One case's row; what goes wrong in it is told there, and the other cases run all the same."""
+    try:
+        subject = subject_of(case.config, case.task)
+        setup = subject.ready(case.setup)
+        true = allocator_peak(subject, setup)
+    except Exception as error:
+        words = " ".join(str(error).split())[:200]
+        return Outcome(case, None, None, 0.0, f"FAILED: {type(error).__name__}: {words}")
     start = time.process_time()
     try:
         run = predict_run(case.config, setup, task=case.task, layers=layers)
     except ValueError as error:
         return Outcome(case, true, None, time.process_time() - start, str(error))
+    except Exception as error:  # never a refusal: predict_run owes a sentence
+        words = " ".join(str(error).split())[:200]
+        return Outcome(case, true, None, 0.0, f"FAILED: {type(error).__name__}: {words}")
     return Outcome(case, true, run.peak_bytes, time.process_time() - start)
 
 
@@ -821,15 +831,19 @@ def main(arguments=None):
             if names and case.name not in names:
                 continue
             one = outcome(case, None if options.full else (2, 3))
-            told = "" if one.predicted is None else f"{one.predicted:>11,}"
-            print(f"{case.name:24} {one.true:>11,} {told:>11} {one.words}", flush=True)
+            true, told = (
+                "" if bytes_ is None else f"{bytes_:,}" for bytes_ in (one.true, one.predicted)
+            )
+            print(f"{case.name:24} {true:>11} {told:>11} {one.words}", flush=True)
             outcomes.append(one)
     logging.disable(logging.NOTSET)
     told = [one for one in outcomes if one.predicted is not None]
     near = [one for one in told if abs(one.error) <= NEAR]
+    failed = sum(one.reason.startswith("FAILED") for one in outcomes)
     print(
-        f"{len(near)} of {len(outcomes)} within {NEAR:.1%}, {len(outcomes) - len(told)} refused with a sentence; "
-        f"largest error {max((abs(one.error) for one in told), default=0):.3%}"
+        f"{len(near)} of {len(outcomes)} within {NEAR:.1%}, {len(outcomes) - len(told) - failed} refused with a sentence"
+        + (f", {failed} failed" if failed else "")
+        + f"; largest error {max((abs(one.error) for one in told), default=0):.3%}"
     )
 
 

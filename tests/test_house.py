@@ -19,6 +19,7 @@ ROOMS = [
     "exercises",
     "notebooks",
     "pictures",
+    "plan",
     "devices",
     "recordings",
     "costs",

@@ -1,4 +1,4 @@
-"""The command line: lab, build, check, grade, measure, progress, reset, page, doctor."""
+"""The command line: lab, build, check, grade, measure, plan, progress, reset, page, doctor."""
 
 import inspect
 import os
@@ -238,6 +238,86 @@ def measure(
     from trainlean.table.command import measure_table
 
     measure_table(model, rows, repeats=repeats, picture=picture, record=record)
+
+
+@app.command()
+def plan(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="a folder with a transformers config.json, such a file, or file.py:function, which returns model, sample batch and loss"
+        ),
+    ],
+    memory: Annotated[str, typer.Option(help="of one device, such as 16GB or 16GiB")],
+    batch: Annotated[int, typer.Option(help="samples to an optimizer step, of all devices")],
+    sequence_length: Annotated[
+        int | None, typer.Option(help="tokens of a sample; 512 when left out")
+    ] = None,
+    devices: Annotated[int, typer.Option(help="how many train together")] = 1,
+    link: Annotated[
+        str | None, typer.Option(help='between the devices, such as "1 Gbit/s" or office')
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="of a configuration, such as causal-lm; its own when left out"),
+    ] = None,
+    lora: Annotated[
+        int | None, typer.Option(help="train LoRA adapters of this rank instead of all weights")
+    ] = None,
+    optimizer: Annotated[
+        list[str] | None,
+        typer.Option(help="one that may be used; several times for several; adamw when left out"),
+    ] = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(help="fp32, bf16 or fp16; several times for several; fp32 when left out"),
+    ] = None,
+    attention: Annotated[
+        list[str] | None, typer.Option(help="sdpa or eager; both when left out")
+    ] = None,
+    local_steps: Annotated[
+        list[int] | None,
+        typer.Option(help="of Local SGD, shown beside DDP with several devices; 8 when left out"),
+    ] = None,
+    padded: Annotated[bool, typer.Option("--padded", help="samples differ in length")] = False,
+    card: Annotated[
+        str | None, typer.Option(help="plan for this card: t4, v100, a100, l4, h100 or rtx4090")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu or gpu, whose memory is counted; cpu without a card"),
+    ] = None,
+    write: Annotated[
+        tuple[str, Path] | None,
+        typer.Option(
+            metavar="KIND FILE",
+            help="write a script with the first row: pytorch, accelerate or trainer, and its file",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="print the plan for programs")] = False,
+) -> None:
+    """Find the micro-batch, accumulation steps and checkpointing with which a model trains in a memory budget."""
+    from trainlean.plan.command import make_plan
+
+    make_plan(
+        model,
+        memory=memory,
+        batch=batch,
+        sequence_length=sequence_length,
+        devices=devices,
+        link=link,
+        task=task,
+        lora=lora,
+        optimizers=optimizer,
+        precisions=precision,
+        attentions=attention,
+        local_steps=local_steps,
+        padded=padded,
+        card=card,
+        device=device,
+        write=write,
+        json=json,
+    )
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Predictions from two and three layers against traces of all layers, published runs and a real run."""
 
+import copy
 import math
 import time
 from dataclasses import replace
@@ -22,6 +23,7 @@ from transformers import (
 )
 
 from trainlean import setup as setups
+from trainlean.costs import tracing
 from trainlean.costs.compiled import compiled_peaks
 from trainlean.costs.depth import _stack, aligned
 from trainlean.costs.meter import Meter
@@ -493,6 +495,31 @@ def test_adapters_leave_the_rest_frozen():
     )
     assert adapted.peak["optimizer state"] < plain.peak["optimizer state"] / 5
     assert adapted.peak["weights"] > plain.peak["weights"] and adapted.setup.lora == 4
+
+
+def test_a_copied_head_stays_in_the_trace(monkeypatch):
+    """peft copies a classifier's head; a copy of the trace's mode with it mixes two traces, and crashes when it is freed."""
+
+    def with_another_head(model, _):
+        head = copy.deepcopy(model.score)
+        assert head.weight is not model.score.weight and isinstance(head.weight, torch.nn.Parameter)
+        assert head.weight.fake_mode is model.score.weight.fake_mode
+        model.score = head
+        return model
+
+    about = dict(TINY, task="sequence-classification", optimizer="sgd")
+    plain = predict_run(llama(pad_token_id=0), **about)
+    monkeypatch.setattr(tracing, "add_adapters", with_another_head)
+    assert predict_run(llama(pad_token_id=0), **about).peak == plain.peak
+
+
+def test_a_convolution_in_groups_of_one_place_is_refused():
+    module = torch.nn.Sequential(torch.nn.Conv1d(8, 8, 1, groups=2), torch.nn.Flatten())
+    about = dict(batch=torch.rand(2, 8, 5), loss=lambda model, x: model(x).sum(), micro_batch=2)
+    with pytest.raises(ValueError, match="a convolution in groups .* takes memory inside"):
+        predict_run(module, **about)
+    module[0] = torch.nn.Conv1d(8, 8, 1)
+    assert predict_run(module, **about).peak_bytes
 
 
 def test_a_table_of_a_few_traces_predicts_what_the_full_trace_does(tmp_path, monkeypatch):

@@ -15,22 +15,23 @@ from importlib import metadata
 
 import numpy as np
 
-from trainlean.costs.depth import Stack, extrapolate
+from trainlean.costs.depth import Stack, extrapolate, leaving_out
 from trainlean.costs.predict import checked_setup, groups_of, result, traces_of
 from trainlean.costs.runs import CATEGORIES, Run
 from trainlean.costs.subject import Subject, subject_of
-from trainlean.costs.tracing import Unpredictable
+from trainlean.costs.tracing import Tracer, Unpredictable
 from trainlean.setup import TrainingSetup, changed
 from trainlean.workspace import work_folder
 
 MICRO_BATCHES = (2, 4)  # traced
-FORM = 1  # of the files; a new one when traces mean something else
+FORM = 2  # of the files; a new one when traces mean something else
 
 
 @dataclass
 class Scaling:
     """Predictions for every micro-batch, and every sequence length within `lengths`.
 
+    - `device`: as of `predict_run`; on a GPU these are the tensors' bytes alone, since the allocator's reserve has to be replayed
     - `lengths`: the shortest and the longest sequence; (None, None) where samples have none to choose
     - `smallest`: the smallest micro-batch; a single sample may run other operations
     - `layers`: the numbers of groups of each stack in the model
@@ -45,6 +46,7 @@ class Scaling:
     layers: list[int]
     rows: np.ndarray
     flops: np.ndarray
+    device: str = "cpu"
 
     def run(
         self, micro_batch: int, sequence_length: int | None = None, layers: list[int] | None = None
@@ -65,7 +67,7 @@ class Scaling:
         peak = np.rint(terms @ self.rows[int(totals.argmax())]).astype(int)
         trace_peak = dict(zip(CATEGORIES, peak.tolist()))
         return result(
-            self.subject, setup, "cpu", trace_peak, round(float(self.flops @ terms)), {}, None
+            self.subject, setup, self.device, trace_peak, round(float(self.flops @ terms)), {}, None
         )
 
     def to_dict(self) -> dict:
@@ -84,29 +86,31 @@ def scaling_of(
     model,
     setup: TrainingSetup | None = None,
     *,
-    lengths: tuple[int, int] = (32, 512),
+    lengths: tuple[int, int] | None = (32, 512),
     task=None,
     batch=None,
     loss=None,
+    device: str = "cpu",
     **settings,
 ) -> Scaling:
-    """The table of predictions for this model and setup on a CPU; the arguments are those of `predict_run`.
+    """The table of predictions for this model and setup; the arguments are those of `predict_run`.
 
-    The setup's micro-batch does not matter. `lengths`: the shortest and the longest sequence. Of a configuration it is kept
-    in the work folder. ValueError: what `predict_run` refuses, and a model whose memory is no such table: it runs other
+    The setup's micro-batch does not matter. `lengths`: the shortest and the longest sequence; None for the setup's own alone,
+    which takes a third of the traces. Of a configuration it is kept in the work folder. ValueError: what `predict_run` refuses, and a model whose memory is no such table: it runs other
     operations at other sizes.
     """
     subject = subject_of(model, task, batch, loss)
     about = settings if setup else {"micro_batch": MICRO_BATCHES[0]} | settings
-    setup = checked_setup(subject, changed(setup, about), "cpu")
+    setup = checked_setup(subject, changed(setup, about), device)
     if setup.compiled:
         raise ValueError("There is no table of a compiled training: predict_run predicts each.")
-    if not 4 <= lengths[0] <= lengths[1] - 4:
+    if lengths is not None and not 4 <= lengths[0] <= lengths[1] - 4:
         raise ValueError(
             f"lengths are the shortest and the longest sequence, at least 4 tokens apart, not {lengths!r}."
         )
-    low, high = lengths if subject.usual_length is not None else (None, None)
-    path = _path(subject, setup, (low, high))
+    own = (setup.sequence_length, setup.sequence_length)
+    low, high = (lengths or own) if subject.usual_length is not None else (None, None)
+    path = _path(subject, setup, (low, high), device)
     if path and path.exists():
         with np.load(path) as kept:
             about = json.loads(str(kept["about"]))
@@ -118,8 +122,9 @@ def scaling_of(
                 about["layers"],
                 kept["rows"],
                 kept["flops"],
+                device,
             )
-    found = _traced(subject, setup, low, high)
+    found = _traced(subject, setup, low, high, device)
     if path:
         words = json.dumps({"smallest": found.smallest, "layers": found.layers})
         part = path.with_suffix(".part.npz")
@@ -128,21 +133,22 @@ def scaling_of(
     return found
 
 
-def _path(subject, setup, lengths):
+def _path(subject, setup, lengths, device):
     if not subject.identity:
         return None
     versions = [metadata.version(name) for name in ("torch", "transformers")]
-    about = [FORM, versions, subject.identity, setup.settings(), lengths]
+    settings = setup.settings() | {"micro_batch": None}
+    about = [FORM, versions, subject.identity, settings, lengths, device]
     name = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
     folder = work_folder() / "predictions"
     folder.mkdir(exist_ok=True)
     return folder / f"{name[:24]}.npz"
 
 
-def _traced(subject, setup, low, high):
-    if low is None:
-        sizes = [(batch, None) for batch in MICRO_BATCHES]
-        further = [(7, None), (1, None)]
+def _traced(subject, setup, low, high, device):
+    if low == high:
+        sizes = [(batch, low) for batch in MICRO_BATCHES]
+        further = [(7, low), (1, low)]
     else:
         middle = (low + high) // 2
         sizes = [(batch, length) for batch in MICRO_BATCHES for length in (low, middle, high)]
@@ -151,8 +157,8 @@ def _traced(subject, setup, low, high):
     def sized(batch, length):
         return replace(setup, micro_batch=batch, sequence_length=length)
 
-    stacks: list[Stack] = groups_of(subject, sized(*sizes[-1]), (2, 3))
-    measured = [traces_of(subject, sized(*size), stacks, (2, 3)) for size in sizes]
+    stacks: list[Stack] = groups_of(subject, sized(*sizes[-1]), (2, 3), device)
+    measured = [traces_of(subject, sized(*size), stacks, (2, 3), device) for size in sizes]
     layers = [stack.count for stack in stacks]
     counts = [[2] * len(stacks)] + [
         [3 if one is stack else 2 for one in stacks] for stack in stacks
@@ -166,21 +172,18 @@ def _traced(subject, setup, low, high):
     inverse = np.linalg.pinv(matrix / scale) / scale[:, None]
     rows = np.einsum("tp,prc->rtc", inverse, values)
     flops = inverse @ np.array([trace.flops for base, more in measured for trace in (base, *more)])
-    table = Scaling(subject, setup, (low, high), 1, layers, rows, flops)
+    table = Scaling(subject, setup, (low, high), 1, layers, rows, flops, device)
+    few = [2] * len(stacks)
     for size in further:
-        true = _whole(traces_of(subject, sized(*size), stacks, (2, 3)), stacks)
-        if true is not None and _is_near(table.run(*size), true):
+        # With few groups of layers: that more of them only add the same was seen at every size before.
+        true = Tracer(subject, sized(*size), device, leaving_out(stacks, few)).trace()
+        if _is_near(table.run(*size, layers=few), true):
             continue
         if size[0] > 1:
             raise _no_table(subject)
         table.smallest = 2
     table.rows = rows[_may_be_fullest(rows.sum(axis=2))]
     return table
-
-
-def _whole(traces, stacks):
-    base, more = traces
-    return extrapolate(base, more, [float(stack.count - 2) for stack in stacks])
 
 
 def _is_near(run, trace):
@@ -194,10 +197,12 @@ def _is_near(run, trace):
 def _same_rows(traces, first):
     """The usage of base and deeper traces in the rows of the base, if they ran what those of the first point ran."""
     base, more = traces
-    same = [one.operations for one in (base, *more)] == [
-        one.operations for one in (first[0], *first[1])
-    ]
-    if not same:
+    # What ran, without the bytes that it gave: these are what differs between sizes.
+    did, first_did = (
+        [[did for did, _ in one.operations] for one in (traces[0], *traces[1])]
+        for traces in (traces, first)
+    )
+    if did != first_did:
         return None
     deep = [found for one in more if (found := extrapolate(base, [one], [1.0]))]
     if len(deep) < len(more):

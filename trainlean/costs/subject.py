@@ -60,7 +60,9 @@ class Subject:
 
 
 def subject_of(model, task=None, batch=None, loss=None) -> Subject:
-    """The subject that `predict_run`'s arguments describe. ValueError: what they lack, in a sentence."""
+    """The subject that `predict_run`'s arguments describe; a Subject is its own. ValueError: what they lack, in a sentence."""
+    if isinstance(model, Subject):
+        return model
     if isinstance(model, transformers.PreTrainedConfig):
         return _of_config(model, task, batch, loss)
     makes = isinstance(model, type) and issubclass(model, nn.Module)

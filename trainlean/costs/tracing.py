@@ -122,7 +122,10 @@ class Tracer:
             self.prune(module)
         if not adapted:
             return module
-        with mock.patch("torch.utils.swap_tensors", _swap_where_they_differ):
+        with (
+            mock.patch("torch.utils.swap_tensors", _swap_where_they_differ),
+            mock.patch("torch.Tensor.__deepcopy__", _copied),
+        ):
             return add_adapters(module, self.setup.lora)
 
     def _batch(self):
@@ -272,6 +275,18 @@ def _swap_where_they_differ(one, other, swap=torch.utils.swap_tensors):
     """Moving a module to where it is swaps fake weights with themselves, which torch refuses for weights in use."""
     if one.dtype != other.dtype:
         swap(one, other)
+
+
+def _copied(tensor, memo, copied=torch.Tensor.__deepcopy__):
+    """A copy of a weight, such as peft makes of a head; torch would copy the mode of a fake one, too, and crash later."""
+    if not isinstance(tensor, torch._subclasses.FakeTensor):
+        return copied(tensor, memo)
+    if id(tensor) not in memo:
+        new = tensor.detach().clone()
+        if isinstance(tensor, torch.nn.Parameter):
+            new = torch.nn.Parameter(new, tensor.requires_grad)
+        memo[id(tensor)] = new.requires_grad_(tensor.requires_grad)
+    return memo[id(tensor)]
 
 
 def _fake_copy(mode, module):

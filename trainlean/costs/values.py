@@ -81,8 +81,18 @@ class Values(TorchDispatchMode):
 
 
 def _takes_more(inputs, weight, *rest):
-    """Measured: oneDNN's kernels for images take columns or copies of their own here, up to half of a small model's peak."""
-    return weight.dim() > 3 and (rest[-1] > 1 or inputs.dtype != torch.float32)
+    """Measured: oneDNN's kernels for images take columns or copies of their own here, up to half of a small model's peak.
+
+    So does, in any number of dimensions, a convolution in groups that looks at one place only: small batches on one thread
+    do not go to oneDNN, and there each group's part is copied (ConvBackend selection in aten/src/ATen/native/Convolution.cpp).
+    """
+    one_place = all(side == 1 for side in weight.shape[2:])
+    in_groups = rest[-1] > 1
+    return (
+        in_groups
+        and one_place
+        or (weight.dim() > 3 and (in_groups or inputs.dtype != torch.float32))
+    )
 
 
 def known(tensor):

@@ -1,0 +1,76 @@
+"""Writes a training script with a plan's first setting: a template of templates/ with its constants replaced."""
+
+import re
+from pathlib import Path
+
+from trainlean.plan.search import Plan
+from trainlean.workspace import write_whole
+
+TEMPLATES = Path(__file__).parent / "templates"
+KINDS = ("pytorch", "accelerate", "trainer")
+
+
+def script_text(plan: Plan, kind: str, model: str, task: str | None = None) -> str:
+    """The script's text. `model` and `task` are what `read_model` takes. ValueError: no such script, or none for this plan."""
+    if kind not in KINDS:
+        raise ValueError(f"A script is one of {', '.join(KINDS)}, not {kind!r}.")
+    first = plan.rows[0]
+    setup = first.setup
+    if kind == "trainer" and setup.local_steps:
+        raise ValueError("The Trainer has no Local SGD: write pytorch or accelerate.")
+    if kind == "trainer" and not isinstance(plan.subject.batch(setup), dict):
+        raise ValueError(
+            "The Trainer takes samples that are dictionaries, and the sample batch is none: write pytorch or accelerate."
+        )
+    values = {
+        "MODEL": model,
+        "TASK": task,
+        "MICRO_BATCH": setup.micro_batch,
+        "ACCUMULATION_STEPS": setup.accumulation_steps,
+        "SEQUENCE_LENGTH": setup.sequence_length,
+        "CHECKPOINTING": setup.checkpointing,
+        "OPTIMIZER": setup.optimizer,
+        "PRECISION": setup.precision,
+        "ATTENTION": setup.attention,
+        "LORA": setup.lora,
+        "PADDED": setup.padded,
+        "DEVICES": setup.devices,
+        "LOCAL_STEPS": setup.local_steps,
+        "DEVICE": plan.device,
+        "PREDICTED_PEAK": first.needed,
+        "PROOF": _proof(plan.largest, setup),
+    }
+    text = (TEMPLATES / f"{kind}.py").read_text(encoding="utf-8")
+    for name, value in values.items():
+        line = f"{name} = {_written(value)}".replace("\\", r"\\")
+        pattern = re.compile(rf"^{name} = .*?(?=  #|$)", re.MULTILINE)
+        text, count = pattern.subn(line, text)
+        assert count == 1, f"{kind}.py has {count} lines {name} = ..."
+    return text
+
+
+def write_script(plan: Plan, kind: str, path: Path, model: str, task: str | None = None) -> None:
+    """Write the script; what is there is kept. ValueError: something is there, or what `script_text` refuses."""
+    if path.exists():
+        raise ValueError(f"{path} is there already: name another file, or remove it.")
+    if path.suffix != ".py":
+        raise ValueError(f"The script is a Python file, such as train.py, not {path}.")
+    write_whole(path, script_text(plan, kind, model, task))
+
+
+def _proof(largest, setup):
+    """Micro-batch and steps of the window that is proven: the setting's own where it fits at once, else two small ones.
+
+    Never fewer than two steps, which is what there is to prove.
+    """
+    steps = setup.accumulation_steps
+    if steps == 1:
+        return (max(1, setup.micro_batch // 2), 2)
+    if setup.micro_batch * steps <= largest:
+        return (setup.micro_batch, steps)
+    half = setup.micro_batch // 2
+    return (half, 2) if half else (1, 2)
+
+
+def _written(value):
+    return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)

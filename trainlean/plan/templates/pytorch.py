@@ -1,0 +1,176 @@
+"""Trains with the setting that `trainlean plan` chose, in plain PyTorch.
+
+    python FILE        on several devices: torchrun --nproc_per_node DEVICES FILE
+
+First it proves that accumulation gives the large batch's gradient, then it trains and compares its peak with the plan's.
+"""
+
+import os
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers.optimization import Adafactor
+
+from trainlean import Meter, TrainingSetup
+from trainlean.costs.training import add_adapters, enable_checkpointing
+from trainlean.plan.proof import gradient_of, report_peak, report_proof, without_dropout
+from trainlean.plan.reading import read_model
+
+# What the plan chose.
+MODEL = "config.json"
+TASK = None
+MICRO_BATCH = 1
+ACCUMULATION_STEPS = 1
+SEQUENCE_LENGTH = None
+CHECKPOINTING = 0
+OPTIMIZER = "adamw"
+PRECISION = "fp32"
+ATTENTION = "sdpa"
+LORA = None
+PADDED = False
+DEVICES = 1
+LOCAL_STEPS = None
+DEVICE = "cpu"
+PREDICTED_PEAK = 1  # bytes of one device
+PROOF = (1, 2)  # micro-batch and accumulation steps of a window that fits at once, too
+
+LEARNING_RATE = 1e-4
+STEPS = 3  # optimizer steps
+SETUP = TrainingSetup(
+    MICRO_BATCH,
+    ACCUMULATION_STEPS,
+    sequence_length=SEQUENCE_LENGTH,
+    checkpointing=CHECKPOINTING,
+    attention=ATTENTION,
+    padded=PADDED,
+    lora=LORA,
+)
+SUBJECT = read_model(MODEL, TASK)
+AUTOCAST = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[PRECISION]
+
+
+def micro_batches(rank):
+    """Micro-batches, ACCUMULATION_STEPS for each optimizer step.
+
+    YOUR DATA: yield your own here, MICRO_BATCH samples each and other ones on every rank. These are drawn at random.
+    Where samples have different numbers of tokens, divide the loss by the tokens of the whole window instead.
+    """
+    torch.manual_seed(rank)
+    for _ in range(STEPS * ACCUMULATION_STEPS):
+        yield SUBJECT.batch(SETUP)
+
+
+def make_model():
+    """The model with random weights. YOUR WEIGHTS: load a checkpoint into it here, the same on every rank."""
+    torch.manual_seed(0)
+    model = SUBJECT.make(SETUP).train()
+    enable_checkpointing(model, CHECKPOINTING)
+    return add_adapters(model, LORA)
+
+
+def make_optimizer(model):
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    if OPTIMIZER == "adamw":
+        return torch.optim.AdamW(weights, lr=LEARNING_RATE, fused=True)
+    if OPTIMIZER == "adafactor":
+        return Adafactor(weights, lr=LEARNING_RATE, scale_parameter=False, relative_step=False)
+    if OPTIMIZER == "adam8bit":
+        import bitsandbytes
+
+        return bitsandbytes.optim.Adam8bit(weights, lr=LEARNING_RATE)
+    return torch.optim.SGD(weights, lr=LEARNING_RATE, momentum=0.9 * (OPTIMIZER == "momentum"))
+
+
+def to(device, batch):
+    return torch.utils._pytree.tree_map(
+        lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, batch
+    )
+
+
+def train(model, optimizer, batches, device):
+    """The loop. Under DDP gradients are averaged in the last backward pass of a window alone."""
+    scaler = torch.amp.GradScaler(device, enabled=PRECISION == "fp16")
+    steps = 0
+    for number, batch in enumerate(batches, start=1):
+        ends = number % ACCUMULATION_STEPS == 0
+        alone = isinstance(model, DistributedDataParallel) and not ends
+        with model.no_sync() if alone else nullcontext():
+            with torch.autocast(device, AUTOCAST, enabled=AUTOCAST is not None):
+                loss = SUBJECT.loss(model, to(device, batch)) / ACCUMULATION_STEPS
+            scaler.scale(loss).backward()
+        del loss, batch  # else they would live through the optimizer's step
+        if ends:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            steps += 1
+            if LOCAL_STEPS and steps % LOCAL_STEPS == 0:
+                average(model)
+    if LOCAL_STEPS and steps % LOCAL_STEPS:
+        average(model)
+
+
+@torch.no_grad()
+def average(model):
+    """Local SGD: give every rank the mean of all ranks' trained weights."""
+    if not dist.is_initialized():
+        return
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    flat = torch.nn.utils.parameters_to_vector(weights)
+    dist.all_reduce(flat)
+    torch.nn.utils.vector_to_parameters(flat.div_(dist.get_world_size()), weights)
+
+
+def prove(model, device):
+    """The gradient of an accumulated window against that of the same samples at once, without dropout, in float32."""
+    micro_batch, steps = PROOF
+    found = []
+    model = without_dropout(model)
+    torch.manual_seed(0)
+    whole = SUBJECT.batch(
+        TrainingSetup.read(SETUP.settings() | {"micro_batch": micro_batch * steps})
+    )
+    for parts in (steps, 1):
+        model.zero_grad()
+        size = micro_batch * steps // parts
+        for part in range(parts):
+            batch = torch.utils._pytree.tree_map(
+                lambda x, part=part, size=size: (
+                    x[part * size : (part + 1) * size]
+                    if isinstance(x, torch.Tensor) and x.dim()
+                    else x
+                ),
+                whole,
+            )
+            (SUBJECT.loss(model, to(device, batch)) / parts).backward()
+        found.append(gradient_of(model))
+    report_proof(found[0], found[1], micro_batch, steps)
+
+
+def main():
+    rank = int(os.environ.get("RANK", 0))
+    device = "cuda" if DEVICE == "gpu" and torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    if "RANK" in os.environ:
+        dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    if rank == 0:
+        prove(make_model().to(device), device)
+    with Meter() as meter:
+        model = make_model().to(device)
+        optimizer = make_optimizer(model)
+        whole = model
+        if dist.is_initialized() and not LOCAL_STEPS:
+            whole = DistributedDataParallel(model)
+        train(whole, optimizer, micro_batches(rank), device)
+    if rank == 0:
+        cuda = device == "cuda"
+        report_peak(torch.cuda.max_memory_reserved() if cuda else meter.peak_bytes, PREDICTED_PEAK)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
