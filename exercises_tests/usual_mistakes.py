@@ -31,6 +31,14 @@ USUAL = {
         "The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
         "Where does your loop divide, and which of these places can go?",
     ),
+    "gradients divided in every round": (
+        "What lies in `.grad` already is divided again with every micro-batch, so the first ones of a window count less than the last one.",
+        "How often has the first micro-batch's gradient been divided when the optimizer steps?",
+    ),
+    "no step behind the last window": (
+        "A window gets its step when the next one begins, and behind the last window none begins.",
+        "Which lines of your loop run after the last micro-batch's backward()?",
+    ),
     "divided by the number of samples": (
         "`loss_function` already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
         "Over what does the loss function take its mean, and what is then left to divide by?",

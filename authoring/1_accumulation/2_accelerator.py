@@ -823,7 +823,7 @@ stop_devices()
 # - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's.
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and is synchronised **once**: one all-reduce for this small model, whose gradients fit into one bucket.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
-# - The activations of one micro-batch are held at a time; every `.grad` is empty at the start. You may also use `torch.distributed` yourself, as long as each window sends its gradients once.
+# - The activations of one micro-batch are held at a time; every `.grad` is empty at the start. You may also use `torch.distributed` yourself, as long as each window sends all its gradients in one call.
 
 
 # %% exercise="train_synchronised_once" points=3

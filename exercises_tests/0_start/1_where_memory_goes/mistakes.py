@@ -39,6 +39,7 @@ training_state_bytes = (
         "frozen weights given gradients",
         {IF_TRAINED: TRAINED},
         {IF_TRAINED: TRAINED, **FOUR_BYTES},
+        {"copies = 1": "copies = 2", TRAINED: "copies += averages"},
         why="A frozen weight is stored, but it has no gradient and no optimizer state.",
         hint="What is parameter.grad of a parameter with requires_grad=False after backward()?",
     ),
@@ -80,6 +81,18 @@ training_state_bytes = (
         FOUR_BYTES,
         why="A number takes as many bytes as its type says: four for float32, eight for float64.",
         hint="Which attribute of a tensor tells the bytes of one of its numbers?",
+    ),
+    Mistake(
+        "one type taken for all weights",
+        {"parameter.nbytes": "parameter.numel() * next(model.parameters()).element_size()"},
+        why="Each parameter has a type of its own: in a model of float32 and float64 their numbers are not of one size.",
+        hint="Of which object is `dtype` an attribute, of the model or of a parameter?",
+    ),
+    Mistake(
+        "averages always in float32",
+        {TRAINED: "copies += 1\n            total += 4 * averages * parameter.numel()"},
+        why="The optimizer makes its averages in the type of the weight: eight bytes for a number of float64.",
+        hint="Which dtype has optimizer.state[parameter]['exp_avg'] after a step on a float64 weight?",
     ),
     Mistake(
         "only some kinds of layers counted",
@@ -180,6 +193,12 @@ peak_at_batch = (
         why="The quotient of the batches is rounded down before it is used, and to 0 where the new batch is the smaller one.",
         hint="What is 8 // 16, and what should it be?",
     ),
+    Mistake(
+        "one sample's bytes rounded",
+        {"/ batch * new_batch": "// batch * new_batch"},
+        why="One sample's share need not be a whole number of bytes; what `//` leaves out is missing in every sample of the new batch.",
+        hint="What is 24 // 16 * 32, and what is 24 / 16 * 32?",
+    ),
 )
 
 # ---------------------------------------------------------------- largest_batch
@@ -234,6 +253,12 @@ largest_batch = (
         },
         why="Every whole number of samples is a batch, and a larger one than this fits.",
         hint="Which sizes does your search leave out?",
+    ),
+    Mistake(
+        "only multiples of the measured batch",
+        {WHOLE: "int((budget - fixed) // (one_sample * batch)) * batch"},
+        why="Every whole number of samples is a batch, also one that is no multiple of the measured one.",
+        hint="In steps of how many samples does your answer grow?",
     ),
     Mistake(
         "the optimizer's step forgotten",

@@ -18,10 +18,18 @@ def usual_mistakes(
     own = divisors[0]
     with_each = [{} if d == own else {divided: divided.replace(own, d)} for d in divisors]
     step, zero = update.split("\n")
+    in_place = "for parameter in model.parameters():\n    if parameter.grad is not None:\n        "
     inside, swapped = "\n" + " " * spaces, f"{zero.strip()}\n{zero.replace(zero.strip(), step)}"
     return (
         usual("loss not divided", {divided: "loss.backward()"}),
         usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),
+        usual(
+            "gradients divided in every round",
+            *(
+                {divided: f"loss.backward()\n{in_place}parameter.grad /= {d}".replace("\n", inside)}
+                for d in divisors
+            ),
+        ),
         usual(
             "divided by the number of samples",
             *({divided: f"(loss / {d} / len(inputs)).backward()"} for d in divisors),
@@ -67,6 +75,14 @@ train_accumulated = (
         {
             COUNT: "enumerate(micro_batches)",
             IF_FULL: "if number and number % accumulation_steps == 0:",
+        },
+    ),
+    usual(
+        "no step behind the last window",
+        {
+            COUNT: "enumerate(micro_batches)",
+            LOSS: f"if number and number % accumulation_steps == 0:\n            {STEP}\n        {LOSS}",
+            f"        {IF_FULL}\n            {STEP}\n": "",
         },
     ),
     *usual_mistakes(BACKWARD, ("accumulation_steps",), STEP, 8),
@@ -133,6 +149,9 @@ def one_by_one(condition: str, divisor: str = "accumulation_steps") -> dict:
 
 
 OWN_SIZE = "min(k, n - index // k * k)"
+NEXT_BEGINS = "        if index and index % k == 0:\n            optimizer.step()\n            optimizer.zero_grad()\n"
+RANGE = "range(0, len(micro_batches), accumulation_steps)"
+SLICE = "start + accumulation_steps]"
 
 train_accumulated_to_the_end = (
     Mistake(
@@ -145,6 +164,37 @@ train_accumulated_to_the_end = (
         one_by_one("(index + 1) % k == 0", "min(k, n - index)"),
         why="What is left after the last complete window has gradients but gets no step: these reviews are read and never learned from.",
         hint="After which indices does your loop step when there are 6 micro-batches and k is 4, and which ones were not asked about?",
+    ),
+    usual(
+        "no step behind the last window",
+        *(
+            {
+                WINDOWS: f"    k, n = accumulation_steps, len(micro_batches)\n    for index, (inputs, targets) in enumerate(micro_batches):\n{NEXT_BEGINS}        {LOSS}\n        (loss / ({divisor})).backward()\n"
+            }
+            for divisor in ("k", OWN_SIZE)
+        ),
+    ),
+    Mistake(
+        "what is left put into the window before",
+        *(
+            {
+                f"    for start in {RANGE}": f"    n = max(1, len(micro_batches) // accumulation_steps) * accumulation_steps\n    for start in {RANGE.replace('len(micro_batches)', 'n')}",
+                SLICE: f"{SLICE[:-1]} if start + accumulation_steps < n else None]",
+                DIVISION: f"(loss / {divisor}).backward()",
+            }
+            for divisor in ("len(window)", "accumulation_steps")
+        ),
+        why="The micro-batches that are left make a window of their own; here they make the one before it longer than k.",
+        hint="How many steps should 6 micro-batches make with k = 4?",
+    ),
+    Mistake(
+        "a step for each one that is left",
+        *(
+            one_by_one("(index + 1) % k == 0 or index >= n // k * k", divisor)
+            for divisor in ("k if index < n // k * k else 1", "k", OWN_SIZE)
+        ),
+        why="The micro-batches that are left make one window, which has one step; here each of them makes its own.",
+        hint="How many steps should 6 micro-batches make with k = 4?",
     ),
     usual("last window divided by k", {DIVISION: "(loss / accumulation_steps).backward()"}),
     Mistake(
@@ -246,8 +296,25 @@ first_wrong_step = (
     Mistake(
         "the divisors not looked at",
         {UNEQUAL: "if found is None or wanted is None or set(found) != set(wanted):"},
+        {
+            PAIRS: "zip_longest(steps, right, fillvalue={})",
+            UNEQUAL: "if set(found) != set(wanted):",
+        },
         why="The micro-batches are the right ones, but each must be divided by the number of micro-batches in its window.",
         hint="What does the record say of each micro-batch besides its number?",
+    ),
+    Mistake(
+        "one divisor looked at in each step",
+        *(
+            {
+                UNEQUAL: f"if found is None or wanted is None or set(found) != set(wanted) or [*found.values()][{which}:] != [*wanted.values()][{which}:]:".replace(
+                    "[0:]", "[:1]"
+                )
+            }
+            for which in (0, -1)
+        ),
+        why="Each micro-batch has a divisor of its own in the record; a single one of them can be wrong.",
+        hint="How many divisors does the record of a step of four micro-batches hold?",
     ),
     Mistake(
         "every window divided by k",
@@ -281,6 +348,20 @@ first_wrong_step = (
         {PAIRS: "zip(steps, right)"},
         why="zip stops where the shorter record ends, so a step that is missing at the end, or one too many, is not seen.",
         hint="What does your loop do when one record has a step more than the other?",
+    ),
+    Mistake(
+        "the number of steps compared first",
+        {
+            SIDE_BY_SIDE: f"    if len(steps) != len(right):\n        return min(len(steps), len(right)) + 1\n{SIDE_BY_SIDE}"
+        },
+        why="A run with a step too few or too many can be wrong long before its end, and the first wrong step is asked for.",
+        hint="Which step is the first wrong one in a run that leaves out its second window?",
+    ),
+    Mistake(
+        "a missing step has the number of the one before",
+        {RETURN: "            return min(number, len(steps))\n"},
+        why="Where the record ends too early its last step may be right; the wrong one is the step that should come next.",
+        hint="A right run has 6 steps and the record 5: which one is not there?",
     ),
     Mistake(
         "counted from 0",
@@ -329,6 +410,21 @@ token_weighted_backward = (
         hint="Over how many targets in the whole window should one token's loss be divided?",
     ),
     Mistake(
+        "weighed by the texts",
+        {
+            SUM: "",
+            LEAVE: '(loss * len(targets) / sum(len(one["labels"]) for one in window)).backward()',
+        },
+        why="A text of few targets weighs as much as one of many: the mean over the targets is wanted, not over texts.",
+        hint="How many targets has each micro-batch, and is that the same for every text?",
+    ),
+    Mistake(
+        "the window changed",
+        {'targets = micro_batch["labels"][:, 1:]': 'targets = micro_batch.pop("labels")[:, 1:]'},
+        why="The dictionaries belong to the caller, who finds them changed afterwards.",
+        hint="What is in `window` when your function is through?",
+    ),
+    Mistake(
         "divided by its own targets only",
         {SUM: "", LEAVE: "loss.backward()"},
         why="Every micro-batch is divided by its own number of targets, and the means are added up: k means, where one mean over the window is wanted.",
@@ -345,6 +441,10 @@ token_weighted_backward = (
         {TARGETS: 'sum(micro_batch["labels"][:, 1:].numel() for micro_batch in window)'},
         {TARGETS: 'sum(micro_batch["labels"].numel() for micro_batch in window)'},
         {TARGETS: 'sum(micro_batch["input_ids"].ne(0).sum() for micro_batch in window)'},
+        {
+            SUM: "",
+            LEAVE: '(loss * targets.numel() / sum(one["labels"][:, 1:].numel() for one in window)).backward()',
+        },
         why="Positions labelled -100 (padding, prompts) add nothing to the loss, so they must not be in the divisor either.",
         hint="Which labels does cross_entropy skip, and does your count skip them too?",
     ),
@@ -455,6 +555,21 @@ places = (
         {EACH: '"forward", "add", "divide", "backward"'},
         why="The sum of the losses of a window grows with its number of micro-batches; the mean is the sum of the divided ones.",
         hint="Is what you add up the loss, or its part of the window's mean?",
+    ),
+    Mistake(
+        "added once in a window",
+        *(
+            {EACH: EACH.replace('"add", ', ""), WINDOW: WINDOW.replace('"report"', order)}
+            for order in ('"add", "report"', '"report", "add"')
+        ),
+        why="What is added is the last micro-batch's part only; the mean of a window is the sum of all its parts.",
+        hint="How often must `add` run in a window of four?",
+    ),
+    Mistake(
+        "reported in every micro-batch",
+        moved_into_each("report"),
+        why="What is reported is each micro-batch's part, `loss / size`; a step is to have one number, the mean of its window.",
+        hint="How many numbers should `reported` hold after three steps?",
     ),
     Mistake(
         "only the last micro-batch counts",

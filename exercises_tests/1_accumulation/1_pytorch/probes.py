@@ -96,22 +96,23 @@ FAULTS: dict[
     "a micro-batch missing": lambda step: [{n: d for n, d in step.items() if n != min(step)}],
     "a micro-batch of the next window": lambda step: [step | {max(step) + 1: len(step)}],
     "a window one micro-batch late": lambda step: [{n + 1: d for n, d in step.items()}],
-    "another divisor": lambda step: [{n: d + 1 for n, d in step.items()}],
-    "another divisor of one micro-batch": lambda step: [step | {max(step): len(step) + 1}],
+    "another divisor of its first micro-batch": lambda step: [step | {min(step): len(step) + 1}],
+    "another divisor of its last micro-batch": lambda step: [step | {max(step): len(step) + 1}],
 }
 AT_THE_END, OVER_THE_END = "an empty step at its end", "a window over the end of an epoch"
+DIVISORS = "other divisors from a step on"  # several wrong steps in a run of the right length
 
 
 def draw_runs(seed: int) -> list[Run]:
-    """Runs with short last windows, and with whole ones only; a fault is in any step, the last one too."""
+    """Runs with short last windows (of two or more), and with whole ones only; a fault is in any step, the last one too."""
     generator = random.Random(seed)
     runs = [Run(8, generator.choice((1, 2, 4)), 2, "nothing wrong", 0)]
-    for fault in [*FAULTS, "a step missing", "another divisor", AT_THE_END, OVER_THE_END]:
+    for fault in [*FAULTS, "a step missing", DIVISORS, DIVISORS, AT_THE_END, OVER_THE_END]:
         k, epochs = generator.randint(3, 5), generator.randint(2, 3)
-        whole, rest = generator.randint(1, 3), generator.randint(1, k - 1)
+        whole, rest = generator.randint(1, 3), generator.randint(2, k - 1)
         last = epochs * (whole + 1) - 1
         again = any(run.fault == fault for run in runs) and fault != "nothing wrong"
-        step = whole if fault == OVER_THE_END else last if again else generator.randint(1, last)
+        step = whole if fault == OVER_THE_END else last if again else generator.randint(1, last - 1)
         runs.append(Run(whole * k + rest, k, epochs, fault, step))
     return runs
 
@@ -126,6 +127,8 @@ def recorded_steps(run: Run) -> list[dict[int, int]]:
             steps.append(dict.fromkeys(window, len(window)))
     if run.fault == AT_THE_END:
         return [*steps, {}]
+    if run.fault == DIVISORS:
+        steps[run.step :] = [{n: d + 1 for n, d in step.items()} for step in steps[run.step :]]
     if run.fault in FAULTS:
         steps[run.step : run.step + 1] = FAULTS[run.fault](steps[run.step])
     return steps

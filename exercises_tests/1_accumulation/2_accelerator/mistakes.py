@@ -302,6 +302,12 @@ linear_decay = (
                 DEVICES: "",
             }
         ),
+        *with_and_without_floor(
+            {"len(dataloader)": "math.ceil(len(dataloader) / accelerator.num_processes)"}
+        ),
+        *with_and_without_floor(
+            {"len(dataloader)": "len(dataloader) // accelerator.num_processes"}
+        ),
         why="The prepared data loader is already one device's share, and the prepared scheduler moves once for every device: multiply.",
         hint="Is `len(dataloader)` after `prepare` the number for one device or for all?",
     ),
@@ -336,6 +342,11 @@ LOSS_BY_K = "loss = loss_of(model, batch) / accumulation_steps"
 LOSSES = (LOSS, LOSS_BY_K)  # many slips are made with either
 PASSES = f"            {WITH}\n                {LOSS}\n                loss.backward()\n"
 END = "        optimizer.step()\n        optimizer.zero_grad()\n"
+SENT_BY_HAND = """        gradients = [one.grad for one in model.parameters() if one.grad is not None]
+        together = torch.nn.utils.parameters_to_vector(gradients)
+        torch.distributed.all_reduce(together)
+        torch.nn.utils.vector_to_parameters(together, gradients)
+"""
 WINDOWS = f"""    for start in range(0, len(micro_batches), accumulation_steps):
         window = micro_batches[start : start + accumulation_steps]
         {EACH_OF_WINDOW}
@@ -396,6 +407,25 @@ train_synchronised_once = (
         {LOSS: f"{LOSS} / torch.distributed.get_world_size()"},
         why="DistributedDataParallel already takes the mean over the ranks, so the division by their number makes the gradient too small.",
         hint="What does the all-reduce of DistributedDataParallel do after it has summed the gradients?",
+    ),
+    Mistake(
+        "summed over the ranks",
+        {WITH: "with model.no_sync():", END: SENT_BY_HAND + END},
+        why="An all-reduce adds up; the large batch's gradient is the mean over the ranks, so the sum must be divided by their number.",
+        hint="What does DistributedDataParallel do with the sum of the gradients, and who does it here?",
+    ),
+    Mistake(
+        "every tensor sent by itself",
+        {
+            WITH: "with model.no_sync():",
+            END: f"""        for parameter in model.parameters():
+            if parameter.grad is not None:
+                torch.distributed.all_reduce(parameter.grad)
+                parameter.grad /= torch.distributed.get_world_size()
+{END}""",
+        },
+        why="Each gradient has a call of its own, and each call its own cost; the gradients of a window can be sent together.",
+        hint="How could the gradients of all parameters become one tensor?",
     ),
     Mistake(
         "last, shorter window left over",
@@ -497,6 +527,18 @@ loss_factor = (
         {IS_WHOLE: "index < in_whole_windows - 1", **REST_OR_K},
         why="The last micro-batch of the last whole window is corrected, too, as if it stood in the short one.",
         hint="With 10 micro-batches and 4 accumulation steps: which index does the first micro-batch of the last window have?",
+    ),
+    Mistake(
+        "the last k micro-batches corrected",
+        {IS_WHOLE: "index < micro_batches - accumulation_steps", **REST_OR_K},
+        why="The last window begins where the whole ones end, and not k micro-batches before the end: some of these belong to the window before it.",
+        hint="With 10 micro-batches and 4 accumulation steps: which micro-batches make up the last window?",
+    ),
+    Mistake(
+        "a whole number of times",
+        {RATIO: RATIO.replace("/", "//")},
+        why="The ratio of k and the last window's size need not be a whole number, and `//` rounds it down.",
+        hint="What is 4 / 3, and what is 4 // 3?",
     ),
     Mistake(
         "the factor changes within the window",

@@ -145,7 +145,7 @@ SCHEDULES = (  # micro-batches of all devices, accumulation steps, epochs, devic
     (8, 4, 1, 1),
     (10, 4, 2, 1),
     (3, 1, 2, 1),
-    (14, 4, 2, 2),
+    (18, 4, 2, 2),  # of 9 for each device another half would be 5, which is no half of the line
 )
 
 
@@ -322,8 +322,9 @@ def draw_epochs(seed: int) -> list[tuple[int, int]]:
     """(micro-batches in an epoch, accumulation steps): whole windows, a short last one, a short one only, no accumulation."""
     generator = random.Random(seed)
     k = generator.randint(4, 6)
-    rest, whole = generator.sample(range(1, k), 2)
-    return [(10, 4), (2 * k + rest, k), (k + whole, k), (3 * k, k), (rest, k), (7, 1)]
+    rest = generator.choice([size for size in range(2, k) if k % size])  # k / rest is not whole
+    other = generator.choice([size for size in range(1, k) if size != rest])
+    return [(10, 4), (k + rest, k), (k + other, k), (2 * k, k), (rest, k), (7, 1)]
 
 
 def factors_case(micro_batches, accumulation_steps):

@@ -331,6 +331,16 @@ window_token_loss = (
         hint="Which logits are left over at the end of a text, those of the first position or those of the last?",
     ),
     Mistake(
+        "the labels changed",
+        {
+            "    logits =": "    labels[:, :-1], labels[:, -1] = labels[:, 1:].clone(), -100\n    logits =",
+            LOGITS: "outputs.logits",
+            TARGETS: "labels",
+        },
+        why="The labels belong to the batch, which others read after your loss; shifted in place they are another batch's.",
+        hint="What does `labels` hold when your function is through?",
+    ),
+    Mistake(
         "no loss returned",
         {"return cross_entropy": "loss = cross_entropy"},
         why="The Trainer was given None: a `return` is missing, or it returns `outputs.loss`, which is None, because with a compute_loss_func the model is not given the labels.",

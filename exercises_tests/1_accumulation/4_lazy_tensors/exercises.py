@@ -4,7 +4,7 @@ from trainlean.devices.lazy import why_not_lazy
 from trainlean.exercises.exercise import Exercise
 
 from . import mistakes, oracles, probes
-from .mistakes import FACTOR, LENGTH, STEP, UPDATE_MARK, ZERO
+from .mistakes import BACKWARD, FACTOR, LENGTH, STEP, UPDATE_MARK, ZERO
 
 DIFFERENCES = """    calls = {name: count - before.get(name, 0) for name, count in read().items()}
     return {name: count for name, count in calls.items() if count}
@@ -27,6 +27,10 @@ EXERCISES = (
             {ZERO: "optimizer.zero_grad()"},
             {STEP: f"            mark_step()\n{STEP}"},
             {UPDATE_MARK: f"{UPDATE_MARK}\n        mark_step()"},
+            {  # the mean belongs to the update
+                BACKWARD: "        loss.backward()\n",
+                STEP: f"            for parameter in optimizer.parameters:\n                parameter.grad /= accumulation_steps\n{STEP}",
+            },
         ),
     ),
     Exercise(

@@ -9,6 +9,7 @@ MICRO_BATCH_MARK = "        mark_step()\n        if "
 ZERO = "optimizer.zero_grad(set_to_none=False)"
 UPDATE_MARK = f"{ZERO}\n            mark_step()"
 STEP = "            optimizer.step()\n"
+FORWARD = "        loss = loss_function(model(inputs), targets)\n"
 BACKWARD = "        (loss / accumulation_steps).backward()\n"
 
 NO_MICRO_BATCH_MARK = {MICRO_BATCH_MARK: "        if "}
@@ -31,10 +32,29 @@ MARKS = (
         **NO_MARK_AFTER_THE_UPDATE,
     ),
     Mistake(
-        "marked between forward and backward",
+        "the graph cut between forward and backward",
         {**NO_MICRO_BATCH_MARK, BACKWARD: f"        mark_step()\n{BACKWARD}"},
-        why="The forward pass is run alone, and the backward pass is recorded into a graph with whatever comes next.",
+        {BACKWARD: f"        mark_step()\n{BACKWARD}"},
+        {BACKWARD: f"        loss.item()\n{BACKWARD}"},
+        why="Before backward() is recorded something runs the forward pass, a mark or a line that reads the loss: the two passes are in different graphs.",
         hint="Which two passes belong into the graph that is run for every micro-batch?",
+    ),
+    Mistake(
+        "the loss read before the mark",
+        {BACKWARD: f"{BACKWARD}        loss.item()\n"},
+        why="To read a value runs what it needs at once: a graph with the forward pass alone, which the mark then runs again with the backward pass.",
+        hint="From which line on is the loss there, so that reading it runs nothing?",
+    ),
+    Mistake(
+        "no mark behind the last update",
+        {
+            **NO_MICRO_BATCH_MARK,
+            FORWARD: f"        mark_step()\n{FORWARD}",
+            STEP: f"            mark_step()\n{STEP}",
+            **NO_UPDATE_MARK,
+        },
+        why="Each mark stands before what it keeps apart, and nothing comes after the last update: it is recorded and never run by the loop.",
+        hint="What still waits when your loop is through?",
     ),
     Mistake(
         "marked once at the end of each round",
@@ -78,6 +98,7 @@ fallbacks = (
         "all counters",
         ALL,
         {**ALL, **NOTHING_BEFORE},
+        {'startswith("aten::")': 'startswith(("aten::", "lazy::"))'},
         why="There are counters for tensors, graphs and recorded operators, too; only those that start with aten:: are fallbacks.",
         hint="What do the names of the wanted counters have in common?",
     ),
@@ -93,6 +114,27 @@ fallbacks = (
         {TRAIN: ""},
         why="The counters are read, but nothing has run between the two readings.",
         hint="Where do you call train()?",
+    ),
+    Mistake(
+        "earlier calls counted in",
+        {
+            f"count{MINUS_BEFORE} for name, count in read().items()": "count for name, count in read().items() if count != before.get(name)"
+        },
+        why="An operator that train() called had perhaps been called before; those calls are in its counter, too.",
+        hint="If a counter says 1 before train() and 4 after it, how many calls were train()'s?",
+    ),
+    Mistake(
+        "what was counted before left out",
+        {" if count}": " if name not in before}"},
+        why="train() may call an operator that others have called before; its counter was there already, and went on.",
+        hint="What happens to an operator that was called before train() and by train()?",
+    ),
+    Mistake(
+        "train is called twice",
+        {TRAIN: TRAIN + TRAIN},
+        {BEFORE: TRAIN + BEFORE},
+        why="train() trains: called once more, to warm up or by accident, it does so again.",
+        hint="How often does the task say that train() is called?",
     ),
     Mistake(
         "counters that did not move",
@@ -216,6 +258,28 @@ breaking_lines = (
         {NO_MARK: ""},
         why="A mark runs a graph because it should; a break is a graph that runs without one.",
         hint="Which lines of the loop are there to run a graph?",
+    ),
+    Mistake(
+        "a mark known by one spelling",
+        {'"mark_step(" not in line': '"mark_step()" not in line'},
+        {'"mark_step(" not in line': 'not line.startswith("mark_step")'},
+        {'"mark_step(" not in line': '"mark_step(wait=True)" not in line'},
+        why="A mark may have arguments, and a module's name before it; what all of them have is `mark_step(`.",
+        hint="Which lines of the record are marks, and how is each of them written?",
+    ),
+    Mistake(
+        "the marks passed over with their counts",
+        {
+            "        if graphs > before and": '        if "mark_step(" in line:\n            continue\n        if graphs > before and'
+        },
+        why="The graph that a mark ran is in its own row's count; where that row is passed over, the next line seems to have run it.",
+        hint="With which row is the line behind a mark compared?",
+    ),
+    Mistake(
+        "only what a line did the last time",
+        {GO_ON: f"        else:\n            found.discard(line)\n{GO_ON}"},
+        why="A line that stands there several times need not break a graph each time, and once is enough.",
+        hint="What becomes of a line that ran a graph in the second of three rounds only?",
     ),
     Mistake(
         "every line after the first graph",

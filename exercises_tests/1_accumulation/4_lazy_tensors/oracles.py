@@ -35,7 +35,7 @@ def train_with_marks(seed):
             f"the number of graphs run before each optimizer step ({case})": np.array(
                 [(step + 1) * k + step for step in range(n // k)]
             ),
-            f"the number of gradients that still wait at each optimizer step ({case})": np.zeros(
+            f"the number of gradients whose backward pass waits at each optimizer step ({case})": np.zeros(
                 n // k, dtype=int
             ),
             f"the number of graphs run before each backward pass ({case})": earlier,

@@ -106,7 +106,7 @@ def watch(answer, seed):
         def before_step(model=model, before=before, steps=steps, waiting=waiting):
             steps.append(graphs_run(metrics) - before)
             waiting.append(
-                unrun(parameter.grad for parameter in model.parameters() if parameter.requires_grad)
+                sum("mm(" in recorded(parameter.grad) for parameter in model.parameters())
             )
 
         optimizer.before_step = before_step
@@ -122,9 +122,9 @@ def watch(answer, seed):
         left_gradients = unrun(parameter.grad for parameter in model.parameters())
         run_all()
         shown[f"the number of graphs run before each optimizer step ({case})"] = np.asarray(steps)
-        shown[f"the number of gradients that still wait at each optimizer step ({case})"] = (
-            np.asarray(waiting)
-        )
+        shown[
+            f"the number of gradients whose backward pass waits at each optimizer step ({case})"
+        ] = np.asarray(waiting)
         shown[f"the number of graphs run before each backward pass ({case})"] = np.asarray(
             backwards
         )
@@ -136,13 +136,15 @@ def watch(answer, seed):
     return shown
 
 
+def recorded(tensor) -> str:
+    """The operations that wait to be run for a tensor, None or computed ones too; looking runs nothing."""
+    return "" if tensor is None else torch._C._lazy._get_tensors_text([tensor])
+
+
 def unrun(tensors):
-    """How many of the tensors are recorded but not computed; looking runs nothing."""
-    return sum(
-        tensor is not None
-        and "device_data" not in torch._C._lazy._get_tensors_text([tensor]).splitlines()[-2]
-        for tensor in tensors
-    )
+    """How many of the tensors are recorded but not computed."""
+    lines = [recorded(tensor).splitlines() for tensor in tensors]
+    return sum(bool(text) and "device_data" not in text[-2] for text in lines)
 
 
 def _at_backward(outputs, note):
@@ -189,7 +191,8 @@ def draw_loops(seed: int):
         lines = [*generator.sample(COMPUTING, 4), *breaking, *harmless]
         generator.shuffle(lines)
         lines.sort(key=lambda line: line not in breaking[:1])  # the very first line may break
-        lines += [generator.choice(MARKS), harmless[0], generator.choice(MARKS)]
+        one, other = generator.sample(MARKS, 2)
+        lines += [one, harmless[0], other]
         before = graphs = generator.randint(3, 30)
         rows = []
         for number in range(3):

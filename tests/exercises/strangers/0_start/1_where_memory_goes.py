@@ -144,7 +144,7 @@ def training_state_bytes(model, optimizer_name):
     return weights + gradients + averages[optimizer_name] * weights
 
 
-# %% training_state_bytes: wrong
+# %% training_state_bytes: wrong, one type taken for all weights
 # the type of the first weight is taken for all of them
 def training_state_bytes(model, optimizer_name):
     averages = {"sgd": 0, "momentum": 1, "adamw": 2}[optimizer_name]
@@ -280,7 +280,7 @@ def peak_at_batch(peak, batch, new_batch):
     return {name: peak[name] / batch * new_batch for name in ("activations", "temporary")}
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, one sample's bytes rounded
 # rounds down before it multiplies
 def peak_at_batch(peak, batch, new_batch):
     activations = peak["activations"] // batch * new_batch

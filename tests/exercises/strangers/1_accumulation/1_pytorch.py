@@ -333,7 +333,7 @@ def train_accumulated_to_the_end(
     optimizer.zero_grad()
 
 
-# %% train_accumulated_to_the_end: wrong
+# %% train_accumulated_to_the_end: wrong, a step for each one that is left
 # the micro-batches that are left over step one by one
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -348,7 +348,7 @@ def train_accumulated_to_the_end(
             optimizer.zero_grad()
 
 
-# %% train_accumulated_to_the_end: wrong
+# %% train_accumulated_to_the_end: wrong, what is left put into the window before
 # what is left over joins the last whole window
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -646,7 +646,7 @@ def token_weighted_backward(model, window):
         (cross_entropy(logits, one["labels"].flatten(), reduction="sum") / n).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, the window changed
 # shifts the labels in place, in tensors that belong to the caller
 def token_weighted_backward(model, window):
     for one in window:
@@ -701,7 +701,7 @@ def token_weighted_backward(model, window):
         (cross_entropy(logits, targets, reduction="sum") / n).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, weighed by the texts
 # weighs by texts instead of targets
 def token_weighted_backward(model, window):
     texts = sum(len(one["labels"]) for one in window)

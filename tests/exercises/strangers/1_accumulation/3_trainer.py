@@ -575,7 +575,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return torch.stack(means).sum() / num_items_in_batch
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, the labels changed
 # shifts the caller's labels in place
 def window_token_loss(outputs, labels, num_items_in_batch):
     labels[:, :-1] = labels[:, 1:].clone()

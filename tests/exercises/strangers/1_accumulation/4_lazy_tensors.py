@@ -70,7 +70,7 @@ def fallbacks(train):
     return {name: metrics.counter_value(name) for name in names}
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, what was counted before left out
 # names that were there before are left out, although they were called again
 def fallbacks(train):
     before = set(metrics.counter_names())
@@ -118,7 +118,7 @@ def fallbacks(train):
     return calls
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, what was counted before left out
 # the generator reads the counters only after the training, so every difference is zero
 def fallbacks(train):
     before = ((n, metrics.counter_value(n)) for n in metrics.counter_names() if "aten::" in n)
@@ -128,7 +128,7 @@ def fallbacks(train):
     return {n: after[n] - before.get(n, 0) for n in after if after[n] != before.get(n, 0)}
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, train is called twice
 # calls train twice
 def fallbacks(train):
     def read():
@@ -338,7 +338,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             optimizer.zero_grad()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, the graph cut between forward and backward
 # forward and backward are two graphs
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -387,7 +387,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             mark_step()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, the graph cut between forward and backward
 # reads the loss in every round
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     total = 0.0
