@@ -24,5 +24,5 @@ def test_every_formula_of_the_lessons_can_be_written():
 
 def test_a_formula_is_laid_out_and_what_is_none_stays_text():
     assert "<mfrac>" in formula(r"\frac{1}{k}") and 'display="block"' in formula("k", "block")
-    assert formula(r"\frac{<b>") == r"<code>\frac{&lt;b&gt;</code>"
+    assert formula(r"\left( <b>") == r"<code>\left( &lt;b&gt;</code>"
     assert "<b>" not in formula("a <b> c")
