@@ -57,7 +57,10 @@ def test_a_wrong_call_is_a_sentence(name):
         (lambda: trainlean.guess("x", 3), 'A guess needs its unit: guess\\("x", 3, "MiB"\\)'),
         (lambda: trainlean.player(3), "player takes a recording"),
         (lambda: trainlean.explorer(3), "explorer"),
-        (lambda: trainlean.summary(3), "summary cannot work with runs = 3"),
+        (
+            lambda: trainlean.summary(3),
+            "summary: runs is 3; it must be a Run or a list of Run. `summary",
+        ),
     ],
 )
 def test_it_says_which_argument_and_what_it_must_be(call, says):

@@ -4,11 +4,12 @@ What a widget needs lies in the metadata of its output (`trainlean.pictures.widg
 """
 
 import json
-import re
 from html import escape
 from pathlib import Path
 
+from jinja2 import pass_context
 from nbconvert import HTMLExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbconvert.preprocessors import Preprocessor
 
 from trainlean.notebooks.notebook import read_notebook
@@ -17,7 +18,32 @@ from trainlean.pictures.widget import HANDED_OVER, WEB, script, style
 from trainlean.workspace import CourseError, write_whole
 
 LESSONS = Path(__file__).parent / "jupyter" / "custom" / "custom.css"  # JupyterLab's, too
-FORMULA = re.compile(r"\$[^\s$][^$]*\$|\\\(|\\\[")
+
+
+class Formulas(IPythonRenderer):
+    """Writes markdown as HTML with formulas as MathML, which a browser shows without a script that it would have to fetch."""
+
+    def inline_math(self, body):
+        """A formula within a line."""
+        return formula(body)
+
+    def block_math(self, body):
+        """A formula on a line of its own."""
+        return formula(body, "block")
+
+    def latex_environment(self, name, body):
+        """A formula between `\\begin` and `\\end`."""
+        return formula(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
+
+
+def formula(latex: str, display: str = "inline") -> str:
+    """LaTeX as MathML, and what cannot be read as its own text."""
+    from latex2mathml.converter import convert
+
+    try:
+        return convert(latex, display=display)
+    except Exception:  # whatever a reader of LaTeX may raise at what is none
+        return f"<code>{escape(latex)}</code>"
 
 
 class LiveWidgets(Preprocessor):
@@ -60,13 +86,26 @@ class LessonPage(HTMLExporter):
             **kwargs,
         )
 
+    @pass_context
+    def markdown2html(self, context, source):
+        """Markdown as HTML, by the course's own writer of formulas."""
+        path = context.get("resources", {}).get("metadata", {}).get("path", "")
+        writer = Formulas(
+            escape=False,
+            attachments=context.get("cell", {}).get("attachments", {}),
+            embed_images=self.embed_images,
+            path=path,
+            anchor_link_text=self.anchor_link_text,
+            exclude_anchor_links=self.exclude_anchor_links,
+        )
+        return MarkdownWithMath(renderer=writer).render(source)
+
 
 def write_page(notebook: Path, page: Path | None = None) -> Path:
     """Write a notebook as a page, beside it unless `page` says where; returns where. CourseError: it cannot be read or written."""
     page = page or notebook.with_suffix(".html")
     lesson = read_notebook(notebook)
-    text = "".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
-    needs = {"css": LESSONS.read_text(encoding="utf-8"), "formulas": bool(FORMULA.search(text))}
+    needs = {"css": LESSONS.read_text(encoding="utf-8")}
     html, _ = LessonPage().from_notebook_node(
         lesson, {"metadata": {"name": notebook.stem}, "trainlean": needs}
     )

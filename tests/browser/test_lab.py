@@ -19,7 +19,7 @@ from trainlean.notebooks.notebook import KERNELSPEC
 from trainlean.notebooks.saving import STATE, VIEW
 
 TOKEN = "made-for-this-test"
-PATIENCE = 30  # seconds until something is there that a quiet machine has in a few
+PATIENCE = 60  # seconds until something is there that a quiet machine has in a few
 CELLS = [
     new_markdown_cell("# A lesson\n\n" + "It explains a thing at length. " * 20),
     # The answer, with one place to change.
@@ -94,7 +94,9 @@ class Lab:
         self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log)
         until = time.monotonic() + PATIENCE
         while not (found := re.search(r"http://localhost:(\d+)/", self.read_log())):
-            assert self.process.poll() is None and time.monotonic() < until, self.read_log()
+            if self.process.poll() is not None or time.monotonic() > until:
+                self.process.kill()  # or it would outlive the test
+                raise AssertionError(f"JupyterLab did not come up: {self.read_log()}")
             time.sleep(0.1)
         self.root = found[0]
 

@@ -50,6 +50,13 @@ def address(tmp_path_factory, steps):
     runs += [make_run(1, 1, speed=50), make_run(4, 1, speed=95, checkpointing="every layer")]
     cells = [
         new_markdown_cell("# A lesson\n\n" + "It explains a thing at length. " * 20),
+        new_markdown_cell(
+            "With $k$ windows, `$HOME` and\n\n"
+            r"$$\nabla L = \frac{1}{k} \left( \nabla L_1 + \dots \right)$$"
+            "\n\n<details open><summary>More</summary>\n\n"
+            + "It is folded. " * 40
+            + "\n\n</details>"
+        ),
         saved(explorer(runs, measure=lambda micro_batch: None, budget=90 * MiB)),
         saved(explorer(runs[:3], budget=150 * MiB)),
         saved(steps),
@@ -179,24 +186,36 @@ def test_the_players_frames_are_its_pictures(page, steps):
 @pytest.mark.parametrize("width", [800, 1440])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_legible_and_without_violations_in_both_themes(address, open_page, width, theme):
-    page = open_page(address, viewport={"width": width, "height": 900}, offline=True)
+    page = open_page(
+        address, viewport={"width": width, "height": 900}, offline=True, color_scheme=theme
+    )
     page.wait_for_selector(PLAYER)
     if theme == "dark":
-        page.evaluate(
-            """() => { document.body.style.cssText = 'background: #111; color: #eee';
-               for (const name of ['--jp-layout-color0', '--jp-content-font-color0'])
-                 document.body.style.setProperty(name, name.includes('font') ? '#eee' : '#111'); }"""
-        )
         page.wait_for_selector(f"{EXPLORER}.tl-dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
     assert violations(page, EXPLORER) == [] and violations(page, PLAYER) == []
+    assert violations(page, ".jp-RenderedMarkdown") == []  # contrast among them
     # Nothing is cut or drawn too small to read, down to 150 % of a small window.
     page.set_viewport_size({"width": width * 2 // 3, "height": 600})
     page.wait_for_timeout(100)
     assert page.evaluate(SQUEEZED) == []
-    prose = page.locator("p", has_text="explains").evaluate(
-        "(p) => p.clientWidth / parseFloat(getComputedStyle(p).fontSize)"
-    )
-    assert prose <= 46
+    for words in ("explains", "folded"):
+        prose = page.locator("p", has_text=words).evaluate(
+            "(p) => p.clientWidth / parseFloat(getComputedStyle(p).fontSize)"
+        )
+        assert prose <= 46
+
+
+def test_formulas_are_there_without_a_network(page):
+    """As MathML: laid out, with nothing of LaTeX left, neither in a line nor on a line of its own."""
+    formulas = page.locator("math")
+    assert formulas.count() == 2
+    assert [formulas.nth(i).get_attribute("display") for i in range(2)] == ["inline", "block"]
+    fraction = page.locator("math mfrac > *")
+    numerator, denominator = (fraction.nth(i).bounding_box() for i in range(2))
+    assert numerator["y"] + numerator["height"] <= denominator["y"]
+    assert "\\" not in page.locator("body").inner_text() and "$" not in formulas.last.text_content()
+    assert page.locator("code", has_text="$HOME").count() == 1  # code stays what it is
 
 
 SQUEEZED = """() => [...document.querySelectorAll('.tl-explorer *')]

@@ -19,7 +19,11 @@ from trainlean.workspace import COURSE, CourseError, read_records
 def shown(monkeypatch):
     things = []
     for room in ("feedback", "guesses"):
-        monkeypatch.setattr(f"trainlean.exercises.{room}.display", things.append)
+        monkeypatch.setattr(
+            f"trainlean.exercises.{room}.display", lambda thing, **_: things.append(thing)
+        )
+    monkeypatch.setattr(feedback, "PATIENCE", 60)  # a busy machine is no subject here
+    feedback._hints_given.clear()
     return things
 
 
@@ -74,6 +78,8 @@ def test_the_card_says_which_exercise_it_is_and_where_hints_are(shown):
     html = shown[0]._repr_html_()
     assert "train_accumulated · exercise 1 of 5 · 0 of 3 points" in html
     assert '<code>hint("train_accumulated")</code> gives the first of 3 hints.' in html
+    hint("train_accumulated")
+    assert "<code>.grad</code>" in shown.pop()._repr_html_()
     check(answers("right"), seed=1)
     assert "hint(" not in shown[1]._repr_html_()
 

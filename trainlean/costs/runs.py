@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import statistics
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -155,7 +156,7 @@ def load_runs(**settings) -> list[Run]:
     return runs
 
 
-def summary(runs):
+def summary(runs: Run | Iterable[Run]):
     """A table of runs, one row each: seconds, samples/second and MiB at the peak first, then the counts.
 
     MiB of the allocator, which kernels' scratch memory makes more than the tensors', stand beside them where a run knows.

@@ -5,6 +5,7 @@ import inspect
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from html import escape
 
@@ -22,7 +23,7 @@ from trainlean.exercises.verdicts import (
     Verdict,
     judge,
 )
-from trainlean.pictures.cards import Card, code_html, folding_card, text_card
+from trainlean.pictures.cards import Card, code_html, folding_card, prose_html, text_card
 from trainlean.pictures.colours import BROKEN, GOOD, NEUTRAL, POOR
 from trainlean.workspace import CourseError
 
@@ -83,14 +84,20 @@ def hint(*answer, **named) -> None:
 def _still_running(name: str) -> Iterator[None]:
     """Say so when the check takes long: a loop without an end leaves nothing else on the screen."""
     text = f"{name} is still running after {PATIENCE} s. Does a loop in it never end? Interrupt (the square above, or I, I) stops it."
+    said: list = []
     # What is printed meanwhile is taken for the answer's; a display is not.
-    timer = threading.Timer(PATIENCE, lambda: display(text_card(text)))
+    timer = threading.Timer(
+        PATIENCE, lambda: said.append(display(text_card(text), display_id=True))
+    )
     timer.daemon = True
     timer.start()
+    start = time.monotonic()
     try:
         yield
     finally:
         timer.cancel()
+        for handle in filter(None, said):
+            handle.update(text_card(f"{name} ran for {time.monotonic() - start:.0f} s."))
 
 
 def _named_answer(caller: str, answer: tuple, named: dict) -> tuple[str, object]:
@@ -136,12 +143,12 @@ def panel(verdict: Verdict) -> Card:
     words = [escape(verdict.exercise), place_in_lesson(exercise), points]
     lines, folded = [], {}
     if verdict.outcome != RIGHT:
-        lines.append(escape(verdict.message))
+        lines.append(prose_html(verdict.message))
     if verdict.mistake:
-        lines.append(f"<b>{escape(verdict.mistake.capitalize())}.</b> {escape(verdict.why)}")
+        lines.append(f"<b>{escape(verdict.mistake.capitalize())}.</b> {prose_html(verdict.why)}")
     if verdict.outcome in (WRONG, CRASHED):
         folded = {
-            "A hint": escape(verdict.hint),
+            "A hint": prose_html(verdict.hint),
             "Where it was raised": code_html(verdict.traceback),
             "What your answer printed": code_html(verdict.printed[-2000:]),
         }

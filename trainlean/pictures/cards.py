@@ -1,5 +1,6 @@
 """Cards of a notebook: a coloured panel where HTML is shown, plain text everywhere else."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -24,7 +25,12 @@ class Card:
 
 def text_card(text: str, colour: str = NEWS) -> Card:
     """A card of one text, which is no HTML."""
-    return Card(text, colour=colour, leading=";line-height:1.45")
+    return Card(text, prose_html(text), colour, ";line-height:1.45")
+
+
+def prose_html(text: str) -> str:
+    """A text as HTML; what stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def folding_card(
@@ -35,7 +41,7 @@ def folding_card(
     What is folded and empty is left out.
     """
     parts = [
-        f'<b style="color:color-mix(in srgb, {colour} 72%, currentColor)">{title[0]}</b> · {title[1]}',
+        f'<b style="color:color-mix(in srgb, {colour} 58%, currentColor)">{title[0]}</b> · {title[1]}',
         *lines,
     ]
     parts += [
