@@ -3,6 +3,7 @@
 import copy
 import math
 import time
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from transformers import (
 )
 
 from trainlean import setup as setups
-from trainlean.costs import tracing
+from trainlean.costs import scratch, tracing
 from trainlean.costs.compiled import compiled_peaks
 from trainlean.costs.depth import _stack, aligned
 from trainlean.costs.meter import Meter
@@ -513,13 +514,70 @@ def test_a_copied_head_stays_in_the_trace(monkeypatch):
     assert predict_run(llama(pad_token_id=0), **about).peak == plain.peak
 
 
-def test_a_convolution_in_groups_of_one_place_is_refused():
-    module = torch.nn.Sequential(torch.nn.Conv1d(8, 8, 1, groups=2), torch.nn.Flatten())
-    about = dict(batch=torch.rand(2, 8, 5), loss=lambda model, x: model(x).sum(), micro_batch=2)
-    with pytest.raises(ValueError, match="a convolution in groups .* takes memory inside"):
-        predict_run(module, **about)
-    module[0] = torch.nn.Conv1d(8, 8, 1)
-    assert predict_run(module, **about).peak_bytes
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(24, 48, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def overlapping():
+    return torch.nn.Conv2d(1, 32, 16, stride=10)
+
+
+def in_groups():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 4, stride=4), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, groups=4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "sample", "precision"),
+    [
+        (overlapping, (1, 128, 64), "fp32"),
+        (in_groups, (3, 64, 64), "bf16"),
+    ],
+)
+def test_what_kernels_take_beside_their_tensors_is_measured(make, sample, precision, one_thread):
+    batch = torch.rand(4, *sample)
+
+    def loss(model, x):
+        return model(x).float().square().mean()
+
+    run = predict_run(
+        make, batch=batch, loss=loss, micro_batch=4, precision=precision, optimizer="sgd"
+    )
+    model = make()
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Meter(model, optimizer) as meter:
+            for _ in range(2):
+                inputs = batch.clone()
+                with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                    value = loss(model, inputs)
+                value.backward()
+                del value, inputs
+                optimizer.step()
+                optimizer.zero_grad()
+    assert meter.allocator_peak > 1.01 * meter.peak_bytes, "nothing beside the tensors"
+    assert run.peak_bytes == pytest.approx(meter.allocator_peak, rel=0.001)
+
+
+def test_kernels_that_cannot_be_run_get_a_sentence(monkeypatch):
+    about = dict(
+        batch=torch.rand(2, 8, 5), loss=lambda model, x: model(x).sum(), micro_batch=2, padded=False
+    )
+    monkeypatch.setattr(scratch, "_measured", {})
+    with torch.profiler.profile(), pytest.raises(ValueError, match="Predict outside of it"):
+        predict_run(torch.nn.Conv1d(8, 8, 1), **about)
+    with pytest.raises(ValueError, match="an LSTM takes memory inside oneDNN's kernel"):
+        predict_run(Recurrent, **about | {"batch": torch.rand(2, 5, 24)})
+    monkeypatch.setattr(scratch, "LARGEST", 100)
+    with pytest.raises(ValueError, match="may have 0. Make the micro-batch smaller"):
+        predict_run(torch.nn.Conv1d(8, 8, 1), **about)
 
 
 def test_a_table_of_a_few_traces_predicts_what_the_full_trace_does(tmp_path, monkeypatch):

@@ -159,6 +159,10 @@ def _traced(subject, setup, low, high, device):
 
     stacks: list[Stack] = groups_of(subject, sized(*sizes[-1]), (2, 3), device)
     measured = [traces_of(subject, sized(*size), stacks, (2, 3), device) for size in sizes]
+    if any(
+        map(_is_decided_by_scratch, (trace for base, more in measured for trace in (base, *more)))
+    ):
+        raise _no_table(subject, "has kernels whose own memory follows no line")
     layers = [stack.count for stack in stacks]
     counts = [[2] * len(stacks)] + [
         [3 if one is stack else 2 for one in stacks] for stack in stacks
@@ -188,10 +192,15 @@ def _traced(subject, setup, low, high, device):
 
 def _is_near(run, trace):
     """Whether both say the same but for what rounding in the fit leaves, far below a page of memory."""
-    true = trace.peak
+    true = trace.peak_of_tensors
     return all(abs(run.peak[name] - true[name]) <= 64 for name in CATEGORIES) and (
         abs(run.flops - trace.flops) <= 1e-9 * trace.flops
     )
+
+
+def _is_decided_by_scratch(trace):
+    """Whether what kernels take beside is more than a thousandth of the peak."""
+    return sum(trace.peak.values()) > 1.001 * sum(trace.peak_of_tensors.values())
 
 
 def _same_rows(traces, first):
@@ -228,7 +237,7 @@ def _may_be_fullest(totals):
     return sorted(kept)
 
 
-def _no_table(subject):
+def _no_table(subject, why="does not run the same operations at all sizes"):
     return Unpredictable(
-        f"{subject.name} does not run the same operations at all sizes, so there is no table: predict_run predicts each size."
+        f"{subject.name} {why}, so there is no table: predict_run predicts each size."
     )

@@ -47,6 +47,7 @@ class Trace:
 
     - `operations`: the operations, in order, each with the bytes of what it gave
     - `usage`: bytes by category after each, an array of operations + 1 by CATEGORIES, the state before the first in front
+    - `scratch`: bytes that the kernel of the operation before each row took beside, on a CPU
     - `spans`: the first operations of its phases; setting gradients to zero is one of them
     - `flops`: of an optimizer step
     - `overhead`: on a GPU, what the allocator's peaks are above the tensors'
@@ -55,6 +56,7 @@ class Trace:
 
     operations: list
     usage: np.ndarray
+    scratch: np.ndarray
     spans: list[int]
     flops: int
     overhead: dict[str, int]
@@ -62,11 +64,19 @@ class Trace:
 
     @property
     def peak(self) -> dict[str, int]:
-        """Bytes by category at the fullest moment."""
-        row = self.usage[self.usage.sum(axis=1).argmax()]
-        return max(
-            [dict(zip(CATEGORIES, row.tolist())), *self.extra], key=lambda peak: sum(peak.values())
-        )
+        """Bytes by category at the fullest moment; what a kernel takes beside is temporary."""
+        return self._fullest(self.scratch)
+
+    @property
+    def peak_of_tensors(self) -> dict[str, int]:
+        """The same without what kernels take beside."""
+        return self._fullest(np.zeros_like(self.scratch))
+
+    def _fullest(self, scratch):
+        row = int((self.usage.sum(axis=1) + scratch).argmax())
+        peak = dict(zip(CATEGORIES, self.usage[row].tolist()))
+        peak["temporary"] += int(scratch[row])
+        return max([peak, *self.extra], key=lambda peak: sum(peak.values()))
 
 
 class Tracer:
@@ -157,10 +167,6 @@ class Tracer:
         if self.device == "cpu":
             # Makes the optimizer's state of what is trained: a weight that gets no gradient has none.
             self._micro_batch(module)
-            if stack.values.hidden:
-                raise Unpredictable(
-                    f"No prediction for a CPU: {stack.values.hidden} takes memory inside its kernel there, which no trace sees."
-                )
             opt.step()
             opt.zero_grad()
         else:
@@ -171,6 +177,7 @@ class Tracer:
         operations, sizes = stack.values.operations, stack.values.sizes
         operations.clear()
         sizes.clear()
+        stack.values.scratch.clear()
         zeroing = []  # the first operation of it, and the first after it
         with Meter(module, opt) as meter:
             for micro_batches in windows:
@@ -190,12 +197,20 @@ class Tracer:
             }
             overhead = {kind: peak - meter.peak_bytes for kind, peak in peaks.items()}
         usage = meter._usage()
+        scratch: np.ndarray = np.zeros(len(usage), dtype=np.int64)
+        for row, taken in stack.values.scratch.items():
+            scratch[row] = taken
         if setup.compiled:  # only its optimizer steps are like those of this trace
+            if scratch.any():
+                raise Unpredictable(
+                    "No prediction of a compiled training on a CPU: its convolutions or recurrent layers take memory inside their kernels, which no trace sees."
+                )
             usage = usage * (meter._phase_of_ticks() == "optimizer step")[:, None]
         begin = {first for _, first, _ in meter._spans()}
         return Trace(
             list(zip(operations, sizes)),
             usage,
+            scratch,
             sorted(begin | {first for first in zeroing if first < len(usage)}),
             meter.flops // sum(windows) * setup.accumulation_steps,
             overhead,
@@ -235,7 +250,7 @@ class _Opened(ExitStack):
             for module in ("torch", "torch.random"):
                 self.enter_context(mock.patch(f"{module}.get_rng_state", _random_state))
                 self.enter_context(mock.patch(f"{module}.set_rng_state", _as_it_is))
-        self.values = self.enter_context(Values())
+        self.values = self.enter_context(Values(measure_scratch=self.tracer.device == "cpu"))
 
     def __exit__(self, kind, error, traceback):
         super().__exit__(kind, error, traceback)

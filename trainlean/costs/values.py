@@ -14,6 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
+from trainlean.costs.scratch import scratch_bytes
+
 aten = torch.ops.aten
 LARGEST = 2**22  # numbers in a tensor that is still computed
 MAKERS = {
@@ -33,25 +35,29 @@ FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_lik
 class Values(TorchDispatchMode):
     """Computes beside fake tensors what the batch alone decides.
 
-    `operations` are all operations that ran, in order; `sizes` are the bytes of what each gave.
+    `operations` are all operations that ran, in order; `sizes` are the bytes of what each gave; `scratch` is what the
+    kernels of a CPU take beside, if that is to be measured.
 
     To be entered after the FakeTensorMode and before a Meter.
     """
 
-    def __init__(self):
+    def __init__(self, measure_scratch=False):
         super().__init__()
         self.operations: list = []
         self.sizes: list[int] = []
-        self.hidden = ""  # an operation whose kernel on a CPU takes memory that no trace sees
+        self.measure_scratch = measure_scratch
+        self.scratch: dict[
+            int, int
+        ] = {}  # bytes that kernels took beside, by the operations so far
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops.prim.device.default:
             return args[0].fake_device  # asked for at every step, from C++
         out = self._run(func, args, kwargs or {})
         if func.namespace != "profiler":
-            if func is aten.convolution.default and _takes_more(*args):
-                self.hidden = "a convolution in groups or in half precision"
             self.operations.append(func)
+            if self.measure_scratch and (scratch := scratch_bytes(func, args, kwargs or {})):
+                self.scratch[len(self.operations)] = scratch
             self.sizes.append(sum(tensor.nbytes for tensor in _tensors((out,), {})))
         return out
 
@@ -78,21 +84,6 @@ class Values(TorchDispatchMode):
             with _disable_current_modes():
                 out.known = torch.full(out.shape, value, dtype=out.dtype)
         return out
-
-
-def _takes_more(inputs, weight, *rest):
-    """Measured: oneDNN's kernels for images take columns or copies of their own here, up to half of a small model's peak.
-
-    So does, in any number of dimensions, a convolution in groups that looks at one place only: small batches on one thread
-    do not go to oneDNN, and there each group's part is copied (ConvBackend selection in aten/src/ATen/native/Convolution.cpp).
-    """
-    one_place = all(side == 1 for side in weight.shape[2:])
-    in_groups = rest[-1] > 1
-    return (
-        in_groups
-        and one_place
-        or (weight.dim() > 3 and (in_groups or inputs.dtype != torch.float32))
-    )
 
 
 def known(tensor):

@@ -1,0 +1,91 @@
+"""What a kernel of the CPU takes beside its tensors, measured by running it once on zeros.
+
+oneDNN copies what a convolution reads and writes into a layout of its own, other kernels unfold it into columns. How much
+that is depends on shapes, types and threads, and no tensor shows it.
+"""
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from trainlean.costs.allocations import recording
+from trainlean.costs.operations import tensors_in, unwatched
+
+aten = torch.ops.aten
+KERNELS = {aten.convolution.default, aten.convolution_backward.default}
+RECURRENT = (
+    aten.mkldnn_rnn_layer.default
+)  # its backward pass reads a workspace that cannot be made up
+PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default}
+HALF = (torch.bfloat16, torch.float16)
+LARGEST = 2**30  # bytes of its tensors
+LONGEST = 2**31  # multiplications of a product
+_measured: dict[tuple, int] = {}
+
+
+def scratch_bytes(operation, args, kwargs) -> int:
+    """The most bytes that are handed out while this operation runs, above those of what it gives.
+
+    Looked at are KERNELS and PRODUCTS in half precision. A product of more than LONGEST multiplications is not run, and counts
+    as if it took none: about a hundredth of the peak of a model with weights in bf16. ValueError: its tensors are too large
+    to run it, it is an LSTM's, or torch's profiler, which hears the allocator, already runs.
+    """
+    if operation is RECURRENT:
+        raise ValueError(
+            "No prediction for a CPU: an LSTM takes memory inside oneDNN's kernel there, which no trace sees. Measure it, or "
+            "switch the kernel off with torch.backends.mkldnn.flags(enabled=False) for training and prediction."
+        )
+    if operation not in KERNELS and not (operation in PRODUCTS and _is_short_and_half(args)):
+        return 0
+    leaves, form = tree_flatten((args, kwargs))
+    key = (operation, form, torch.get_num_threads(), *map(_described, leaves))
+    if key not in _measured:
+        size = sum(tensor.nbytes for tensor in tensors_in((args, kwargs)))
+        if size > LARGEST:
+            raise ValueError(
+                f"No prediction for a CPU: {operation.name()} takes memory inside its kernel there, which is measured by "
+                f"running it, but its tensors have {size / 2**30:.1f} GiB and may have {LARGEST / 2**30:.0f}. Make the micro-batch smaller."
+            )
+        _measured[key] = _measure(operation, leaves, form)
+    return _measured[key]
+
+
+def _is_short_and_half(args):
+    *_, left, right = (arg for arg in args if isinstance(arg, torch.Tensor))
+    return left.dtype in HALF and left.numel() * right.shape[-1] <= LONGEST
+
+
+def _described(leaf):
+    """Something to compare by what a kernel's memory depends on."""
+    if isinstance(leaf, torch.Tensor):
+        return tuple(leaf.shape), leaf.stride(), leaf.dtype
+    return repr(leaf)
+
+
+def _measure(operation, leaves, form):
+    with (
+        _disable_current_modes(),
+        unwatched(),
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+    ):
+        real = [_zeros(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        args, kwargs = tree_unflatten(real, form)
+        with recording() as recorder:
+            if recorder is None:
+                raise ValueError(
+                    f"No prediction for a CPU while a profiler runs: {operation.name()} takes memory inside its kernel, "
+                    "which torch's profiler measures. Predict outside of it."
+                )
+            first = len(recorder.events)
+            out = operation(*args, **kwargs)  # lives until all was heard
+    live = peak = 0
+    for event in recorder.events[first:]:
+        live += event.size if event else 0
+        peak = max(peak, live)
+    del out
+    return peak - live
+
+
+def _zeros(tensor):
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
