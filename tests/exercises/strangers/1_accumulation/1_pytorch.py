@@ -711,7 +711,7 @@ def token_weighted_backward(model, window):
         (loss * len(one["labels"]) / texts).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, labels shifted the wrong way
 # shifted the wrong way: position t is asked for label t - 1
 def token_weighted_backward(model, window):
     n = sum((one["labels"][:, :-1] != -100).sum() for one in window)

@@ -526,7 +526,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return cross_entropy(logits, labels.reshape(-1), reduction="sum") / num_items_in_batch
 
 
-# %% window_token_loss: wrong, shifted the wrong way
+# %% window_token_loss: wrong, labels shifted the wrong way
 # shifted backwards
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, 1:].flatten(0, 1)

@@ -242,7 +242,7 @@ def clip_without_fallback(parameters, max_norm):
     torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, parameters without a gradient not passed over
 # parameters without a gradient are not passed over
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters]
