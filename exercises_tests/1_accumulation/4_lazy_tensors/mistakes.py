@@ -268,6 +268,12 @@ train_with_marks = (
     usual("steps on the first micro-batch", {", start=1": ""}),
     usual("ends after the first window", {UPDATE_MARK: f"{UPDATE_MARK}\n            return"}),
     usual("loss not divided", {BACKWARD: "        loss.backward()\n"}),
+    Mistake(
+        "multiplied with a Python number",
+        {BACKWARD: "        (loss * (1 / accumulation_steps)).backward()\n"},
+        why="A Python number that a lazy tensor is multiplied with is recorded with 64 bits, and the next matrix product refuses what comes of it.",
+        hint="Which of `loss / 4`, `loss * 0.25` and `loss * torch.tensor(0.25)` got through above?",
+    ),
     usual("never zeroed", {f"            {ZERO}\n": ""}),
 )
 
