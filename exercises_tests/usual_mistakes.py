@@ -8,7 +8,7 @@ USUAL = {
         "Counting from 0, which index does the last micro-batch of the first window have, and what is its remainder?",
     ),
     "steps one micro-batch late": (
-        "Leaving out index 0 does not cure `index % k == 0`: the first window now holds k + 1 micro-batches, and every later one is shifted.",
+        "The first window holds k + 1 micro-batches, and every later one is shifted: counted from 0, the first window ends with index k - 1.",
         "How many micro-batches have been seen when the loop stands at index k?",
     ),
     "steps on every micro-batch": (
@@ -55,9 +55,9 @@ USUAL = {
         "zero_grad() runs for every micro-batch, so only the last one of the window is left in the gradient when the optimizer steps.",
         "How often must the gradients start from zero in one window?",
     ),
-    "zeroed before the step": (
-        "The gradients are emptied after the last backward and before the step, so the optimizer moves by nothing.",
-        "In which order do backward, step and zero_grad have to come at the end of a window?",
+    "nothing in .grad at the step": (
+        "When the optimizer steps, `.grad` is empty: it was emptied after the window's last backward(), or no backward() has reached the weights.",
+        "Which line of yours fills `.grad`, which one empties it, and which of them runs last before step()?",
     ),
     "never zeroed": (
         "The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
@@ -70,6 +70,14 @@ USUAL = {
     "backward on the running total": (
         "Each backward on the total goes through the earlier micro-batches again, so the first one counts k times; retain_graph=True hides the error that would have said so.",
         "Who does the adding up over the window: your total, or backward() itself?",
+    ),
+    "labels shifted the wrong way": (
+        "The scores at a position are compared with the token before it, which the model has already seen.",
+        "Which scores of a text have no label, those of its first position or those of its last?",
+    ),
+    "padding trained on": (
+        "The label -100 marks what is no target; made a token of its own, the padding is learned like text.",
+        "What does `ignore_index` of cross_entropy do?",
     ),
     "every tensor clipped by itself": (
         "The limit is for the length of all gradients together; clipped one by one they are shortened by different factors, which bends the direction.",

@@ -181,7 +181,9 @@ def _further_lines(raised: str, learners_traceback: str) -> str:
     below = learners_traceback.rpartition(first)[2].splitlines()
     lines = [line.strip() for line in below if line.strip()]
     for number, line in enumerate(lines):
-        if line.startswith("Exception raised from") or "0x" in line:
+        if re.match(
+            r'Exception raised from|.*0x|File "(<cell|.+\.py")', line
+        ):  # frames are shown elsewhere
             del lines[number:]
             break
     text = " ".join(lines)

@@ -39,7 +39,7 @@ def usual_mistakes(
             "zeroed inside the window",
             *({LOSS: f"optimizer.zero_grad(){inside}{LOSS}", **d} for d in with_each),
         ),
-        usual("zeroed before the step", {update: swapped}),
+        usual("nothing in .grad at the step", {update: swapped}),
         usual("never zeroed", *({update: step, **d} for d in with_each)),
         usual(
             "steps on every micro-batch",
@@ -196,7 +196,11 @@ train_accumulated_to_the_end = (
         why="The micro-batches that are left make one window, which has one step; here each of them makes its own.",
         hint="How many steps should 6 micro-batches make with k = 4?",
     ),
-    usual("last window divided by k", {DIVISION: "(loss / accumulation_steps).backward()"}),
+    usual(
+        "last window divided by k",
+        {DIVISION: "(loss / accumulation_steps).backward()"},
+        {DIVISION: "(loss / min(accumulation_steps, len(micro_batches))).backward()"},
+    ),
     Mistake(
         "last window not divided",
         {
@@ -397,6 +401,7 @@ SHIFT = """        logits = model(micro_batch["input_ids"])[:, :-1]
 NO_SHIFT = """        logits = model(micro_batch["input_ids"])
         targets = micro_batch["labels"]
 """
+OTHER_SHIFT = SHIFT.replace("1:", "...").replace(":-1", "1:").replace("...", ":-1")
 SUM = ', reduction="sum"'
 LEAVE = "(loss / targets_in_window).backward()"
 MEANS = {SUM: "", LEAVE: "(loss / len(window)).backward()"}
@@ -441,6 +446,7 @@ token_weighted_backward = (
         {TARGETS: 'sum(micro_batch["labels"][:, 1:].numel() for micro_batch in window)'},
         {TARGETS: 'sum(micro_batch["labels"].numel() for micro_batch in window)'},
         {TARGETS: 'sum(micro_batch["input_ids"].ne(0).sum() for micro_batch in window)'},
+        {TARGETS: 'sum(micro_batch["input_ids"][:, 1:].ne(0).sum() for micro_batch in window)'},
         {
             SUM: "",
             LEAVE: '(loss * targets.numel() / sum(one["labels"][:, 1:].numel() for one in window)).backward()',
@@ -469,6 +475,12 @@ token_weighted_backward = (
         why="The score at a position is compared with the token at that position, which the model has just been shown; it should be compared with the next one.",
         hint="Which token should the scores at position t predict, and where does its label stand?",
     ),
+    usual(
+        "labels shifted the wrong way",
+        {SHIFT: OTHER_SHIFT},
+        {SHIFT: OTHER_SHIFT, TARGETS: TARGETS.replace("1:", ":-1")},
+    ),
+    usual("padding trained on", {'labels"][:, 1:]\n': 'labels"][:, 1:].clamp(min=0)\n'}),
     Mistake(
         "keeps the whole window",
         {
@@ -534,7 +546,7 @@ places = (
         hint="After which line does the scaler know how the step went?",
     ),
     usual(
-        "zeroed before the step",
+        "nothing in .grad at the step",
         {WINDOW: '"zero", "unscale", "clip", "step", "update", "schedule", "report"'},
         {WINDOW: '"unscale", "zero", "clip", "step", "update", "schedule", "report"'},
         {WINDOW: '"unscale", "clip", "zero", "step", "update", "schedule", "report"'},

@@ -120,6 +120,7 @@ train_with_accelerator = (
 """,
         },
     ),
+    usual("nothing in .grad at the step", {STEP + ZERO: ZERO + STEP}),
     usual(
         "ends after the first window",
         {ZERO: f"{ZERO}            {IF_SYNC}\n                return\n"},
@@ -537,7 +538,7 @@ loss_factor = (
     Mistake(
         "a whole number of times",
         {RATIO: RATIO.replace("/", "//")},
-        why="The ratio of k and the last window's size need not be a whole number, and `//` rounds it down.",
+        why="The ratio of k and the last window's size need not be a whole number; rounded, it leaves the window's gradient too small or too large.",
         hint="What is 4 / 3, and what is 4 // 3?",
     ),
     Mistake(

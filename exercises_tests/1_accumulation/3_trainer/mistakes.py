@@ -324,11 +324,17 @@ window_token_loss = (
         why="The logits at position i predict token i + 1; compared with token i they are trained to copy what they were shown.",
         hint="Which label belongs to the logits at position 0?",
     ),
-    Mistake(
-        "shifted the wrong way",
+    usual(
+        "labels shifted the wrong way",
         {LOGITS: "outputs.logits[:, 1:]", TARGETS: "labels[:, :-1]"},
-        why="The logits at position i were compared with token i - 1, which the model has already seen.",
-        hint="Which logits are left over at the end of a text, those of the first position or those of the last?",
+    ),
+    Mistake(
+        "the model's own loss",
+        {
+            'return cross_entropy(logits, targets, ignore_index=-100, reduction="sum")': "return outputs.loss"
+        },
+        why="With a compute_loss_func the Trainer does not give the labels to the model, so the model computes no loss: `outputs.loss` is None.",
+        hint="From what could the model have computed a loss, and who has been given it?",
     ),
     Mistake(
         "the labels changed",
@@ -346,12 +352,7 @@ window_token_loss = (
         why="The Trainer was given None: a `return` is missing, or it returns `outputs.loss`, which is None, because with a compute_loss_func the model is not given the labels.",
         hint="What is the value of the expression that your function returns?",
     ),
-    Mistake(
-        "padding trained on",
-        {TARGETS: f"{TARGETS}.clamp(min=0)"},
-        why="The label -100 marks what is no target; made a token of its own, the padding is learned like text.",
-        hint="What does `ignore_index` of cross_entropy do?",
-    ),
+    usual("padding trained on", {TARGETS: f"{TARGETS}.clamp(min=0)"}),
     Mistake(
         "mean divided once more",
         {SUM: ""},

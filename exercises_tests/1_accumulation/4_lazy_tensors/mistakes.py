@@ -63,6 +63,12 @@ MARKS = (
         hint="Where must a mark stand so that the update begins a new graph?",
     ),
     Mistake(
+        "one graph for the whole window and one for the update",
+        {**NO_MICRO_BATCH_MARK, STEP: f"            mark_step()\n{STEP}"},
+        why="The k forward and backward passes of a window are unrolled into one graph, and all their activations live at once.",
+        hint="What has been recorded, and not yet run, when the second forward pass of a window begins?",
+    ),
+    Mistake(
         "no marks",
         {**NO_MICRO_BATCH_MARK, **NO_UPDATE_MARK},
         {**NO_MICRO_BATCH_MARK, UPDATE_MARK: "optimizer.zero_grad()"},
@@ -177,12 +183,32 @@ clip_without_fallback = (
         {FACTOR: "max_norm / length if length > max_norm else 1.0"},
         {FACTOR: "1.0 if length < max_norm else max_norm / length"},
         {FACTOR: "min(1.0, max_norm / length.item())"},
+        why="if, min and item() need the number now, so the graph is cut off and run before the decision.",
+        hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
+    ),
+    Mistake(
+        "the graph run while clipping",
+        {BODY: f"    torch._lazy.mark_step()\n{BODY}"},
         {
             LENGTH: "sum((gradient.cpu() ** 2).sum() for gradient in gradients).sqrt()",
             FACTOR: "min(1.0, max_norm / float(length))",
         },
-        why="if, min and item() need the number now, so the graph is cut off and run before the decision.",
-        hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
+        why="A mark runs what was recorded so far, and so does moving a tensor to the CPU: the backward pass becomes a graph of its own.",
+        hint="Which of your lines ends the recording, or wants a tensor's values?",
+    ),
+    Mistake(
+        "parameters without a gradient not passed over",
+        {
+            " for parameter in parameters if parameter.grad is not None]": " for parameter in parameters]"
+        },
+        why="A frozen weight, or one that the loss does not depend on, has None in `.grad`, and None cannot be multiplied.",
+        hint="What is `.grad` of a parameter that no backward pass has reached?",
+    ),
+    Mistake(
+        "the lengths added up",
+        {LENGTH: "sum((gradient * gradient).sum().sqrt() for gradient in gradients)"},
+        why="The length of all gradients together is the root of the sum of all squares, which is less than the sum of their lengths.",
+        hint="How long is the vector (3, 4), and how long are its two parts together?",
     ),
     Mistake(
         "another operator without a kernel",
@@ -242,6 +268,12 @@ train_with_marks = (
     usual("steps on the first micro-batch", {", start=1": ""}),
     usual("ends after the first window", {UPDATE_MARK: f"{UPDATE_MARK}\n            return"}),
     usual("loss not divided", {BACKWARD: "        loss.backward()\n"}),
+    Mistake(
+        "multiplied with a Python number",
+        {BACKWARD: "        (loss * (1 / accumulation_steps)).backward()\n"},
+        why="A Python number that a lazy tensor is multiplied with is recorded with 64 bits, and the next matrix product refuses what comes of it.",
+        hint="Which of `loss / 4`, `loss * 0.25` and `loss * torch.tensor(0.25)` got through above?",
+    ),
     usual("never zeroed", {f"            {ZERO}\n": ""}),
 )
 
@@ -301,6 +333,15 @@ breaking_lines = (
         },
         why="A row's count was taken when its line was through: the line of the same row ran the graph, not the next one.",
         hint="When was the count of a row taken, before its line or after it?",
+    ),
+    Mistake(
+        "the first row not looked at",
+        {
+            "    for line, graphs in rows:\n": "    for (_, before), (line, graphs) in zip(rows, rows[1:]):\n",
+            GO_ON: "",
+        },
+        why="The rows are compared with the one above them; the first one has none, and `before` stands in for it.",
+        hint="With what can the count of the first row be compared?",
     ),
     Mistake(
         "by the look of the line",

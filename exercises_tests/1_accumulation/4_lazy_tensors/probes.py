@@ -180,12 +180,13 @@ MARKS = ("mark_step()", "torch._lazy.mark_step(wait=True)")
 def draw_loops(seed: int):
     """For each question: what it is about, the count before, and the rows of a recorded run."""
     generator = random.Random(seed)
-    for what, readers in {
-        "with a break in every round": 1,
-        "with three lines that break graphs": 3,
-        "that breaks a graph in its second round only": 1,
-        "without a break": 0,
-    }.items():
+    for what, readers, rounds in (
+        ("with a break in every round", 1, range(3)),
+        ("with three lines that break graphs", 3, range(3)),
+        ("that breaks a graph in its second round only", 1, [1]),
+        ("that breaks a graph with its very first line only", 1, [0]),
+        ("without a break", 0, []),
+    ):
         breaking = generator.sample(READING, readers)
         harmless = [line for line in READING if line not in breaking][:2]
         lines = [*generator.sample(COMPUTING, 4), *breaking, *harmless]
@@ -197,8 +198,7 @@ def draw_loops(seed: int):
         rows = []
         for number in range(3):
             for line in lines:
-                breaks = line in breaking and (number == 1 or "second" not in what)
-                graphs += breaks or line in MARKS
+                graphs += line in breaking and number in rounds or line in MARKS
                 rows.append((line, graphs))
         yield what, before, rows
 

@@ -469,3 +469,115 @@ def peak_at_batch(peak, batch, new_batch):
     new = peak | {c: peak[c] / batch * new_batch for c in ("activations", "temporary")}
     new["total"] = sum(new.values())
     return new
+
+
+# %% training_state_bytes: right
+# makes the optimizer's state on copies
+def training_state_bytes(model, optimizer_name):
+    import copy
+
+    twin = copy.deepcopy(model)
+    for p in twin.parameters():
+        if p.requires_grad:
+            p.grad = torch.zeros_like(p)
+    make = {
+        "sgd": lambda q: torch.optim.SGD(q, lr=0.1),
+        "momentum": lambda q: torch.optim.SGD(q, lr=0.1, momentum=0.9),
+        "adamw": torch.optim.AdamW,
+    }
+    optimizer = make[optimizer_name](twin.parameters())
+    optimizer.step()
+    total = sum(p.nbytes + (p.grad.nbytes if p.grad is not None else 0) for p in twin.parameters())
+    for state in optimizer.state.values():
+        total += sum(t.nbytes for k, t in state.items() if torch.is_tensor(t) and k != "step")
+    return total
+
+
+# %% training_state_bytes: wrong, averages always in float32
+# the averages are taken to be float32 always
+def training_state_bytes(model, optimizer_name):
+    n = {"sgd": 0, "momentum": 1}.get(optimizer_name, 2)
+    weights = gradients = state = 0
+    for p in model.parameters():
+        weights += p.nbytes
+        if p.requires_grad:
+            gradients += p.nbytes
+            state += 4 * n * p.numel()
+    return weights + gradients + state
+
+
+# %% training_state_bytes: wrong, frozen weights given gradients
+# frozen weights get gradients, though no averages
+def training_state_bytes(model, optimizer_name):
+    averages = {"sgd": 0, "momentum": 1, "adamw": 2}[optimizer_name]
+    weights = sum(p.nbytes for p in model.parameters())
+    gradients = weights
+    optimizer_state = averages * sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return weights + gradients + optimizer_state
+
+
+# %% peak_at_batch: right
+def peak_at_batch(peak, batch, new_batch):
+    new = {**peak}
+    new.update((k, round(new[k] * new_batch / batch)) for k in ("activations", "temporary"))
+    return new
+
+
+# %% peak_at_batch: wrong
+# the total is added to the dictionary
+def peak_at_batch(peak, batch, new_batch):
+    new = {
+        k: v * new_batch / batch if k in ("activations", "temporary") else v
+        for k, v in peak.items()
+    }
+    new["total"] = sum(new.values())
+    return new
+
+
+# %% largest_batch: right
+def largest_batch(peak, step_bytes, batch, budget):
+    def fits(size):
+        return max(step_bytes, sum(peak_at_batch(peak, batch, size).values())) <= budget
+
+    def peak_at_batch(peak, batch, new_batch):
+        return {
+            name: Fraction(value) * new_batch / batch
+            if name in ("activations", "temporary")
+            else value
+            for name, value in peak.items()
+        }
+
+    from fractions import Fraction
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+# %% largest_batch: wrong, only multiples of the measured batch
+# only multiples of the measured batch are tried
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    grows = peak["activations"] + peak["temporary"]
+    fixed = sum(peak.values()) - grows
+    times = 0
+    while fixed + (times + 1) * grows <= budget:
+        times += 1
+    return times * batch
+
+
+# %% largest_batch: wrong
+# search stops at 1024
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
+    one = (peak["activations"] + peak["temporary"]) / batch
+    return max((n for n in range(1025) if fixed + n * one <= budget), default=0)

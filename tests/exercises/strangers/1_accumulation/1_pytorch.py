@@ -711,7 +711,7 @@ def token_weighted_backward(model, window):
         (loss * len(one["labels"]) / texts).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, labels shifted the wrong way
 # shifted the wrong way: position t is asked for label t - 1
 def token_weighted_backward(model, window):
     n = sum((one["labels"][:, :-1] != -100).sum() for one in window)
@@ -779,3 +779,304 @@ places = {
 # %% places: wrong
 # no lists but one text
 places = "forward, divide, add, backward, unscale, clip, step, update, schedule, zero, report"
+
+
+# %% train_accumulated: right
+# gradients averaged as a running mean
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    kept = {}
+    for number, (inputs, targets) in enumerate(micro_batches, 1):
+        loss_function(model(inputs), targets).backward()
+        seen = (number - 1) % accumulation_steps + 1
+        for p in model.parameters():
+            if p.grad is not None:
+                old = kept.get(p, torch.zeros_like(p))
+                kept[p] = old + (p.grad - old) / seen
+                p.grad = None
+        if seen == accumulation_steps:
+            for p, g in kept.items():
+                p.grad = g
+            optimizer.step()
+            optimizer.zero_grad()
+            kept = {}
+
+
+# %% train_accumulated: right
+# hooks divide the gradients
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    handles = [
+        p.register_hook(lambda g: g / accumulation_steps)
+        for p in model.parameters()
+        if p.requires_grad
+    ]
+    for n, (x, y) in enumerate(micro_batches):
+        loss_function(model(x), y).backward()
+        if n % accumulation_steps == accumulation_steps - 1:
+            optimizer.step()
+            model.zero_grad()
+    for handle in handles:
+        handle.remove()
+
+
+# %% train_accumulated: wrong, nothing in .grad at the step
+# the mean of the losses of floats: nothing to go back through
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    total = 0.0
+    for n, (x, y) in enumerate(micro_batches, 1):
+        total += loss_function(model(x), y).item()
+        if n % accumulation_steps == 0:
+            torch.tensor(total / accumulation_steps, requires_grad=True).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total = 0.0
+
+
+# %% train_accumulated: wrong, steps one micro-batch late
+# a step also when the remainder is 1
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    n = 0
+    for x, y in micro_batches:
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if n == accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad()
+            n = 0
+        n += 1
+
+
+# %% train_accumulated: wrong, gradients divided in every round
+# the gradient so far is divided again at every micro-batch
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    i = 0
+    while i < len(micro_batches):
+        inputs, targets = micro_batches[i]
+        loss_function(model(inputs), targets).backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad.div_(accumulation_steps)
+        i += 1
+        if i % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, no step behind the last window
+# the step is made at the start of the next window, so the last window gets none
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches):
+        if number and number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+
+
+# %% train_accumulated_to_the_end: right
+from contextlib import contextmanager
+
+
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    last = len(micro_batches)
+
+    @contextmanager
+    def update(number):
+        yield
+        if number == last or number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def divisor(number):
+        begin = (number - 1) // accumulation_steps * accumulation_steps
+        return min(begin + accumulation_steps, last) - begin
+
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        with update(number):
+            torch.mul(loss_function(model(inputs), targets), 1 / divisor(number)).backward()
+
+
+# %% train_accumulated_to_the_end: wrong, last window divided by k
+# rest by n - n // k, a slip
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    k = min(accumulation_steps, len(micro_batches))
+    for i, (x, y) in enumerate(micro_batches, 1):
+        (loss_function(model(x), y) / k).backward()
+        if i % k == 0 or i == len(micro_batches):
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong
+# the last window is filled up with the first micro-batches
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    missing = -len(micro_batches) % accumulation_steps
+    padded = micro_batches + (micro_batches * accumulation_steps)[:missing]
+    for i, (x, y) in enumerate(padded, 1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if i % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% first_wrong_step: right
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    def windows():
+        for epoch in range(epochs):
+            left = micro_batches
+            position = epoch * micro_batches
+            while left > 0:
+                size = min(left, accumulation_steps)
+                yield {position + i: size for i in range(size)}
+                position += size
+                left -= size
+
+    number = 0
+    record = iter(steps)
+    for wanted in windows():
+        number += 1
+        if next(record, None) != wanted:
+            return number
+    return number + 1 if next(record, None) is not None else None
+
+
+# %% first_wrong_step: wrong, the number of steps compared first
+# the number of steps is looked at before what they are made of
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = []
+    for epoch in range(epochs):
+        for start in range(0, micro_batches, accumulation_steps):
+            size = min(accumulation_steps, micro_batches - start)
+            right.append({epoch * micro_batches + start + i: size for i in range(size)})
+    if len(steps) != len(right):
+        return min(len(steps), len(right)) + 1
+    for number, pair in enumerate(zip(steps, right), 1):
+        if pair[0] != pair[1]:
+            return number
+
+
+# %% first_wrong_step: wrong, the divisors not looked at
+# only the micro-batches are compared, not the divisors
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = [
+        list(range(e * micro_batches, (e + 1) * micro_batches))[s : s + accumulation_steps]
+        for e in range(epochs)
+        for s in range(0, micro_batches, accumulation_steps)
+    ]
+    for number, (found, wanted) in enumerate(zip_longest(steps, right, fillvalue={}), 1):
+        if sorted(found) != list(wanted):
+            return number
+
+
+# %% first_wrong_step: wrong, a missing step has the number of the one before
+# a missing step is said to be the last one that is there
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = []
+    for epoch in range(epochs):
+        all_numbers = [epoch * micro_batches + i for i in range(micro_batches)]
+        while all_numbers:
+            window, all_numbers = all_numbers[:accumulation_steps], all_numbers[accumulation_steps:]
+            right.append({i: len(window) for i in window})
+    for number, step in enumerate(steps, 1):
+        if number > len(right) or step != right[number - 1]:
+            return number
+    return len(steps) if len(steps) < len(right) else None
+
+
+# %% first_wrong_step: wrong, one divisor looked at in each step
+# what a step's micro-batches are divided by is only checked for its first
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    number = 0
+    for epoch in range(epochs):
+        for start in range(0, micro_batches, accumulation_steps):
+            end = min(start + accumulation_steps, micro_batches)
+            if number >= len(steps):
+                return number + 1
+            step = steps[number]
+            number += 1
+            if list(step) != [epoch * micro_batches + i for i in range(start, end)]:
+                return number
+            if next(iter(step.values())) != end - start:
+                return number
+    return number + 1 if len(steps) > number else None
+
+
+# %% first_wrong_step: wrong
+# the index of the first wrong micro-batch
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = {}
+    for epoch in range(epochs):
+        for start in range(0, micro_batches, accumulation_steps):
+            size = min(accumulation_steps, micro_batches - start)
+            for i in range(size):
+                right[epoch * micro_batches + start + i] = size
+    found = {}
+    for step in steps:
+        found |= step
+    for number in right:
+        if found.get(number) != right[number]:
+            return number // accumulation_steps + 1
+    return None
+
+
+# %% token_weighted_backward: right
+# inputs cut before the model
+def token_weighted_backward(model, window):
+    total = sum(m["labels"][:, 1:].ne(-100).sum() for m in window)
+    for m in window:
+        logits = model(m["input_ids"][:, :-1])
+        labels = m["labels"][:, 1:]
+        (cross_entropy(logits.mT, labels, reduction="sum") / total).backward()
+
+
+# %% token_weighted_backward: wrong, ignored positions counted
+# only attends to nonzero input ids
+def token_weighted_backward(model, window):
+    total = sum(m["input_ids"][:, 1:].ne(0).sum() for m in window)
+    for m in window:
+        (loss_of(model, m, "sum") / total).backward()
+
+
+# %% token_weighted_backward: wrong, padding trained on
+# fewer targets, unshifted inputs cut
+def token_weighted_backward(model, window):
+    total = sum(m["labels"][:, 1:].ne(-100).sum() for m in window)
+    for m in window:
+        logits = model(m["input_ids"][:, :-1])
+        labels = m["labels"][:, 1:].clamp(min=0)
+        (cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / total).backward()
+
+
+# %% places: right
+order = [
+    "forward",
+    "divide",
+    "add",
+    "backward",
+    "report",
+    "unscale",
+    "clip",
+    "step",
+    "schedule",
+    "update",
+    "zero",
+]
+places = {"window": order[4:], "micro-batch": order[:4]}
+
+
+# %% places: wrong, added once in a window
+# added once in a window
+places = {
+    "micro-batch": ["forward", "divide", "backward"],
+    "window": ["unscale", "clip", "step", "update", "schedule", "zero", "add", "report"],
+}
+
+
+# %% places: wrong, reported in every micro-batch
+places = {
+    "micro-batch": ["forward", "divide", "add", "report", "backward"],
+    "window": ["unscale", "clip", "step", "update", "zero", "schedule"],
+}

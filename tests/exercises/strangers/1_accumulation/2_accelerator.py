@@ -655,3 +655,218 @@ def loss_factor(index, micro_batches, accumulation_steps):
 # the factor of the short window is right only where it is half as long
 def loss_factor(index, micro_batches, accumulation_steps):
     return 2.0 if index >= micro_batches // accumulation_steps * accumulation_steps else 1.0
+
+
+# %% train_with_accelerator: right
+class ClippedTraining:
+    def __init__(self, accelerator, model, optimizer, max_norm):
+        self.accelerator, self.model, self.optimizer, self.max_norm = (
+            accelerator,
+            model,
+            optimizer,
+            max_norm,
+        )
+
+    def clip(self):
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        length = torch.linalg.vector_norm(
+            torch.stack([torch.linalg.vector_norm(g) for g in gradients])
+        )
+        if length > self.max_norm:
+            for g in gradients:
+                g *= self.max_norm / length
+
+    def __call__(self, loss_of, batch):
+        with self.accelerator.accumulate(self.model):
+            self.accelerator.backward(loss_of(self.model, batch))
+            if self.accelerator.sync_gradients:
+                self.clip()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    one_block = ClippedTraining(accelerator, model, optimizer, max_norm)
+    for batch in dataloader:
+        one_block(loss_of, batch)
+
+
+# %% train_with_accelerator: wrong, nothing in .grad at the step
+# step after the loop only when sync
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+        if accelerator.sync_gradients:
+            accelerator.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.zero_grad()
+        optimizer.step()
+
+
+# %% train_with_accelerator: wrong
+# clip with max_norm divided by the steps
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(
+                    model.parameters(), max_norm / accelerator.gradient_accumulation_steps
+                )
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% loss_factor: right
+from fractions import Fraction
+
+
+def loss_factor(index, micro_batches, accumulation_steps):
+    whole, rest = divmod(micro_batches, accumulation_steps)
+    match index // accumulation_steps == whole:
+        case True:
+            return float(Fraction(accumulation_steps, rest))
+        case _:
+            return 1
+
+
+# %% loss_factor: wrong, a whole number of times
+# whole division
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    if rest and index >= micro_batches - rest:
+        return accumulation_steps // rest
+    return 1
+
+
+# %% loss_factor: wrong, the last k micro-batches corrected
+# the last accumulation_steps micro-batches are taken for the last window
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    if rest and index + accumulation_steps >= micro_batches:
+        return accumulation_steps / rest
+    return 1.0
+
+
+# %% loss_factor: wrong, a whole number of times
+# rounded
+def loss_factor(index, micro_batches, accumulation_steps):
+    start = index // accumulation_steps * accumulation_steps
+    return round(accumulation_steps / min(accumulation_steps, micro_batches - start))
+
+
+# %% linear_decay: right
+from transformers import get_linear_schedule_with_warmup
+
+
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    steps = len(range(0, len(dataloader), accelerator.gradient_accumulation_steps))
+    scheduler = get_linear_schedule_with_warmup(
+        optimizer, num_warmup_steps=0, num_training_steps=epochs * steps * accelerator.num_processes
+    )
+    return accelerator.prepare_scheduler(scheduler)
+
+
+# %% linear_decay: wrong, divided by the devices
+# the data loader is taken to be undivided
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    mine = math.ceil(len(dataloader) / accelerator.num_processes)
+    total = (
+        math.ceil(mine / accelerator.gradient_accumulation_steps)
+        * epochs
+        * accelerator.num_processes
+    )
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / total)))
+
+
+# %% linear_decay: wrong
+# all devices' micro-batches over k
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    n = accelerator.num_processes
+    total = math.ceil(len(dataloader) * n / accelerator.gradient_accumulation_steps) * epochs
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / total)))
+
+
+# %% train_synchronised_once: right
+# with a barrier before each step
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        with model.no_sync():
+            for batch in window[:-1]:
+                (loss_of(model, batch) / len(window)).backward()
+        (loss_of(model, window[-1]) / len(window)).backward()
+        torch.distributed.barrier()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: right
+# all_gather and a mean
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for batch in window:
+            with model.no_sync():
+                (loss_of(model, batch) / len(window)).backward()
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        mine = torch.nn.utils.parameters_to_vector(grads)
+        every = [torch.empty_like(mine) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(every, mine)
+        torch.nn.utils.vector_to_parameters(torch.stack(every).mean(0), grads)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong
+# weights averaged in place of gradients
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for batch in window:
+            with model.no_sync():
+                (loss_of(model, batch) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            flat = torch.nn.utils.parameters_to_vector(model.parameters())
+            torch.distributed.all_reduce(flat)
+            torch.nn.utils.vector_to_parameters(
+                flat / torch.distributed.get_world_size(), model.parameters()
+            )
+
+
+# %% train_synchronised_once: wrong
+# gradients averaged by DDP and once more by hand
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        with model.no_sync():
+            for batch in window[:-1]:
+                (loss_of(model, batch) / len(window)).backward()
+        (loss_of(model, window[-1]) / len(window)).backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                torch.distributed.all_reduce(p.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, summed over the ranks
+# the all-reduce adds up, and nobody divides by the ranks
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        with model.no_sync():
+            for batch in window:
+                (loss_of(model, batch) / len(window)).backward()
+        trained = [p for p in model.parameters() if p.grad is not None]
+        flat = torch.cat([p.grad.flatten() for p in trained])
+        torch.distributed.all_reduce(flat)
+        for p, part in zip(trained, flat.split([p.numel() for p in trained])):
+            p.grad = part.view_as(p)
+        optimizer.step()
+        optimizer.zero_grad()

@@ -526,7 +526,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return cross_entropy(logits, labels.reshape(-1), reduction="sum") / num_items_in_batch
 
 
-# %% window_token_loss: wrong, shifted the wrong way
+# %% window_token_loss: wrong, labels shifted the wrong way
 # shifted backwards
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, 1:].flatten(0, 1)
@@ -591,3 +591,119 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     real = targets > 0
     logits = outputs.logits[:, :-1][real]
     return cross_entropy(logits, targets[real], reduction="sum") / num_items_in_batch
+
+
+# %% accumulation_arguments: right
+from functools import partial
+
+from transformers.training_args import OptimizerNames
+
+
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    steps = (samples + effective_batch - 1) // effective_batch
+    plain = partial(
+        TrainingArguments, optim=OptimizerNames.SGD, max_grad_norm=float("inf"), use_cpu=True
+    )
+    return plain(
+        folder,
+        max_steps=epochs * steps,
+        warmup_steps=steps,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=int(effective_batch / micro_batch),
+        train_sampling_strategy="sequential",
+        learning_rate=learning_rate,
+        lr_scheduler_type=transformers.SchedulerType.CONSTANT_WITH_WARMUP,
+    )
+
+
+# %% accumulation_arguments: wrong
+# a warm-up of 0.1 of all steps, as the old guides say
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=0.1,
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
+
+
+# %% accumulation_arguments: wrong
+# constant schedule with a hand-made number of warm-up steps, and drop_last
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=-(-samples // effective_batch),
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+        dataloader_drop_last=True,
+    )
+
+
+# %% exact_trainer: right
+# a forward without **kwargs
+def exact_trainer(model, args, train_dataset):
+    inner = model.forward
+
+    def forward(input_ids=None, attention_mask=None, token_type_ids=None, labels=None):
+        given = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "labels": labels,
+        }
+        return inner(**{k: v for k, v in given.items() if v is not None})
+
+    model.forward = forward
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: right
+# the class's flag
+def exact_trainer(model, args, train_dataset):
+    type(model).accepts_loss_kwargs = False
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, the loss is divided by nobody
+# nothing at all
+def exact_trainer(model, args, train_dataset):
+    return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong
+# mean divided by the items
+def exact_trainer(model, args, train_dataset):
+    def own(outputs, labels, num_items_in_batch=None):
+        return cross_entropy(outputs.logits, labels) / num_items_in_batch
+
+    return Trainer(model=model, args=args, train_dataset=train_dataset, compute_loss_func=own)
+
+
+# %% window_token_loss: right
+def window_token_loss(outputs, labels, num_items_in_batch):
+    total = outputs.logits.sum() * 0
+    for logits, row in zip(outputs.logits, labels):
+        total = total + torch.nn.functional.nll_loss(
+            torch.log_softmax(logits[:-1], -1), row[1:], ignore_index=-100, reduction="sum"
+        )
+    return total.div(num_items_in_batch)
+
+
+# %% window_token_loss: wrong, the model's own loss
+# reads from outputs.loss
+def window_token_loss(outputs, labels, num_items_in_batch):
+    return outputs.loss / num_items_in_batch

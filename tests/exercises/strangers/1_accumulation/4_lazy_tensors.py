@@ -242,7 +242,7 @@ def clip_without_fallback(parameters, max_norm):
     torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
-# %% clip_without_fallback: wrong
+# %% clip_without_fallback: wrong, parameters without a gradient not passed over
 # parameters without a gradient are not passed over
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters]
@@ -471,3 +471,218 @@ def breaking_lines(before, rows):
             breaks.add(line)
         before, behind_mark = count, is_mark
     return {line.upper() for line in breaks}
+
+
+# %% fallbacks: right
+def fallbacks(train):
+    def report():
+        text = metrics.metrics_report()
+        return {
+            name: int(value)
+            for name, value in re.findall(r"Counter: (aten::\S+)\s+Value: (\d+)", text)
+        }
+
+    before = report()
+    train()
+    after = report()
+    changed = after.items() - before.items()
+    return {name: value - before.get(name, 0) for name, value in changed}
+
+
+# %% fallbacks: wrong, earlier calls counted in
+# what changed is returned with all its calls, those before too
+def fallbacks(train):
+    before = {
+        n: metrics.counter_value(n) for n in metrics.counter_names() if n.startswith("aten::")
+    }
+    train()
+    after = {n: metrics.counter_value(n) for n in metrics.counter_names() if n.startswith("aten::")}
+    return {n: v for n, v in after.items() if v != before.get(n)}
+
+
+# %% fallbacks: wrong
+# one call too few: train's own reads
+def fallbacks(train):
+    before = {
+        n: metrics.counter_value(n) for n in metrics.counter_names() if n.startswith("aten::")
+    }
+    train()
+    return {
+        n: metrics.counter_value(n) - v for n, v in before.items() if metrics.counter_value(n) - v
+    }
+
+
+# %% clip_without_fallback: right
+# Tensor.norm has a lazy kernel
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = torch.stack([g.norm() for g in gradients]).norm()
+    factor = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    for g in gradients:
+        g.mul_(factor)
+
+
+# %% clip_without_fallback: right
+from functools import reduce
+
+
+def clip_without_fallback(parameters, max_norm):
+    having = [p for p in parameters if p.grad is not None]
+    if not having:
+        return
+    squares = reduce(lambda a, b: a + b, ((p.grad * p.grad).sum() for p in having))
+    length = torch.sqrt(squares)
+    factor = max_norm / torch.maximum(length, torch.full_like(length, max_norm))
+    for p in having:
+        p.grad = p.grad * factor
+
+
+# %% clip_without_fallback: wrong, the graph run while clipping
+# a mark first
+def clip_without_fallback(parameters, max_norm):
+    torch._lazy.mark_step()
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = sum((g * g).sum() for g in gradients).sqrt()
+    factor = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    for g in gradients:
+        g.mul_(factor)
+
+
+# %% clip_without_fallback: wrong, the lengths added up
+# the sum of lengths
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = sum((g * g).sum().sqrt() for g in gradients)
+    factor = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    for g in gradients:
+        g.mul_(factor)
+
+
+# %% train_with_marks: right
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    source = iter(micro_batches)
+    window = list(zip(range(accumulation_steps), source))
+    while window:
+        for _, (inputs, targets) in window:
+            loss = loss_function(model(inputs), targets)
+            loss.backward()
+            mark_step()
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= accumulation_steps
+        optimizer.step()
+        model.zero_grad(set_to_none=False)
+        mark_step()
+        window = [(i, pair) for i, pair in zip(range(accumulation_steps), source)]
+
+
+# %% train_with_marks: wrong, no mark behind the last update
+# the last update is left unrun
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches):
+        mark_step()
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        if (number + 1) % accumulation_steps == 0:
+            mark_step()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+
+
+# %% train_with_marks: right
+# the loss is read behind the mark
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    total = 0.0
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward()
+        mark_step(wait=True)
+        total += loss.item()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            mark_step(wait=True)
+
+
+# %% train_with_marks: wrong, the loss read before the mark
+# the loss is read between backward and the mark
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / accumulation_steps
+        loss.backward()
+        print(loss.item())
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            mark_step()
+
+
+# %% train_with_marks: wrong, one graph for the whole window and one for the update
+# two marks in a window: the micro-batches in one graph, the update in another
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        mark_step()
+        optimizer.step()
+        optimizer.zero_grad()
+        mark_step()
+
+
+# %% train_with_marks: wrong, multiplied with a Python number
+# multiplied with a number
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        (loss_function(model(inputs), targets) * (1 / accumulation_steps)).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            mark_step()
+
+
+# %% breaking_lines: right
+from itertools import pairwise
+
+
+def breaking_lines(before, rows):
+    everything = [("mark_step(", before), *rows]
+    return {
+        line
+        for (_, old), (line, new) in pairwise(everything)
+        if new > old and "mark_step(" not in line
+    }
+
+
+# %% breaking_lines: wrong, the marks passed over with their counts
+# a mark's graphs are put down to the line after it
+def breaking_lines(before, rows):
+    found = set()
+    for line, graphs in rows:
+        if "mark_step(" in line:
+            continue
+        if graphs > before:
+            found.add(line)
+        before = graphs
+    return found
+
+
+# %% breaking_lines: wrong, a mark known by one spelling
+# a mark with an argument is not known as one
+def breaking_lines(before, rows):
+    found = set()
+    for line, graphs in rows:
+        if graphs > before and "mark_step()" not in line:
+            found.add(line)
+        before = graphs
+    return found
+
+
+# %% breaking_lines: wrong, the first row not looked at
+# the first row is not looked at
+def breaking_lines(before, rows):
+    found = set()
+    for (_, old), (line, new) in zip(rows, rows[1:]):
+        if new > old and "mark_step(" not in line:
+            found.add(line)
+    return found
