@@ -178,13 +178,15 @@ class Stack(nn.Module):
         super().__init__()
         self.run = run
         self.embed, self.head = nn.Embedding(20, WIDTH), nn.Linear(WIDTH, 2)
+        self.scale = nn.Parameter(torch.ones(WIDTH))  # of the model itself
         self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
         if tied:
             self.blocks[2] = self.blocks[1]
         self.embed.requires_grad_(not frozen)
 
     def forward(self, tokens, padding):
-        return self.head(self.run(self.blocks, self.embed(tokens), padding).mean(dim=1))
+        hidden = self.run(self.blocks, self.embed(tokens), padding)
+        return self.head(self.scale * hidden.mean(dim=1))
 
 
 STACKS = {
@@ -275,9 +277,10 @@ def draw_after_backward(seed: int, reentrant: bool, frozen: bool, lost: list[str
 
 
 def draw_lost(seed: int) -> list[str]:
-    """Two parameters, one in the head and one in a block."""
+    """Three parameters: of the model itself, in its head, and in a block."""
     generator = torch.Generator().manual_seed(seed)
     return [
+        "scale",
         "head.bias",
         f"blocks.1.mlp.{2 * int(torch.randint(2, (), generator=generator))}.weight",
     ]
