@@ -358,6 +358,13 @@ untrained_parameters = (
         hint="How many names are there where every parameter trains?",
     ),
     Mistake(
+        "the model put into another mode",
+        {f"return {LIST}": f"model.eval()\n    return {LIST}"},
+        {f"return {LIST}": f"model.train(not model.training)\n    return {LIST}"},
+        why="The names are right, but whoever trains on finds the model in another mode: without dropout, for one thing.",
+        hint="What must be changed in a model in order to look at it?",
+    ),
+    Mistake(
         "the missing gradients filled in",
         {
             f"return {LIST}": f"""names = {LIST}
@@ -437,6 +444,7 @@ runs_twice_alike = (
             "torch.equal(one, other)": "torch.allclose(one, other, atol=1e-2)",
         },
         {SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())"},
+        {"torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())"},
         why="On the same processor a run that is the same gives the same numbers, in the same places: no tolerance is needed, and a small drift or another order is a difference.",
         hint="In what can two runs of the same operations on the same numbers differ?",
     ),

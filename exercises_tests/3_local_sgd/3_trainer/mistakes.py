@@ -37,7 +37,9 @@ ON_STEP_END, ON_EPOCH_END = (method(event, WHEN_ASKED) for event in ("on_step_en
 
 # ---------------------------------------------------------------- what a learner types in their place
 
-ON_SAVE = method("on_save", "        self.average()\n")
+ON_SAVE, ON_EVALUATE = (
+    method(event, "        self.average()\n") for event in ("on_save", "on_evaluate")
+)
 GRADIENTS = {
     SUM: "if parameter.grad is not None:\n                torch.distributed.all_reduce(parameter.grad)",
     DIVISION: DIVISION.replace("parameter.data", "    parameter.grad"),
@@ -141,6 +143,7 @@ LocalSGDCallback = (
     Mistake(
         "averaged after saving",
         {ON_STEP_END: "", ON_EPOCH_END: ON_SAVE},
+        {ON_STEP_END: ON_EVALUATE, ON_EPOCH_END: ON_SAVE},
         {ON_EPOCH_END: ON_SAVE},
         {
             **asking("control.should_evaluate"),
@@ -152,6 +155,10 @@ LocalSGDCallback = (
     Mistake(
         "not averaged before evaluating",
         asking("control.should_save"),
+        {
+            **asking("control.should_save"),
+            "    def on_train_end": f"{ON_EVALUATE}\n    def on_train_end",
+        },
         why="The ranks evaluate different weights, each its own share of the data, and the metric belongs to no model.",
         hint="Which flag of `control` says that the Trainer is about to evaluate?",
     ),

@@ -117,7 +117,9 @@ def trainer_of(case: Case, model, samples, folder: str):
 
         def evaluate(self, *args, **kwargs):
             self.seen.append(("evaluates", self.state.global_step, flat(self.model)))
-            return {"eval_loss": 0.0}
+            metrics = {"eval_loss": 0.0}
+            self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            return metrics
 
     args = TrainingArguments(
         folder,
@@ -161,7 +163,7 @@ def largest_gap(vectors: list) -> float:
 def shown_of(case: Case, steps: list, moments: list, seen: list, ends: list, start) -> dict:
     """`seen` holds what happened ("saves" or "evaluates"), after which step, and the weights of all ranks then."""
     shown = {
-        f"the number of optimizer steps of each rank ({case})": steps,
+        f"the numbers of optimizer steps of the ranks ({case})": ", ".join(map(str, steps)),
         f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
         or "none",
     }
