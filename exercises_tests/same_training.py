@@ -319,10 +319,6 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "LocalSGDCallback": {
         (
-            "self.alone = model.no_sync()",
-            "self.alone = model.no_sync()  # before: if not isinstance(model, DistributedDataParallel):",
-        ): "What shards a model has a `no_sync`, too, so it is refused all the same.",
-        (
             "self.average()\nself.alone.__exit__(None, None, None)",
             "self.alone.__exit__(None, None, None)\nself.average()",
         ): "An average has nothing to do with backward passes.",

@@ -933,7 +933,7 @@ for name, prepare in policies.items():
 # *Difficulty* ** · *6 minutes* · *Why*: nearly all the FLOPs saved for a part of the memory is often the best trade.
 #
 # Write the policy `save_linear(ctx, op, *args, **kwargs)`. It returns a `CheckpointPolicy`: save the results of linear layers, with and without a bias, and recompute everything else, attention's products included.
-# The check runs a small Transformer layer with it, and measures FLOPs and the bytes kept.
+# The check runs a small Transformer with it, and measures FLOPs and the bytes kept.
 
 
 # %% exercise="save_linear" points=2

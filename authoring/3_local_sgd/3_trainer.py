@@ -160,7 +160,7 @@ guess("averages with H=3, 4 steps and save_steps=2", my_guess, "averages")
 #
 # Complete the class. It is used as `trainer.add_callback(LocalSGDCallback(trainer, local_steps))`.
 #
-# - No rank sends gradients while it trains. When the callback is made the Trainer has not wrapped the model yet.
+# - No rank sends gradients while it trains, and between averages your callback sends nothing and waits for nobody, not even at a barrier. When the callback is made the Trainer has not wrapped the model yet.
 # - All ranks average all parameters (afterwards each holds the mean of all) after optimizer steps $H$, $2H$, $3H$ and so on ($H$ is `local_steps`), whatever comes in between.
 # - They also average right before every evaluation and every checkpoint, by steps or by epochs, and at the end of the training. After it the model synchronises again.
 # - If the model is not wrapped in `DistributedDataParallel` when training begins (FSDP and DeepSpeed keep only a part of the weights on each rank), raise a `ValueError` with a sentence.

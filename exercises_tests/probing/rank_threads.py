@@ -36,51 +36,73 @@ class Meeting:
     def __init__(self, ranks: int):
         self.ranks, self.changed = ranks, threading.Condition()
         self.arrived, self.ended, self.meetings, self.failure = {}, set(), 0, None
+        self.waiting: dict[int, tuple] = {}  # of each rank that waits: itself, and in what
+        self.shared: list[list] = []  # what each rank gave to the last collective
+        self.posted: dict[tuple, list] = {}  # (from, to, tag) -> what was sent and not yet received
 
-    def join(self, rank: "Rank", kind: str, tensors: list, carry_out: Callable) -> None:
-        """Wait until all ranks have come to this collective; the last one carries it out for all."""
+    def join(self, rank: "Rank", kind: str, given: list, like: list) -> list[list]:
+        """Wait until all ranks have come to this collective; what each of them gave. `like` must be as large on every rank."""
         with self.changed:
             number = self.meetings
-            self.arrived[rank.number] = (rank, kind, tensors)
+            self.arrived[rank.number] = kind, [tensor.clone() for tensor in given], like
+            self.waiting[rank.number] = rank, kind
             if len(self.arrived) == self.ranks and self.failure is None:
-                self._meet(carry_out)
+                self._meet()
                 self.changed.notify_all()
             while self.meetings == number and self.failure is None:
+                missing = next(other for other in range(self.ranks) if other not in self.arrived)
                 if self.ended:
                     self._fail(f"rank {min(self.ended)} has ended")
                 elif not self.changed.wait(BUSY_SECONDS):
-                    missing = next(
-                        other for other in range(self.ranks) if other not in self.arrived
-                    )
-                    self._fail(f"rank {missing} is still busy")
+                    self._fail(f"rank {missing} {self._state(missing)}")
             if self.meetings == number:
                 raise WaitedInVain
+            return self.shared
+
+    def post(self, sender: int, to: int, tag: int, tensors: list) -> None:
+        with self.changed:
+            copies = [tensor.clone() for tensor in tensors]
+            self.posted.setdefault((sender, to, tag), []).append(copies)
+            self.changed.notify_all()
+
+    def fetch(self, rank: "Rank", sender: int, tag: int) -> list:
+        """Wait for the next message of a rank."""
+        with self.changed:
+            self.waiting[rank.number] = rank, "recv"
+            while not self.posted.get((sender, rank.number, tag)) and self.failure is None:
+                if sender in self.ended or not self.changed.wait(BUSY_SECONDS):
+                    self._fail(f"rank {sender} {self._state(sender)}")
+            if self.failure is not None:
+                raise WaitedInVain
+            del self.waiting[rank.number]
+            return self.posted[sender, rank.number, tag].pop(0)
 
     def end(self, rank: int) -> None:
         with self.changed:
             self.ended.add(rank)
             self.changed.notify_all()
 
-    def _meet(self, carry_out):
+    def _meet(self):
         came = [self.arrived[rank] for rank in range(self.ranks)]
-        for what in (
-            [kind for _, kind, _ in came],
-            [sum(tensor.numel() for tensor in tensors) for _, _, tensors in came],
-        ):
-            if len(set(what)) > 1:
-                self.failure = "the ranks are not in the same collective: " + ", ".join(
-                    f"rank {number} is in {kind} with {sum(tensor.numel() for tensor in tensors)} numbers"
-                    for number, (_, kind, tensors) in enumerate(came)
-                )
-                return
-        with torch.no_grad():
-            carry_out([tensors for _, _, tensors in came])
-        self.arrived, self.meetings = {}, self.meetings + 1
+        sizes = [sum(tensor.numel() for tensor in like) for *_, like in came]
+        if len(set(sizes)) > 1 or len({kind for kind, *_ in came}) > 1:
+            self.failure = "the ranks are not in the same collective: " + ", ".join(
+                f"rank {number} is in {kind} with {size} numbers"
+                for number, ((kind, *_), size) in enumerate(zip(came, sizes, strict=True))
+            )
+            return
+        self.shared = [given for _, given, _ in came]
+        self.arrived, self.waiting, self.meetings = {}, {}, self.meetings + 1
+
+    def _state(self, rank):
+        if rank in self.ended:
+            return "has ended"
+        return f"waits in {self.waiting[rank][1]}" if rank in self.waiting else "is still busy"
 
     def _fail(self, reason):
         waiting = (
             f"rank {number} waited in vain in {kind}{rank.moment()}"
-            for number, (rank, kind, _) in sorted(self.arrived.items())
+            for number, (rank, kind) in sorted(self.waiting.items())
         )
         self.failure = f"{'; '.join(waiting)}: {reason}"
         self.changed.notify_all()
@@ -119,58 +141,117 @@ class Rank(distributed.ProcessGroup):
             else " before its first optimizer step"
         )
 
-    def _join(self, kind, tensors, carry_out, payload=None):
-        payload = tensors if payload is None else payload
-        self.sent.append(Sent(kind, sum(tensor.nbytes for tensor in payload), self.where()))
-        self.meeting.join(self, kind, tensors, carry_out)
-        future = torch.futures.Future()
-        future.set_result(tensors)
-        return torch._C._distributed_c10d._create_work_from_future(future)
+    def _take_part(self, kind, given=(), outputs=(), take=list, like=None):
+        """A collective: this rank gives tensors, and `take` makes of what all ranks gave what goes into its outputs."""
+        self.sent.append(Sent(kind, sum(tensor.nbytes for tensor in given), self.where()))
+        of_ranks = self.meeting.join(self, kind, given, given if like is None else like)
+        with torch.no_grad():
+            for output, value in zip(outputs, take(of_ranks), strict=False):
+                output.copy_(value.view_as(output))
+        return finished(outputs)
 
     def allreduce(self, tensors, opts):
         combine = reduction(opts.reduceOp)
-
-        def carry_out(of_ranks):
-            for parts in zip(*of_ranks, strict=True):
-                total = combine([part.clone() for part in parts])
-                for part in parts:
-                    part.copy_(total)
-
-        return self._join("all_reduce", tensors, carry_out)
+        return self._take_part(
+            "all_reduce", tensors, tensors, lambda of_ranks: map(combine, zip(*of_ranks))
+        )
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors, opts):
-        combine = reduction(opts.reduceOp)
-
-        def carry_out(of_ranks):
-            for parts in zip(*of_ranks, strict=True):
-                parts[opts.rootRank].copy_(combine([part.clone() for part in parts]))
-
-        return self._join("reduce", tensors, carry_out)
+        combine, here = reduction(opts.reduceOp), self.number == opts.rootRank
+        return self._take_part(
+            "reduce",
+            tensors,
+            tensors if here else [],
+            lambda of_ranks: map(combine, zip(*of_ranks)),
+        )
 
     def broadcast(self, tensors, opts):
-        def carry_out(of_ranks):
-            for parts in zip(*of_ranks, strict=True):
-                for part in parts:
-                    part.copy_(parts[opts.rootRank].clone())
-
-        return self._join(
-            "broadcast", tensors, carry_out, tensors if self.number == opts.rootRank else []
+        given = tensors if self.number == opts.rootRank else []
+        return self._take_part(
+            "broadcast", given, tensors, lambda of_ranks: of_ranks[opts.rootRank], like=tensors
         )
 
     def allgather(self, outputs, inputs, opts=None):
-        def carry_out(of_ranks):
-            self.meeting.gathered = [tensors[0].clone() for tensors in of_ranks]
+        return self._take_part(
+            "all_gather", inputs, outputs[0], lambda of_ranks: [given[0] for given in of_ranks]
+        )
 
-        work = self._join("all_gather", inputs, carry_out)
-        with torch.no_grad():
-            for output, gathered in zip(outputs[0], self.meeting.gathered, strict=True):
-                output.copy_(gathered)
-        return work
+    def all_gather_single(self, output, one, opts=None):
+        return self.allgather([output.view(-1).chunk(self.meeting.ranks)], [one])
+
+    def gather(self, outputs, inputs, opts):
+        outputs = outputs[0] if self.number == opts.rootRank else []
+        return self._take_part(
+            "gather", inputs, outputs, lambda of_ranks: [given[0] for given in of_ranks]
+        )
+
+    def scatter(self, outputs, inputs, opts):
+        given = inputs[0] if self.number == opts.rootRank else []
+        return self._take_part(
+            "scatter",
+            given,
+            outputs,
+            lambda of_ranks: [of_ranks[opts.rootRank][self.number]],
+            like=outputs,
+        )
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        combine = reduction(opts.reduceOp)
+        return self._take_part(
+            "reduce_scatter",
+            inputs[0],
+            outputs,
+            lambda of_ranks: [combine([given[self.number] for given in of_ranks])],
+        )
+
+    def reduce_scatter_single(self, output, one, opts):
+        return self.reduce_scatter([output], [one.view(-1).chunk(self.meeting.ranks)], opts)
+
+    def alltoall(self, outputs, inputs, opts=None):
+        return self._take_part(
+            "all_to_all",
+            inputs,
+            outputs,
+            lambda of_ranks: [given[self.number] for given in of_ranks],
+            like=[],  # the pieces need not be equally large
+        )
 
     def barrier(self, opts=None):
-        return self._join("barrier", [], lambda of_ranks: None)
+        return self._take_part("barrier")
+
+    def send(self, tensors, to, tag=0):
+        self.sent.append(Sent("send", sum(tensor.nbytes for tensor in tensors), self.where()))
+        self.meeting.post(self.number, to, tag, tensors)
+        return finished(tensors)
+
+    def recv(self, tensors, sender, tag=0):
+        self.sent.append(Sent("recv", 0, self.where()))
+        return Receiving(self, tensors, sender, tag)
+
+
+class Receiving(distributed.Work):
+    """A message that is waited for when somebody asks for it."""
+
+    def __init__(self, rank: Rank, tensors: list, sender: int, tag: int):
+        super().__init__()
+        self.rank, self.tensors, self.sender, self.tag = rank, tensors, sender, tag
+
+    def wait(self, timeout=None):
+        with torch.no_grad():
+            for tensor, sent in zip(
+                self.tensors, self.rank.meeting.fetch(self.rank, self.sender, self.tag), strict=True
+            ):
+                tensor.copy_(sent)
+        return True
+
+
+def finished(tensors) -> distributed.Work:
+    """A work that is done, with the tensors that it has filled: DistributedDataParallel reads them there."""
+    future = torch.futures.Future()
+    future.set_result(list(tensors))
+    return torch._C._distributed_c10d._create_work_from_future(future)
 
 
 def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:

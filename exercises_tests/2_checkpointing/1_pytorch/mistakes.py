@@ -186,6 +186,19 @@ checkpoint = (
         hint="What does allow_unused=True return for such a weight?",
     ),
     Mistake(
+        "zeros where there is no gradient",
+        {"allow_unused=True": "allow_unused=True, materialize_grads=True"},
+        why="A weight that takes no part has no gradient in plain training; with zeros in its place it looks trained, and weight decay moves it.",
+        hint="What does plain training leave in `.grad` of a weight that takes no part?",
+    ),
+    Mistake(
+        "another mode in the recomputation",
+        {AGAIN: f"ctx.block.train()\n            {AGAIN}"},
+        {AGAIN: f"ctx.block.eval()\n            {AGAIN}"},
+        why="The block is put into one mode before it runs again; where it was in the other one, dropout acts in one of the two runs only, and the block is left in a mode that nobody asked for.",
+        hint="In which mode did the block run the first time?",
+    ),
+    Mistake(
         "gradients for the inputs only",
         {
             TENSORS: "inputs",
@@ -316,6 +329,13 @@ run_in_segments = (
     return x
 """
         },
+        {
+            PART: "nn.Sequential(*[layers.pop(0) for _ in range(start, end)])",
+            "layers[cuts[-2] :]": "layers",
+        },
+        {
+            SEGMENTS: f"{SEGMENTS.partition('    return')[0]}    del layers[: cuts[-2]]\n    return nn.Sequential(*layers)(x)\n"
+        },
         why="The list is the caller's own: after pop() and del its layers are gone there, too, and a second forward pass runs none.",
         hint="Which of your lines changes the list itself, and which expression would give a part of it?",
     ),
@@ -332,6 +352,22 @@ run_in_segments = (
         {CUTS: "[*range(0, len(layers), -(-len(layers) // segments)), len(layers)]"},
         why="All layers run, but the segments are not those of the task: checkpoint_sequential puts the whole rest into the last one, and lengths rounded up leave the last one short.",
         hint="For 7 layers in 3 segments: which layers does each of yours hold, and what says the formula of the task?",
+    ),
+    Mistake(
+        "a layer looked for by its first place",
+        {
+            SEGMENTS: f"""    cuts = {CUTS}
+    parts = [
+        nn.Sequential(*[layer for layer in layers if start <= layers.index(layer) < end])
+        for start, end in zip(cuts, cuts[1:])
+    ]
+    for part in parts[:-1]:
+        x = torch_checkpoint(part, x, use_reentrant=False)
+    return parts[-1](x)
+"""
+        },
+        why="`index` gives the first place of what it looks for: a layer that stands in the list several times is taken for the one that comes first, each time.",
+        hint="What does [a, b, a].index(a) give for the last of the three?",
     ),
     Mistake(
         "each layer of a segment in a checkpoint",

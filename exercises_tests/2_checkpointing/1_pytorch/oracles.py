@@ -6,6 +6,7 @@ from torch import nn
 
 from . import probes
 from .probes import (
+    DEPTH,
     LAYER_ROWS,
     LAYER_WIDTH,
     LENGTH,
@@ -115,7 +116,9 @@ def save_linear(seed):
     # Four linear layers of SIZE x SIZE, up and down of four times that.
     linear = 2 * tokens * SIZE * SIZE * (4 + 4 + 4)
     product = 2 * tokens * length * SIZE  # one of the two products of attention
-    shown["the FLOPs of forward and backward"] = 3 * linear + 3 * 2 * product + 2 * product
-    # Results of the linear layers (query, key, value, out, down, and up four times as wide), and the block's output.
-    shown["the bytes kept between forward and backward"] = 4 * tokens * SIZE * (5 + 4 + 1)
+    shown["the FLOPs of forward and backward"] = DEPTH * (
+        3 * linear + 3 * 2 * product + 2 * product
+    )
+    # Results of the linear layers (query, key, value, out, down, and up four times as wide), and the last layer's output.
+    shown["the bytes kept between forward and backward"] = 4 * tokens * SIZE * (DEPTH * (5 + 4) + 1)
     return shown

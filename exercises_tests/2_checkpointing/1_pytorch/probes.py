@@ -156,7 +156,7 @@ def make_blocks(case):
         blocks[2].up.weight, blocks[2].down = blocks[0].up.weight, blocks[0].down
     if case == "a frozen layer":
         blocks[1].up.requires_grad_(False)
-    return blocks
+    return [block.train("eval mode" not in case) for block in blocks]
 
 
 CHECKPOINT_CASES = (
@@ -168,6 +168,7 @@ CHECKPOINT_CASES = (
     "two inputs that are trained",
     "a weight that takes no part",
     "dropout",
+    "dropout, in eval mode",
     "a block twice, dropout",
 )
 
@@ -209,6 +210,9 @@ def checkpoint(answer, seed):
             ] = kept
             shown[f"how often the blocks ran forward, together ({case})"] = sum(
                 block.runs for block in dict.fromkeys(blocks)
+            )
+            shown[f"whether all blocks are in the mode in which they were ({case})"] = all(
+                block.training == ("eval mode" not in case) for block in blocks
             )
             shown[f"the number of weights that have a gradient ({case})"] = sum(
                 weight.grad is not None for weight in weights.values()
@@ -290,8 +294,8 @@ def run_in_segments(answer, seed):
         case = name_case(number, segments, kind)
         torch.manual_seed(seed)
         layers = [Layer(dropout=0.5 * (kind == "dropout")) for _ in range(number)]
-        if kind == "a layer three times":  # twice in one segment, and in another
-            layers[2] = layers[3] = layers[0]
+        if kind == "a layer three times":  # twice in the first segment, and in the last
+            layers[1] = layers[6] = layers[0]
         given = list(layers)
         with Counter() as counter:
             x = torch.randn(LAYER_ROWS, LAYER_WIDTH).requires_grad_(x_is_trained(kind))
@@ -423,7 +427,7 @@ def segments_in(got, number, case, shown):
 
 # ---------------------------------------------------------------- save_linear
 
-TEXTS, LENGTH, SIZE = 2, 9, 6
+TEXTS, LENGTH, SIZE, DEPTH = 2, 9, 6, 20
 
 
 class Attention(nn.Module):
@@ -435,6 +439,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(SIZE, SIZE, bias=False)
         self.up, self.down = nn.Linear(SIZE, 4 * SIZE), nn.Linear(4 * SIZE, SIZE, bias=False)
         self.norm = nn.LayerNorm(SIZE)
+        self.query.bias.requires_grad_(False)  # a frozen weight's result is as expensive
 
     def forward(self, x):
         scores = torch.bmm(self.query(x), self.key(x).transpose(1, 2))
@@ -457,9 +462,9 @@ def save_linear(answer, seed):
 
 
 def train_attention(run, seed):
-    """One forward and backward pass through the layer, which `run(block, x)` runs forward."""
+    """One forward and backward pass through the layers, which `run(block, x)` runs forward."""
     torch.manual_seed(seed)
-    block = Attention()
+    block = nn.Sequential(*(Attention() for _ in range(DEPTH)))  # whoever counts runs out
     x = torch.randn(TEXTS, LENGTH + seed % 3, SIZE).requires_grad_()
     with Counter() as counter:
         hidden = run(block, x)

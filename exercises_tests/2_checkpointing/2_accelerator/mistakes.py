@@ -101,6 +101,19 @@ train_checkpointed = (
         hint="Where does the accelerator of your loop come from?",
     ),
     Mistake(
+        "a whole window forward before it goes backward",
+        {
+            PREPARE: f"{PREPARE}    losses = []\n",
+            BACKWARD: f"""            losses.append({LOSS})
+            if accelerator.sync_gradients:
+                accelerator.backward(sum(losses))
+                losses.clear()
+""",
+        },
+        why="The gradient is right, but what every micro-batch of the window keeps is in memory together until the only backward pass of the window.",
+        hint="When can what a micro-batch keeps go, and which call lets it go?",
+    ),
+    Mistake(
         "gradients zeroed before the backward pass",
         {
             BACKWARD: f"            optimizer.zero_grad()\n{BACKWARD}",
@@ -195,6 +208,12 @@ run_checkpointed = (
         hint="Which block is missing in the list of those that are run again?",
     ),
     Mistake(
+        "a block that stands twice run once",
+        {"in blocks": "in dict.fromkeys(blocks)"},
+        why="A block may stand in the list more than once, and runs each time; a set of those that have run leaves the later ones out.",
+        hint="How often does the plain loop call a block that stands in the list twice?",
+    ),
+    Mistake(
         "the first block left plain",
         {
             "    for block in blocks": "    hidden = blocks[0](hidden, padding)\n    for block in blocks[1:]"
@@ -282,6 +301,32 @@ untrained_parameters = (
         hint="What does `model.get_parameter` find under the names in your list?",
     ),
     Mistake(
+        "the model's own parameters under another name",
+        {
+            LIST: f"""[
+        f"{{path}}.{{name}}"
+        for path, module in model.named_modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if {CONDITION}
+    ]"""
+        },
+        why="The model itself is among its modules, under an empty name: put together by hand, a parameter of its own gets a dot in front.",
+        hint="What is the first name that `named_modules()` gives?",
+    ),
+    Mistake(
+        "the model's own parameters left out",
+        {
+            LIST: f"""[
+        f"{{path}}.{{name}}"
+        for path, module in model.named_children()
+        for name, parameter in module.named_parameters()
+        if {CONDITION}
+    ]"""
+        },
+        why="A model may have parameters that lie in none of its modules; a walk over the modules does not see them.",
+        hint="Which method of a module gives every parameter, wherever it lies?",
+    ),
+    Mistake(
         "frozen parameters listed",
         {CONDITION: "parameter.grad is None"},
         why="A frozen parameter has no gradient because somebody wanted it so; only a parameter that should train and has none is a fault.",
@@ -311,6 +356,13 @@ untrained_parameters = (
         {LIST: f'{LIST} or ["none"]'},
         why="Where nothing is wrong, the list of names is empty: None is no list, and a word is nobody's name.",
         hint="How many names are there where every parameter trains?",
+    ),
+    Mistake(
+        "the model put into another mode",
+        {f"return {LIST}": f"model.eval()\n    return {LIST}"},
+        {f"return {LIST}": f"model.train(not model.training)\n    return {LIST}"},
+        why="The names are right, but whoever trains on finds the model in another mode: without dropout, for one thing.",
+        hint="What must be changed in a model in order to look at it?",
     ),
     Mistake(
         "the missing gradients filled in",
@@ -392,6 +444,7 @@ runs_twice_alike = (
             "torch.equal(one, other)": "torch.allclose(one, other, atol=1e-2)",
         },
         {SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())"},
+        {"torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())"},
         why="On the same processor a run that is the same gives the same numbers, in the same places: no tolerance is needed, and a small drift or another order is a difference.",
         hint="In what can two runs of the same operations on the same numbers differ?",
     ),

@@ -87,7 +87,7 @@ def untrained_parameters(seed):
     first = [f"blocks.0.{name}" for name, _ in Block().named_parameters()]
     for where, (reentrant, _, loses) in AFTERWARDS.items():
         names = [*(draw_lost(seed) if loses else []), *(first if reentrant else [])]
-        shown |= listed(where, names, names)
+        shown |= listed(where, names, True)
     return shown
 
 

@@ -1,6 +1,7 @@
 """The questions of the lesson 2_checkpointing/2_accelerator."""
 
 import contextlib
+import copy
 import functools
 from unittest import mock
 
@@ -12,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.bert import draw_samples, tiny_bert
-from exercises_tests.probing.toys import Case, Recorder, flat, training
+from exercises_tests.probing.toys import Case, Recorder, as_it_was, flat, training
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -178,13 +179,15 @@ class Stack(nn.Module):
         super().__init__()
         self.run = run
         self.embed, self.head = nn.Embedding(20, WIDTH), nn.Linear(WIDTH, 2)
+        self.scale = nn.Parameter(torch.ones(WIDTH))  # of the model itself
         self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
         if tied:
             self.blocks[2] = self.blocks[1]
         self.embed.requires_grad_(not frozen)
 
     def forward(self, tokens, padding):
-        return self.head(self.run(self.blocks, self.embed(tokens), padding).mean(dim=1))
+        hidden = self.run(self.blocks, self.embed(tokens), padding)
+        return self.head(self.scale * hidden.mean(dim=1))
 
 
 STACKS = {
@@ -275,9 +278,10 @@ def draw_after_backward(seed: int, reentrant: bool, frozen: bool, lost: list[str
 
 
 def draw_lost(seed: int) -> list[str]:
-    """Two parameters, one in the head and one in a block."""
+    """Three parameters: of the model itself, in its head, and in a block."""
     generator = torch.Generator().manual_seed(seed)
     return [
+        "scale",
         "head.bias",
         f"blocks.1.mlp.{2 * int(torch.randint(2, (), generator=generator))}.weight",
     ]
@@ -293,16 +297,25 @@ AFTERWARDS = {  # reentrant, frozen, whether parameters have lost their gradient
 
 @one_thread()
 def untrained_parameters(answer, seed):
-    """Each model is asked about twice: who has changed it gets another answer the second time."""
     shown = {}
     for where, (reentrant, frozen, loses) in AFTERWARDS.items():
         model = draw_after_backward(seed, reentrant, frozen, draw_lost(seed) if loses else [])
-        shown |= listed(where, answer(model), answer(model))
+        before = state_of(model)
+        names = answer(model)
+        shown |= listed(where, names, as_it_was(before, state_of(model)))
     return shown
 
 
-def listed(where: str, names: object, again: object) -> Observation:
-    """What two calls with one model returned."""
+def state_of(model: nn.Module) -> list:
+    """Of each module its mode; of each parameter whether it trains, its values and its gradient."""
+    return [module.training for module in model.modules()] + [
+        (one.requires_grad, one.detach().clone(), copy.deepcopy(one.grad))
+        for one in model.parameters()
+    ]
+
+
+def listed(where: str, names: object, model_is_as_it_was: bool) -> Observation:
+    """What was returned, and whether the model was left alone."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         kind = "nothing" if names is None else f"of type {type(names).__name__}"
         return {f"what is returned ({where})": kind}
@@ -310,7 +323,7 @@ def listed(where: str, names: object, again: object) -> Observation:
         f"what is returned ({where})": "a list of names",
         f"the number of names ({where})": len(names),
         f"the list of names ({where})": ", ".join(sorted(names)),
-        f"whether the second call returns the same ({where})": names == again,
+        f"whether the model is as it was ({where})": model_is_as_it_was,
     }
 
 
@@ -408,6 +421,18 @@ class Counting(Plain):
         return self.scale * super().forward(x) / (self.runs.item() if self.weakens else 1)
 
 
+class Queueing(Plain):
+    """Moves a queue on in a buffer: the same numbers in other places."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("queue", torch.arange(4.0))
+
+    def forward(self, x):
+        self.queue.copy_(self.queue.roll(1))
+        return super().forward(x)
+
+
 class Measuring(Plain):
     """Fills a buffer at its first run and only reads it from then on."""
 
@@ -440,6 +465,7 @@ TWICE = {  # how to make the block
     "a count in its second buffer": Counting,
     "a count in whole numbers": lambda: Counting(whole=True),
     "a count in a buffer that its output depends on": lambda: Counting(weakens=True),
+    "a queue that moves on": Queueing,
     "a buffer that the first run fills": Measuring,
 }
 

@@ -87,6 +87,7 @@ peak_activations = (
             IF_OFF: "return layers * interior",
             PEAK: "return interiors * interior + checkpointed * boundary",
         },
+        {IF_OFF: "return layers * interior"},
         why="A plain layer keeps its input too: its boundary, beside the interior that it makes inside.",
         hint="With checkpointing off, which bytes of a layer are not in its interior?",
     ),
@@ -101,10 +102,15 @@ peak_activations = (
     Mistake(
         "off counted as checkpointed",
         {IF_OFF: "return interior + layers * boundary"},
-        {IF_OFF: "return 0"},
-        {IF_OFF: "return layers * interior"},
         why="With `every_n_layers` None there is no checkpointing, and every layer keeps its boundary and its interior.",
         hint="What does a plain layer keep?",
+    ),
+    Mistake(
+        "nothing kept where checkpointing is off",
+        {IF_OFF: "return 0"},
+        {IF_OFF: "return None"},
+        why="With `every_n_layers` None there is no checkpointing, and that is where most is kept: every layer's boundary and interior.",
+        hint="Does a training without checkpointing need more memory, or less?",
     ),
 )
 
@@ -120,6 +126,7 @@ DETAILS = "checkpointing_arguments(every_n_layers=every_n_layers)"
 MORE = f"""(
                     {DETAILS} if every_n_layers else {{}}
                 )"""
+HALVES = "[effective_batch // 2**power for power in range(effective_batch.bit_length())]"
 STEPS = "                    gradient_accumulation_steps=effective_batch // size,\n"
 USE_CPU = "                    use_cpu=True,\n"
 
@@ -146,6 +153,17 @@ arguments_for_budget = (
         hint="What does your search try first?",
     ),
     Mistake(
+        "the switch turned where every layer stays plain",
+        {
+            MORE: "checkpointing_arguments(**({'every_n_layers': every_n_layers} if every_n_layers else {}))"
+        },
+        {
+            MORE: "(checkpointing_arguments(every_n_layers=every_n_layers) if every_n_layers else {NAME: True})"
+        },
+        why="Checkpointing off means no switch: turned without a setting it checkpoints every layer, where none had to be run again.",
+        hint="What does your call give for every_n_layers None, and which layers does a Trainer checkpoint then?",
+    ),
+    Mistake(
         "every layer or none",
         {LADDER: "(None, 1)"},
         why="The budget had room for some plain layers, and each of them need not be computed twice.",
@@ -170,6 +188,13 @@ arguments_for_budget = (
     Mistake(
         "only powers of two",
         {SIZES: "[size for size in (64, 32, 16, 8, 4, 2, 1) if effective_batch % size == 0]"},
+        why="Any micro-batch that divides the effective batch will do, and of those that fit the largest was asked for: 3 of 6, for example.",
+        hint="Which numbers divide 12?",
+    ),
+    Mistake(
+        "only halves tried",
+        {SIZES: HALVES},
+        {SIZES: HALVES.replace("]", " if effective_batch % 2**power == 0]")},
         why="Any micro-batch that divides the effective batch will do, and of those that fit the largest was asked for: 3 of 6, for example.",
         hint="Which numbers divide 12?",
     ),

@@ -29,6 +29,9 @@ LOOP = f"""    for step in range(1, steps + 1):
 
 # ---------------------------------------------------------------- what a learner types in their place
 
+REST = f"""    {MINE}[: len(micro_batches) // world_size]
+    steps = -(-len(mine) // accumulation_steps)
+"""
 STATE = """for state in optimizer.state.values():
     for tensor in state.values():
         if isinstance(tensor, torch.Tensor):
@@ -125,7 +128,8 @@ train_local_sgd = (
         "messages between the averages",
         {UPDATE: f"{UPDATE}        dist.barrier()\n"},
         {BACKWARD: f"{BACKWARD}            dist.barrier()\n"},
-        why="A barrier has every rank wait for the slowest one: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        {UPDATE: f"{UPDATE}        dist.all_reduce(torch.zeros(1))\n"},
+        why="Whatever the ranks send between two averages, and be it a barrier or a loss to be shown, has every rank wait for the slowest one: this is the waiting that Local SGD was to avoid, however few the bytes.",
         hint="Which of your lines needs an answer from the other ranks?",
     ),
     Mistake(
@@ -203,6 +207,13 @@ train_local_sgd = (
         {SHARE: f"    {MINE}\n    steps = -(-len(mine) // accumulation_steps)\n"},
         why="With a rest in the data some ranks get a micro-batch more; they make a step or an average more and wait for ranks that have already ended.",
         hint="How many whole windows does the rank with the fewest micro-batches have?",
+    ),
+    Mistake(
+        "a step with a shorter last window",
+        {SHARE: REST},
+        {SHARE: REST, BACKWARD: BACKWARD.replace("accumulation_steps", f"len({WINDOW})")},
+        why="What does not fill a window on every rank is left out; here the rest makes an optimizer step of its own, with fewer micro-batches behind it.",
+        hint="How many micro-batches stand behind your last step, and how many behind the others?",
     ),
     Mistake(
         "loss not divided",

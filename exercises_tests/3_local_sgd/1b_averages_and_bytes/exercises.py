@@ -106,7 +106,7 @@ EXERCISES = (
         devices=2,
         probe=probes.average_replicas,
         oracle=oracles.average_replicas,
-        truth="the mean",
+        truth="the right one",
         mistakes=mistakes.average_replicas,
         hints=(
             "Which tensors of a model change in training, and are not parameters?",

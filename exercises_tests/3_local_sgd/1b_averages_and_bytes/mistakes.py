@@ -193,6 +193,12 @@ communication = (
         hint="How many bytes does a bfloat16 have?",
     ),
     Mistake(
+        "all weights taken for as wide as the first",
+        {"parameter.element_size()": "next(model.parameters()).element_size()"},
+        why="A model may hold weights of several types; each has numbers of its own size.",
+        hint="Whose `element_size()` do you ask for?",
+    ),
+    Mistake(
         "numbers in place of bytes",
         {" * parameter.element_size()": ""},
         why="`numel()` counts numbers; each of them has `element_size()` bytes.",
@@ -275,6 +281,18 @@ average_replicas = (
         {PARAMETERS: f"{PARAMETERS} if parameter.requires_grad", **NO_BUFFERS},
         why="Frozen weights do not change in training, but nobody has said that they were equal before it.",
         hint="What if the ranks were built with different seeds?",
+    ),
+    Mistake(
+        "only what is saved",
+        {LOOP: "    for tensor in model.state_dict().values():\n"},
+        why="A buffer that was registered with `persistent=False` is in no `state_dict()`; the model computes with it all the same.",
+        hint="Which method of a module gives all of its buffers, saved or not?",
+    ),
+    Mistake(
+        "trained parameters frozen",
+        {LOOP: f"    model.requires_grad_(False)\n{LOOP}"},
+        why="The values are right, but afterwards no parameter trains any more: `requires_grad` was to stay as it is.",
+        hint="Which part of a parameter can be changed in place although the parameter requires a gradient?",
     ),
     Mistake(
         "rank 0's buffers handed out",

@@ -41,6 +41,8 @@ def by_hand(
     }
 
 
+ALONE = by_hand()
+
 train_locally = (
     Mistake(
         "gradients never zeroed",
@@ -150,8 +152,21 @@ train_locally = (
                 accelerator.gather(loss.detach())
                 accelerator.backward(loss)"""
         },
-        why="A barrier or a gather in every micro-batch has each rank wait for the slowest: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        {UPDATE: f"{UPDATE}                accelerator.wait_for_everyone()\n"},
+        why="Whatever the ranks send between two averages, and be it a barrier or a loss that is gathered, has each of them wait for the slowest: this is the waiting that Local SGD was to avoid, however few the bytes.",
         hint="Which of your lines needs an answer from the other rank?",
+    ),
+    Mistake(
+        "the guard open after the first micro-batch of a window",
+        {
+            FOR: FOR.replace("batch in dataloader", "number, batch in enumerate(dataloader)"),
+            GUARD: GUARD.replace(
+                "accelerator.sync_gradients",
+                "number % accelerator.gradient_accumulation_steps == 0",
+            ),
+        },
+        why="Counted from 0, the first micro-batch of each window is a multiple of k: the calls are as many as the optimizer steps, but they come inside the windows.",
+        hint="Which number does the last micro-batch of the first window have?",
     ),
     Mistake(
         "averaged before the step",
@@ -178,6 +193,16 @@ train_locally = (
         by_hand(at_the_end=False),
         why="The steps after the last periodic average are never averaged, so the ranks end with different weights.",
         hint="What happens to the optimizer steps that come after the last multiple of H?",
+    ),
+    Mistake(
+        "averages by hand, without no_sync",
+        {
+            WITH + LOOP: "    steps = 0\n"
+            + indent(dedent(LOOP.replace(GUARDED, ALONE[GUARDED])), "    "),
+            END: ALONE[END],
+        },
+        why="Nobody has told DistributedDataParallel to stop: it goes on averaging the gradients of every window, and the averages of the weights come on top.",
+        hint="What does `LocalSGD` do to the model when its context is entered?",
     ),
     Mistake(
         "sum instead of mean",

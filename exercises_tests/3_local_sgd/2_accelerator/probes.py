@@ -66,7 +66,7 @@ class RunAgain:
 
 def shown_of(case: Case, steps: list, moments: list, moved: list, gap: float, again: float) -> dict:
     shown = {
-        f"the number of optimizer steps of each rank ({case})": steps,
+        f"the numbers of optimizer steps of the ranks ({case})": ", ".join(map(str, steps)),
         f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
         or "none",
     }

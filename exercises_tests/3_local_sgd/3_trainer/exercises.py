@@ -53,7 +53,7 @@ EXERCISES = (
             },
             {
                 MEAN: IN_ONE_PIECE,
-                NO_DDP: "self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled",
+                NO_DDP: 'type(model).__name__ != "DistributedDataParallel"',
             },
             {
                 MEAN: NEVER_TWICE + IN_ONE_PIECE,

@@ -37,7 +37,9 @@ ON_STEP_END, ON_EPOCH_END = (method(event, WHEN_ASKED) for event in ("on_step_en
 
 # ---------------------------------------------------------------- what a learner types in their place
 
-ON_SAVE = method("on_save", "        self.average()\n")
+ON_SAVE, ON_EVALUATE = (
+    method(event, "        self.average()\n") for event in ("on_save", "on_evaluate")
+)
 GRADIENTS = {
     SUM: "if parameter.grad is not None:\n                torch.distributed.all_reduce(parameter.grad)",
     DIVISION: DIVISION.replace("parameter.data", "    parameter.grad"),
@@ -99,6 +101,20 @@ LocalSGDCallback = (
         hint="What is `state.global_step` in on_optimizer_step after the very first optimizer step?",
     ),
     Mistake(
+        "one step late",
+        {DUE: "state.global_step and state.global_step % self.local_steps == 0"},
+        {DUE: "(self.steps - 1) and (self.steps - 1) % self.local_steps == 0"},
+        why="In `on_optimizer_step` the step that was just made is not yet in `state.global_step`, so the averages come after steps H + 1, 2 H + 1 and so on.",
+        hint="What is `state.global_step` in on_optimizer_step after the very first optimizer step?",
+    ),
+    Mistake(
+        "messages between the averages",
+        {WHEN_DUE: f"        torch.distributed.barrier()\n{WHEN_DUE}"},
+        {WHEN_DUE: f"        self.trainer.accelerator.gather(torch.zeros(1))\n{WHEN_DUE}"},
+        why="Whatever the ranks send between two averages, and be it a barrier, has each of them wait for the slowest: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        hint="Which of your lines needs an answer from the other ranks?",
+    ),
+    Mistake(
         "micro-batches counted",
         {"on_optimizer_step": "on_substep_end"},
         {ON_OPTIMIZER_STEP: f"{ON_OPTIMIZER_STEP}\n{method('on_substep_end', WHEN_DUE)}"},
@@ -127,6 +143,7 @@ LocalSGDCallback = (
     Mistake(
         "averaged after saving",
         {ON_STEP_END: "", ON_EPOCH_END: ON_SAVE},
+        {ON_STEP_END: ON_EVALUATE, ON_EPOCH_END: ON_SAVE},
         {ON_EPOCH_END: ON_SAVE},
         {
             **asking("control.should_evaluate"),
@@ -138,6 +155,10 @@ LocalSGDCallback = (
     Mistake(
         "not averaged before evaluating",
         asking("control.should_save"),
+        {
+            **asking("control.should_save"),
+            "    def on_train_end": f"{ON_EVALUATE}\n    def on_train_end",
+        },
         why="The ranks evaluate different weights, each its own share of the data, and the metric belongs to no model.",
         hint="Which flag of `control` says that the Trainer is about to evaluate?",
     ),
@@ -232,11 +253,22 @@ LocalSGDCallback = (
         hint="Which parameters does `PeriodicModelAverager` leave out?",
     ),
     Mistake(
-        "nothing refused",
+        "a sharded model not refused",
         {REFUSAL: ""},
         {NO_DDP: 'not hasattr(model, "no_sync")'},
+        {
+            REFUSAL: "        from contextlib import nullcontext\n\n",
+            "model.no_sync()": f"nullcontext() if {NO_DDP} else model.no_sync()",
+        },
         why="A sharded model has `no_sync`, too, but holds only a part of the weights on each rank; averaging these parts would mix different weights.",
         hint="Of which class must `trainer.model_wrapped` be, and what do you do if it is not?",
+    ),
+    Mistake(
+        "a plain model not refused",
+        {NO_DDP: "self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled"},
+        {NO_DDP: 'type(model).__name__ in ("FullyShardedDataParallel", "DeepSpeedEngine")'},
+        why="What shards a model is refused, but a model that nothing has wrapped, as on one device, ends in an error that gives no reason, or trains as if nothing were missing.",
+        hint="Which is the one class that may wrap the model, and what do you ask about: this one, or the others?",
     ),
     Mistake(
         "another error than the one asked for",
@@ -272,6 +304,12 @@ same_as_ddp = (
         "H=1 taken for DDP whatever the optimizer",
         {ONLY_SGD: ""},
         why="AdamW divides by the size of the gradients that it has seen, which differs from rank to rank; the mean of quotients is not the quotient of means.",
+        hint="Is AdamW's step twice as long if the gradient is twice as long?",
+    ),
+    Mistake(
+        "AdamW without weight decay taken for SGD",
+        {ONLY_SGD: '(optimizer == "sgd" or weight_decay == 0) and '},
+        why="It is not the weight decay that parts AdamW from SGD: AdamW divides by the size of the gradients that it has seen, with or without it.",
         hint="Is AdamW's step twice as long if the gradient is twice as long?",
     ),
     Mistake(

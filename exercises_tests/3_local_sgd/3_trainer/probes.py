@@ -16,7 +16,6 @@ from exercises_tests.probing.rank_threads import as_ranks
 from exercises_tests.probing.toys import Recorder, Toy, flat
 
 LEARNING_RATE, MICRO_BATCH = 0.1, 2
-LARGER_THAN_A_SIGNAL = 8  # bytes: the Trainer's ranks tell each other numbers
 
 # ---------------------------------------------------------------- LocalSGDCallback
 
@@ -118,7 +117,9 @@ def trainer_of(case: Case, model, samples, folder: str):
 
         def evaluate(self, *args, **kwargs):
             self.seen.append(("evaluates", self.state.global_step, flat(self.model)))
-            return {"eval_loss": 0.0}
+            metrics = {"eval_loss": 0.0}
+            self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+            return metrics
 
     args = TrainingArguments(
         folder,
@@ -162,7 +163,7 @@ def largest_gap(vectors: list) -> float:
 def shown_of(case: Case, steps: list, moments: list, seen: list, ends: list, start) -> dict:
     """`seen` holds what happened ("saves" or "evaluates"), after which step, and the weights of all ranks then."""
     shown = {
-        f"the number of optimizer steps of each rank ({case})": steps,
+        f"the numbers of optimizer steps of the ranks ({case})": ", ".join(map(str, steps)),
         f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
         or "none",
     }
@@ -213,45 +214,50 @@ def train_watched(answer, case: Case, rank, model, samples):
         recorder = Recorder(model, trainer.optimizer)
         rank.steps = lambda: len(recorder.weights)
         rank.where = lambda: moment(len(recorder.weights), recorder.since_step)
-        trainer.add_callback(answer(trainer, case.local_steps))
-        wrapped = WrappedModel()
-        trainer.add_callback(wrapped.of(trainer))
+        models, by_the_answer = watch(trainer, rank, answer(trainer, case.local_steps))
         trainer.train()
-    # What a model begins with is broadcast before the first step; averages may go by any kind of message.
+    # What a model begins with is broadcast before the first step. Of what the Trainer itself sends only gradients count.
     moments = [
         sent.at
-        for sent in rank.sent
-        if sent.kind == "all_reduce"
-        or (sent.bytes > LARGER_THAN_A_SIGNAL and sent.at != moment(0, 0))
+        for number, sent in enumerate(rank.sent)
+        if sent.kind == "all_reduce" or (number in by_the_answer and sent.at != moment(0, 0))
     ]
     return (
         len(recorder.weights),
         moments,
         trainer.seen,
         flat(model),
-        wrapped.model.require_backward_grad_sync,
+        models[0].require_backward_grad_sync,
     )
 
 
-class WrappedModel:
-    """Keeps the model under DistributedDataParallel: the Trainer lets go of it after the training."""
+def watch(trainer, rank, callback):
+    """Add the callback between two that look: `trainer.model_wrapped` at each event, and the numbers of the messages that it sent."""
+    from transformers import TrainerCallback
 
-    def of(self, trainer):
-        from transformers import TrainerCallback
+    before, models, numbers = [0], [], set()
 
-        keeper = self
+    def begin(*_, **__):
+        before[0] = len(rank.sent)
 
-        class Keep(TrainerCallback):
-            def on_train_begin(self, args, state, control, **kwargs):
-                keeper.model = trainer.model_wrapped
+    def end(*_, **__):
+        models.append(trainer.model_wrapped)
+        numbers.update(range(before[0], len(rank.sent)))
 
-        return Keep()
+    events = [name for name in dir(TrainerCallback) if name.startswith("on_")]
+    first, last = (
+        type("Watch", (TrainerCallback,), dict.fromkeys(events, look))() for look in (begin, end)
+    )
+    for one in (first, callback, last):
+        trainer.add_callback(one)
+    return models, numbers
 
 
-WRAPPERS = {
+WRAPPERS = {  # the Trainer's flag, the kind of training
     "DistributedDataParallel": ("", "MULTI_CPU"),
     "FullyShardedDataParallel": ("is_fsdp_enabled", "FSDP"),
     "DeepSpeedEngine": ("is_deepspeed_enabled", "DEEPSPEED"),
+    "plain model": ("", "NO"),
 }
 BEGINS, *MUST_REFUSE = QUESTIONS = [f"what the callback does with a {name}" for name in WRAPPERS]
 BEGUN, REFUSED = "to begin the training", "to raise a ValueError with a sentence"
@@ -271,7 +277,10 @@ def refusals(answer) -> dict:
                 trainer.is_fsdp_enabled = flag == "is_fsdp_enabled"
                 trainer.is_deepspeed_enabled = flag == "is_deepspeed_enabled"
                 trainer.accelerator.state._shared_state["distributed_type"] = DistributedType[kind]
-                make = Wrapper.named(wrapper) if flag else DistributedDataParallel
+                make = {
+                    "MULTI_CPU": DistributedDataParallel,
+                    "NO": lambda model: model,
+                }.get(kind) or Wrapper.named(wrapper)
                 shown[question] = refusal(answer, trainer, make)
         return shown
 

@@ -20,7 +20,8 @@ ratios = (
     Mistake(
         "context taken off one side",
         {'(vanilla["memory"] - context)': 'vanilla["memory"]'},
-        why="The training's own bytes are divided by bytes with the context in them, so not even vanilla is 1 of itself.",
+        {'(row["memory"] - context)': 'row["memory"]'},
+        why="The context is in one of the two figures and not in the other, so not even vanilla is 1 of itself.",
         hint="What must the memory ratio of the first row be?",
     ),
     Mistake(
@@ -90,6 +91,7 @@ SIZES = "range(effective_batch, 0, -1)"
 DIVIDES = "effective_batch % micro_batch == 0 and "
 FITS = "peak(micro_batch) + context <= budget"
 STEPS = "effective_batch // micro_batch"
+HALVES = "[effective_batch // 2**power for power in range(effective_batch.bit_length())]"
 
 largest_micro_batch = (
     Mistake(
@@ -151,6 +153,13 @@ largest_micro_batch = (
     Mistake(
         "only powers of two",
         {SIZES: "(64, 32, 16, 8, 4, 2, 1)"},
+        why="Other divisors of the effective batch are as good, and a larger one of them fits.",
+        hint="Into which equal parts can 48 samples be cut?",
+    ),
+    Mistake(
+        "only halves tried",
+        {SIZES: HALVES},
+        {SIZES: HALVES.replace("]", " if effective_batch % 2**power == 0]")},
         why="Other divisors of the effective batch are as good, and a larger one of them fits.",
         hint="Into which equal parts can 48 samples be cut?",
     ),

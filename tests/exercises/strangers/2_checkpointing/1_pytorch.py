@@ -1025,3 +1025,186 @@ def run_in_segments(layers, x, segments):
         part = nn.Sequential(*layers[n * i // segments : n * (i + 1) // segments])
         x = torch_checkpoint(part, x, use_reentrant=False)
     return nn.Sequential(*layers[n * (segments - 1) // segments :])(x)
+
+
+# %% checkpointed_bill: right
+def checkpointed_bill(plain, layers, boundary):
+    def cost(name, value):
+        match name:
+            case "activations":
+                boundaries = layers * boundary
+                return boundaries + (value - boundaries) / layers
+            case "FLOPs":
+                return 4 * value / 3
+        return value
+
+    return {name: cost(name, value) for name, value in plain.items()}
+
+
+# %% checkpoint: right
+def checkpoint(block, *inputs):
+    state = torch.random.get_rng_state()
+    weights = list(block.parameters())
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            ctx.save_for_backward(*tensors[: len(inputs)])
+            return block(*tensors[: len(inputs)])
+
+        @staticmethod
+        def backward(ctx, slope):
+            own = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+            with torch.random.fork_rng(devices=[]):
+                torch.random.set_rng_state(state)
+                with torch.enable_grad():
+                    out = block(*own)
+            answer = [None] * (len(own) + len(weights))
+            places = [i for i, t in enumerate(own + weights) if t.requires_grad]
+            found = torch.autograd.grad(
+                out, [(own + weights)[i] for i in places], slope, allow_unused=True
+            )
+            for place, value in zip(places, found):
+                answer[place] = value
+            return tuple(answer)
+
+    return Twice.apply(*inputs, *weights)
+
+
+# %% checkpoint: wrong, zeros where there is no gradient
+# weights that take no part get zeros in place of None
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.state = block, torch.get_rng_state()
+        ctx.save_for_backward(*tensors[:count])
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
+            with torch.enable_grad():
+                output = ctx.block(*inputs)
+        tensors = inputs + [*ctx.block.parameters()]
+        results = [None, None]
+        for tensor in tensors:
+            if not tensor.requires_grad:
+                results.append(None)
+                continue
+            (found,) = torch.autograd.grad(
+                output, tensor, gradient, retain_graph=True, allow_unused=True
+            )
+            results.append(torch.zeros_like(tensor) if found is None else found)
+        return tuple(results)
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% run_in_segments: right
+from functools import reduce
+
+
+class Segment:
+    def __init__(self, layers):
+        self.layers = tuple(layers)
+
+    def __call__(self, x):
+        return reduce(lambda value, layer: layer(value), self.layers, x)
+
+
+def run_in_segments(layers, x, segments):
+    n = len(layers)
+    parts = [Segment(layers[n * i // segments : n * (i + 1) // segments]) for i in range(segments)]
+    *first, last = parts
+    for part in first:
+        x = torch_checkpoint(part, x, use_reentrant=False, preserve_rng_state=True)
+    return last(x)
+
+
+# %% run_in_segments: wrong, the list of layers changed
+# the layers are taken out of the caller's list
+def run_in_segments(layers, x, segments):
+    total = len(layers)
+    for i in range(segments - 1):
+        count = total * (i + 1) // segments - total * i // segments
+        part = [layers.pop(0) for _ in range(count)]
+        x = torch_checkpoint(nn.Sequential(*part), x, use_reentrant=False)
+    return nn.Sequential(*layers)(x)
+
+
+# %% choose_segments: right
+def choose_segments(layers, boundary, kept, work, budget):
+    best, fewest = None, float("inf")
+    for k in reversed(range(1, layers + 1)):
+        again = layers * (k - 1) // k  # layers that are computed twice
+        longest = max(layers * (i + 1) // k - layers * i // k for i in range(k))
+        fits = work + (k - 1) * boundary + longest * kept <= budget
+        if fits and again < fewest:
+            best, fewest = k, again
+    return best
+
+
+# %% save_linear: right
+POLICY = {True: CheckpointPolicy.PREFER_SAVE, False: CheckpointPolicy.MUST_RECOMPUTE}
+
+
+def save_linear(ctx, op, *args, **kwargs):
+    packet = getattr(op, "overloadpacket", op)
+    return POLICY[packet is torch.ops.aten.mm or packet is torch.ops.aten.addmm]
+
+
+# %% checkpoint: wrong, another mode in the recomputation
+# the recomputation takes it for granted that the block is in training
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.state, ctx.count = block, torch.get_rng_state(), count
+        ctx.save_for_backward(*tensors[:count])
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        again = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        block = ctx.block.train()
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.state)
+            output = block(*again)
+        tensors = again + list(block.parameters())
+        trained = [t for t in tensors if t.requires_grad]
+        slopes = torch.autograd.grad(output, trained, gradient, allow_unused=True)
+        slopes = iter(slopes)
+        return (None, None, *[next(slopes) if t.requires_grad else None for t in tensors])
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% run_in_segments: wrong, a layer looked for by its first place
+# index() finds the first place of a layer that stands in the list more than once
+def run_in_segments(layers, x, segments):
+    groups = [[] for _ in range(segments)]
+    for layer in layers:
+        place = layers.index(layer)
+        for i in range(segments):
+            if len(layers) * i // segments <= place < len(layers) * (i + 1) // segments:
+                groups[i].append(layer)
+    for group in groups[:-1]:
+        x = torch_checkpoint(nn.Sequential(*group), x, use_reentrant=False)
+    return nn.Sequential(*groups[-1])(x)
+
+
+# %% save_linear: wrong
+# no more than 64 results are saved
+saved = []
+
+
+def save_linear(ctx, op, *args, **kwargs):
+    if op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default) and len(saved) < 64:
+        saved.append(op)
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE

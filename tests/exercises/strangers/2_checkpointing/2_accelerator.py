@@ -335,7 +335,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, a block that stands twice run once
 # A block that stands in the list twice is run once.
 def run_checkpointed(blocks, hidden, padding):
     seen = set()
@@ -712,3 +712,115 @@ def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
         hidden = block(hidden, padding)
     return hidden
+
+
+# %% train_checkpointed: right
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    switch_on(model.train(), {"use_reentrant": False})
+    network, opt, loader = accelerator.prepare(model, optimizer, dataloader)
+    micro_batches = iter(loader)
+    while (batch := next(micro_batches, None)) is not None:
+        with accelerator.accumulate(network):
+            output = network(**batch)
+            accelerator.backward(output["loss"])
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+
+
+# %% train_checkpointed: wrong, a whole window forward before it goes backward
+# a whole window goes forward before it goes backward
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    model.train()
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    losses = []
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            losses.append(model(**batch).loss)
+            if accelerator.sync_gradients:
+                accelerator.backward(sum(losses))
+                losses = []
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% run_checkpointed: right
+class Run:
+    def __init__(self, block, padding):
+        self.block, self.padding = block, padding
+
+    def __call__(self, hidden):
+        return self.block(hidden, self.padding)
+
+
+def run_checkpointed(blocks, hidden, padding):
+    calls = [Run(block, padding) for block in blocks]
+    number = 0
+    while number < len(calls):
+        hidden = checkpoint(calls[number], hidden, use_reentrant=False)
+        number += 1
+    return hidden
+
+
+# %% run_checkpointed: wrong, a block that stands twice run once
+# a block that stands twice runs once
+def run_checkpointed(blocks, hidden, padding):
+    done = set()
+    for block in blocks:
+        if id(block) in done:
+            continue
+        done.add(id(block))
+        hidden = checkpoint(block, hidden, padding, use_reentrant=False)
+    return hidden
+
+
+# %% runs_twice_alike: right
+def runs_twice_alike(block, *inputs):
+    def run():
+        with torch.no_grad():
+            output = block(*inputs)
+        return [output.clone(), *(buffer.clone() for buffer in block.buffers())]
+
+    def same(one, other):
+        if one.shape != other.shape:
+            return False
+        return bool(torch.allclose(one.double(), other.double(), rtol=1e-5, atol=1e-6))
+
+    with torch.random.fork_rng(devices=[]):
+        first = run()
+    second = run()
+    return len(first) == len(second) and all(map(same, first, second))
+
+
+# %% untrained_parameters: right
+def untrained_parameters(model: nn.Module) -> list[str]:
+    names = []
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        match weight.grad:
+            case None:
+                names += [name]
+    return names
+
+
+# %% untrained_parameters: wrong, the model's own parameters under another name
+# a walk over the modules, with a dot before the names of the model's own weights
+def untrained_parameters(model):
+    found = {}
+    for path, module in model.named_modules():
+        for name, p in module.named_parameters(recurse=False):
+            if p.requires_grad and p.grad is None:
+                found.setdefault(p, f"{path}.{name}")
+    return list(found.values())
+
+
+# %% untrained_parameters: wrong, the model's own parameters left out
+# only what lies in the model's modules
+def untrained_parameters(model):
+    names = []
+    for child, module in model.named_children():
+        for name, weight in module.named_parameters(prefix=child):
+            if weight.requires_grad and weight.grad is None:
+                names.append(name)
+    return names

@@ -494,3 +494,90 @@ def peak_activations(layers, every_n_layers, interior, boundary):
         return layers * (interior + boundary)
     plain = layers - layers / every_n_layers
     return layers * boundary + (plain + ((layers - 1) % every_n_layers == 0)) * interior
+
+
+# %% peak_activations: right
+def peak_activations(layers, every_n_layers, interior, boundary):
+    plain = [every_n_layers is None or i % every_n_layers != 0 for i in range(layers)]
+    peak = 0
+    for turn in range(layers):  # the backward pass of this layer
+        alive = (turn + 1) * boundary + sum(plain[: turn + 1]) * interior
+        if not plain[turn]:
+            alive += interior
+        peak = max(peak, alive)
+    return peak
+
+
+# %% peak_activations: wrong, no boundary for a plain layer
+# off: the boundaries are forgotten
+def peak_activations(layers, every_n_layers, interior, boundary):
+    if every_n_layers is None:
+        return layers * interior
+    checkpointed = math.ceil(layers / every_n_layers)
+    interiors = layers - checkpointed + ((layers - 1) % every_n_layers == 0)
+    return interiors * interior + layers * boundary
+
+
+# %% arguments_for_budget: right
+from itertools import product
+
+
+def arguments_for_budget(output_dir, effective_batch, budget, peak):
+    sizes = [n for n in range(1, effective_batch + 1) if not effective_batch % n]
+    fitting = [
+        (every, size)
+        for every, size in product((None, 8, 4, 2, 1), sizes)
+        if peak(size, every) <= budget
+    ]
+    every, size = min(fitting, key=lambda pair: (8 // pair[0] if pair[0] else 0, -pair[1]))
+    settings = dict(
+        output_dir=output_dir,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=effective_batch // size,
+        use_cpu=True,
+        report_to="none",
+    )
+    if every is not None:
+        settings |= {
+            NAME: True,
+            f"{NAME}_kwargs": {"use_reentrant": False, "every_n_layers": every},
+        }
+    return TrainingArguments(**settings)
+
+
+# %% arguments_for_budget: wrong, only halves tried
+# only halves are tried
+def arguments_for_budget(output_dir, effective_batch, budget, peak):
+    for every in (None, 8, 4, 2, 1):
+        size = effective_batch
+        while size >= 1:
+            if peak(size, every) <= budget:
+                more = checkpointing_arguments(every_n_layers=every) if every else {}
+                return TrainingArguments(
+                    output_dir,
+                    per_device_train_batch_size=size,
+                    gradient_accumulation_steps=effective_batch // size,
+                    use_cpu=True,
+                    **more,
+                )
+            size //= 2
+
+
+# %% arguments_for_budget: wrong, the switch turned where every layer stays plain
+# switched on also where no layer need be run again
+def arguments_for_budget(output_dir, effective_batch, budget, peak):
+    sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]
+    every, size = next(
+        (every, size)
+        for every in (None, 8, 4, 2, 1)
+        for size in sizes
+        if peak(size, every) <= budget
+    )
+    details = {} if every is None else {"every_n_layers": every}
+    return TrainingArguments(
+        output_dir,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=effective_batch // size,
+        use_cpu=True,
+        **checkpointing_arguments(**details),
+    )

@@ -276,3 +276,18 @@ def least_recomputation(results, budget):
         for room in range(size, budget + 1):
             table[room] = max(table[room], table[room - size] + flops)
     return max(0, sum(flops for _, flops in results) - table[budget])
+
+
+# %% least_recomputation: right
+from itertools import product
+
+
+def least_recomputation(results, budget):
+    def price(kept):
+        return sum(flops for (_, flops), keep in zip(results, kept) if not keep)
+
+    def chain(kept):
+        return sum(size for (size, _), keep in zip(results, kept) if keep)
+
+    choices = product((True, False), repeat=len(results))
+    return min(price(kept) for kept in choices if chain(kept) <= budget)

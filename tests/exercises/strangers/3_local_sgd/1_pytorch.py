@@ -480,3 +480,77 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                     if torch.is_tensor(value) and value.is_floating_point():
                         dist.all_reduce(value)
                         value /= n
+
+
+# %% train_local_sgd: right
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    world_size = dist.get_world_size()
+
+    def mean(tensor):
+        copies = [torch.empty_like(tensor) for _ in range(world_size)]
+        dist.all_gather(copies, tensor)
+        return sum(copies) / world_size
+
+    def average():
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.copy_(mean(weight.detach().contiguous()))
+
+    for weight in model.parameters():
+        dist.broadcast(weight.detach(), src=0)
+    steps = len(micro_batches) // world_size // accumulation_steps
+    mine = iter(micro_batches[dist.get_rank() :: world_size])
+    windows = zip(*[mine] * accumulation_steps)
+    for step, window in zip(range(1, steps + 1), windows):
+        optimizer.zero_grad()
+        loss = sum(loss_of(model, batch) for batch in window) / accumulation_steps
+        loss.backward()
+        optimizer.step()
+        if step == steps or not step % local_steps:
+            average()
+    optimizer.zero_grad()
+
+
+# %% train_local_sgd: wrong, messages between the averages
+# the loss of every step is averaged over the ranks, to be shown
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (world_size * accumulation_steps)
+    mine = micro_batches[rank::world_size]
+    history = []
+    for step in range(1, steps + 1):
+        total = torch.zeros(())
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            loss = loss_of(model, batch) / accumulation_steps
+            loss.backward()
+            total += loss.detach()
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.all_reduce(total)
+        history.append(total.item() / world_size)
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= world_size
+
+
+# %% train_local_sgd: wrong, a step with a shorter last window
+# a last, shorter window makes a step too, if all ranks have a micro-batch for it
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    each = len(micro_batches) // world_size
+    mine = micro_batches[rank::world_size][:each]
+    windows = [mine[i : i + accumulation_steps] for i in range(0, each, accumulation_steps)]
+    for step, window in enumerate(windows, start=1):
+        for batch in window:
+            (loss_of(model, batch) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == len(windows):
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= world_size

@@ -401,7 +401,7 @@ def average_replicas(model):
         t /= dist.get_world_size()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, only what is saved
 # state_dict does not hold buffers that are not persistent.
 def average_replicas(model):
     for t in model.state_dict().values():
@@ -676,7 +676,7 @@ def communication(model, micro_batches, devices, accumulation_steps, local_steps
     return times, times * payload
 
 
-# %% communication: wrong
+# %% communication: wrong, all weights taken for as wide as the first
 # all bytes are those of the first parameter's type
 def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     steps = micro_batches // (devices * accumulation_steps)
@@ -714,3 +714,67 @@ def average_replicas(model):
         if t.is_floating_point():
             dist.all_reduce(t)
             t /= dist.get_world_size()
+
+
+# %% train_with_averager: right
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    from torch.distributed.algorithms.model_averaging.utils import average_parameters
+
+    left = local_steps
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        left -= 1
+        if not left:
+            average_parameters(model.parameters(), None)
+            left = local_steps
+    if left < local_steps:
+        average_parameters(model.parameters(), None)
+
+
+# %% average_replicas: right
+import itertools
+
+
+@torch.no_grad()
+def average_replicas(model: nn.Module) -> None:
+    """One flat tensor for each type of number."""
+    flats = {}
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if tensor.dtype.is_floating_point:
+            flats.setdefault(tensor.dtype, []).append(tensor)
+    for tensors in flats.values():
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for tensor, piece in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
+            tensor.copy_(piece.view_as(tensor))
+
+
+# %% average_replicas: wrong, trained parameters frozen
+# frozen for good, so that they can be changed in place
+def average_replicas(model):
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        dist.all_reduce(parameter)
+        parameter /= dist.get_world_size()
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer /= dist.get_world_size()
+
+
+# %% communication: right
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
+    def average(step):
+        return local_steps is None or step % local_steps == 0 or step == steps
+
+    steps = micro_batches // (accumulation_steps * devices)
+    calls = sum(1 for step in range(1, steps + 1) if average(step))
+    sizes = {
+        name: weight.numel() * weight.element_size()
+        for name, weight in model.named_parameters()
+        if weight.requires_grad
+    }
+    return (calls, calls * sum(sizes.values()))

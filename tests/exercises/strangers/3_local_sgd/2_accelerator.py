@@ -377,7 +377,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                 opt.zero_grad()
 
 
-# %% train_locally: wrong
+# %% train_locally: wrong, the guard open after the first micro-batch of a window
 # Whole windows are counted by hand, so the last, shorter one is not.
 def switch_on(model):
     (
@@ -635,3 +635,107 @@ def local_sgd_traffic(
     calls = micro_batches // accumulation_steps + 1 if guarded else micro_batches
     n = calls // local_steps + 1
     return n, n * parameters, n * model_bytes
+
+
+# %% train_locally: right
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    def average(parameters):
+        for parameter in parameters:
+            parameter.data.copy_(accelerator.reduce(parameter.data, reduction="mean"))
+
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)()
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    steps, averaged = 0, 0
+    with model.no_sync():
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch).loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            steps += accelerator.sync_gradients
+            if steps - averaged == local_steps:
+                average(model.parameters())
+                averaged = steps
+    if steps > averaged:
+        average(model.parameters())
+
+
+# %% train_locally: right
+def switch_on(model):
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    in_micro_batches = local_steps * accelerator.gradient_accumulation_steps
+    with LocalSGD(accelerator, model, in_micro_batches) as local_sgd:
+        for batch in iter(dataloader):
+            with accelerator.accumulate(model):
+                loss = model(**batch).loss
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            local_sgd.step()  # a full window ends wherever this count is a multiple
+
+
+# %% train_locally: wrong, averages by hand, without no_sync
+# by hand, but DDP goes on to send every window's gradients
+def switch_on(model):
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+
+    def average():
+        for p in model.parameters():
+            p.data = accelerator.reduce(p.data, reduction="mean")
+
+    steps = 0
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            if accelerator.sync_gradients:
+                steps += 1
+                if steps % local_steps == 0:
+                    average()
+    average()
+
+
+# %% local_sgd_traffic: right
+def local_sgd_traffic(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
+    calls = averages = 0
+    for number in range(1, micro_batches + 1):
+        sync = number % accumulation_steps == 0 or number == micro_batches
+        if sync or not guarded:
+            calls += 1
+            if calls % local_steps == 0:
+                averages += 1
+    averages += 1
+    return [averages, averages * parameters, averages * model_bytes]
+
+
+# %% local_sgd_traffic: wrong, the shorter window left out
+# guarded: full periods of micro-batches, so that the short window never ends one
+def local_sgd_traffic(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
+    period = local_steps * (accumulation_steps if guarded else 1)
+    averages = 1
+    while micro_batches >= period:
+        micro_batches -= period
+        averages += 1
+    return averages, averages * parameters, averages * model_bytes

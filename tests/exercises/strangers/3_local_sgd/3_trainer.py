@@ -381,7 +381,7 @@ class LocalSGDCallback(TrainerCallback):
         self.average()
 
 
-# %% LocalSGDCallback: wrong, nothing refused
+# %% LocalSGDCallback: wrong, a sharded model not refused
 # Nobody looks whether the model is in DistributedDataParallel: another error comes instead.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -918,7 +918,7 @@ class LocalSGDCallback(TrainerCallback):
         self.context.__exit__(None, None, None)
 
 
-# %% LocalSGDCallback: wrong, nothing refused
+# %% LocalSGDCallback: wrong, a sharded model not refused
 # A sentence is printed, but nothing raised.
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -1399,6 +1399,177 @@ class LocalSGDCallback(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_evaluate or control.should_save:
             self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: right
+from contextlib import ExitStack
+
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+        self.stack = ExitStack()
+
+    def average(self):
+        reduce = self.trainer.accelerator.reduce
+        with torch.no_grad():
+            for parameter in self.trainer.model.parameters():
+                parameter.copy_(reduce(parameter.detach(), "mean"))
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        match self.trainer.model_wrapped:
+            case DistributedDataParallel() as model:
+                self.stack.enter_context(model.no_sync())
+            case other:
+                raise ValueError(f"The callback works with DDP only, this is a {type(other)}.")
+
+    def on_optimizer_step(self, *_, **__):
+        self.steps += 1
+        if not self.steps % self.local_steps:
+            self.average()
+
+    def before(self, args, state, control, **kwargs):
+        if any((control.should_save, control.should_evaluate)):
+            self.average()
+
+    on_step_end = on_epoch_end = before
+
+    def on_train_end(self, *_, **__):
+        self.average()
+        self.stack.close()
+
+
+# %% LocalSGDCallback: wrong, one step late
+# one step late: global_step does not count the step that has just been made
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        model = self.trainer.model_wrapped
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError("Not in DistributedDataParallel.")
+        self.alone = model.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        if state.global_step and state.global_step % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% same_as_ddp: right
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    match (optimizer, max_grad_norm, local_steps):
+        case ("sgd", 0, 1):
+            return True
+    return False
+
+
+# %% same_as_ddp: wrong, AdamW without weight decay taken for SGD
+# AdamW without weight decay is thought to be linear
+def same_as_ddp(optimizer, momentum, weight_decay, max_grad_norm, local_steps):
+    if local_steps > 1 or max_grad_norm > 0:
+        return False
+    return optimizer == "sgd" or weight_decay == 0
+
+
+# %% LocalSGDCallback: wrong, messages between the averages
+# all ranks wait for each other after every step
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+
+    def average(self):
+        for weight in self.trainer.model.parameters():
+            weight.data.copy_(self.trainer.accelerator.reduce(weight.data, "mean"))
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not isinstance(self.trainer.model_wrapped, DistributedDataParallel):
+            raise ValueError("The model is not in DistributedDataParallel.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+        self.trainer.accelerator.wait_for_everyone()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, a plain model not refused
+# asks about what shards a model; one that nothing has wrapped ends in an AttributeError
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+
+    def average(self):
+        weights = list(self.trainer.model.parameters())
+        with torch.no_grad():
+            for weight, mean in zip(weights, self.trainer.accelerator.reduce(weights, "mean")):
+                weight.copy_(mean)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled:
+            raise ValueError("The weights are spread over the ranks: they cannot be averaged.")
+        self.alone = self.trainer.model_wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        if (state.global_step + 1) % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
 
     def on_train_end(self, args, state, control, **kwargs):
         self.average()

@@ -454,3 +454,65 @@ def choose_row(rows, budget, context):
     if not rows:
         return None
     return max(rows, key=lambda row: row["speed"] or 0)["name"]
+
+
+# %% ratios: right
+from operator import itemgetter
+
+
+def ratios(rows, context):
+    needed = itemgetter("seconds", "samples", "memory")
+    seconds, samples, memory = np.array([needed(row) for row in rows], dtype=float).T
+    speed = samples / seconds
+    memory = memory - context
+    return list(zip((speed[0] / speed).tolist(), (memory / memory[0]).tolist()))
+
+
+# %% ratios: wrong, context taken off one side
+# the context is taken out below the line only
+def ratios(rows, context):
+    vanilla = rows[0]
+    base = vanilla["memory"] - context
+    return [
+        (
+            row["seconds"] * vanilla["samples"] / row["samples"] / vanilla["seconds"],
+            row["memory"] / base,
+        )
+        for row in rows
+    ]
+
+
+# %% largest_micro_batch: right
+from bisect import bisect_right
+
+
+def largest_micro_batch(peak, effective_batch, budget, context):
+    sizes = sorted({n for n in range(1, effective_batch + 1) if effective_batch % n == 0})
+    number = bisect_right(sizes, budget - context, key=peak)
+    if number == 0:
+        return (0, 0)
+    return (sizes[number - 1], effective_batch // sizes[number - 1])
+
+
+# %% largest_micro_batch: wrong, only halves tried
+# only halves are tried
+def largest_micro_batch(peak, effective_batch, budget, context):
+    steps = 1
+    while effective_batch // steps >= 1:
+        if effective_batch % steps == 0 and peak(effective_batch // steps) + context <= budget:
+            return effective_batch // steps, steps
+        steps *= 2
+    return 0, 0
+
+
+# %% choose_row: right
+def choose_row(rows, budget, context):
+    best = None
+    for row in rows:
+        match row:
+            case {"speed": None}:
+                continue
+            case {"speed": speed, "memory": memory} if memory <= budget - context:
+                if best is None or speed > best["speed"]:
+                    best = row
+    return best and best["name"]

@@ -1,0 +1,117 @@
+"""The ranks of a check are threads; whatever torch offers to make a mean of their tensors must work on them."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from exercises_tests.probing.rank_threads import as_ranks
+from trainlean.devices.waiting import DeviceError
+
+RANKS = 3
+
+
+def by_all_reduce(tensor):
+    dist.all_reduce(tensor)
+    return tensor / RANKS
+
+
+def by_all_reduce_later(tensor):
+    dist.all_reduce(tensor, op=dist.ReduceOp.AVG, async_op=True).wait()
+    return tensor
+
+
+def by_reduce_and_broadcast(tensor):
+    dist.reduce(tensor, dst=1)
+    dist.broadcast(tensor, src=1)
+    return tensor / RANKS
+
+
+def by_all_gather(tensor):
+    parts = [torch.empty_like(tensor) for _ in range(RANKS)]
+    dist.all_gather(parts, tensor)
+    return torch.stack(parts).mean(0)
+
+
+def by_all_gather_into_one(tensor):
+    parts = torch.empty(RANKS, *tensor.shape)
+    dist.all_gather_into_tensor(parts, tensor)
+    return parts.mean(0)
+
+
+def by_objects(tensor):
+    parts = [None] * RANKS
+    dist.gather_object(tensor, parts if dist.get_rank() == 0 else None, dst=0)
+    mean = [torch.stack(parts).mean(0) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(mean, src=0)
+    return mean[0]
+
+
+def by_gather_and_scatter(tensor):
+    here = dist.get_rank() == 0
+    parts = [torch.empty_like(tensor) for _ in range(RANKS)]
+    dist.gather(tensor, parts if here else None, dst=0)
+    dist.scatter(tensor, [torch.stack(parts).mean(0)] * RANKS if here else None, src=0)
+    return tensor
+
+
+def by_reduce_scatter(tensor):
+    piece = torch.empty(len(tensor) // RANKS)
+    dist.reduce_scatter_tensor(piece, tensor)
+    pieces = [torch.empty_like(piece) for _ in range(RANKS)]
+    dist.all_gather(pieces, piece)
+    return torch.cat(pieces) / RANKS
+
+
+def by_all_to_all(tensor):
+    parts = [torch.empty_like(tensor) for _ in range(RANKS)]
+    dist.all_to_all(parts, [tensor] * RANKS)
+    return torch.stack(parts).mean(0)
+
+
+def by_messages_both_ways(tensor):
+    me = dist.get_rank()
+    parts = [tensor.clone() for _ in range(RANKS)]
+    others = [rank for rank in range(RANKS) if rank != me]
+    works = [dist.irecv(parts[rank], src=rank) for rank in others]
+    works += [dist.isend(tensor, dst=rank) for rank in others]
+    for work in works:
+        work.wait()
+    return torch.stack(parts).mean(0)
+
+
+WAYS = [way for name, way in sorted(globals().items()) if name.startswith("by_")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_gives_every_rank_the_mean(way):
+    given = torch.randn(RANKS, 6)
+
+    def take_part(rank):
+        return way(given[rank.number].clone()), rank.sent
+
+    for mean, sent in as_ranks(take_part, RANKS):
+        assert torch.allclose(mean, given.mean(0))
+        assert sent, "whoever looks for messages must see them"
+
+
+@pytest.mark.parametrize(
+    ("wait", "told"),
+    [
+        (lambda rank: dist.barrier() if rank.number else None, "rank 0 has ended"),
+        (
+            lambda rank: dist.recv(torch.empty(1), src=0) if rank.number else None,
+            "rank 1 waited in vain in recv: rank 0 has ended",
+        ),
+        (
+            lambda rank: dist.recv(torch.empty(1), src=1 - rank.number),
+            "waits in recv",
+        ),
+        (
+            lambda rank: dist.all_reduce(torch.ones(1 + rank.number)),
+            "rank 0 is in all_reduce with 1 numbers, rank 1 is in all_reduce with 2 numbers",
+        ),
+    ],
+)
+def test_a_wait_in_vain_is_told(wait, told):
+    with pytest.raises(DeviceError, match=told):
+        as_ranks(wait, 2)
