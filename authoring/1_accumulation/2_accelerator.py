@@ -401,7 +401,7 @@ for value in (True, False):
 # %% [markdown]
 # With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short, until the training ends: then the last window never gets its step. It is not a cure, only another fault. (An unprepared data loader does the same, without being asked.)
 #
-# The cure is to undo the wrong division before it happens: multiply the loss by a factor, and `accelerator.backward` divides it back. By which one, you will say. Here is what should come out:
+# The cure is to undo the wrong division before it happens: multiply the loss by a factor, and `accelerator.backward` divides it back. Which factor that is, you will say in the exercise. Here is what should come out:
 
 # %%
 right = [receipt / receipt.sum() for receipt in as_it_is]
@@ -534,7 +534,7 @@ rounded = [[f"{rate:.2f}" for rate in rates] for rates in ways.values()]
 pd.DataFrame(rounded, index=ways, columns=["step 1", "step 2", "step 3", "afterwards"])
 
 # %% [markdown]
-# A scheduler that was not prepared moves with every micro-batch. With length 10 it does end at zero, but its first optimizer step has no longer the full rate. With length 3 it had reached zero before the first optimizer step came, and nothing would have been learned.
+# A scheduler that was not prepared moves with every micro-batch. With length 10 it does end at zero, but its first optimizer step no longer has the full rate. With length 3 it had reached zero before the first optimizer step came, and nothing would have been learned.
 #
 # So for a prepared scheduler the length is counted in optimizer steps. One thing is still missing: several devices. This is what the prepared scheduler does at the end of a window:
 

@@ -217,7 +217,7 @@ plot_memory(runs)
 #
 # Now the log. The same 64 reviews, once in batches of 16, once as 4 x 4. Both make 4 optimizer steps with 16 reviews each.
 #
-# **Predict.** If accumulation is exact, the first gradients of the two are equal. How long is the accumulated one, measured in lengths of the large batch's?
+# **Predict.** If accumulation is exact, the first gradients of the two are equal. How many times as long as the large batch's is the accumulated one?
 
 # %%
 # BEGIN SOLUTION
@@ -653,43 +653,6 @@ for name, model, more in [
 # - As it comes, Llama is exact. It uses the count.
 # - The flag that cures a classifier *harms* here. It brings the mean of means back: nearly the right length, another direction. So the flag is not something to set always.
 # - A loss of our own that ignores the count is about $k$ times too long, *and* a mean of means. A `compute_loss_func` is trusted to divide.
-#
-# BERT's losses over tokens (NER, masked language models) are a third case. The factor is there, and the flag leaves a mean of means. A tagger on the same texts, which tells even token numbers from odd ones:
-
-
-# %%
-def tagger():
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-    sizes |= {"num_attention_heads": 2, "num_labels": 2, "vocab_size": len(tokenizer)}
-    return BertForTokenClassification(
-        BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    )
-
-
-def summed_loss(outputs, labels, num_items_in_batch=None):
-    loss = cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), reduction="sum")
-    return loss / num_items_in_batch
-
-
-tags = [
-    text | {"labels": torch.where(text["labels"] == -100, -100, text["input_ids"] % 2)}
-    for text in texts
-]
-flagged = tagger()
-flagged.accepts_loss_kwargs = False
-tag_reference = gradients(tagger(), arguments(16, 1), tags, compute_loss_func=summed_loss)[0]
-for name, model, more in [
-    ("as it comes", tagger(), {}),
-    ("accepts_loss_kwargs = False", flagged, {}),
-    ("a sum, divided by the count", tagger(), {"compute_loss_func": summed_loss}),
-]:
-    print(f"{name:28} {compare(gradients(model, arguments(4, 4), tags, **more)[0], tag_reference)}")
-
-# %% [markdown]
-# Only the sum divided by the count is exact here.
-#
-# Overriding `Trainer.compute_loss` has the same trap. There the class attribute `loss_is_scaled_for_ga = False` (transformers 5.19 and later) tells the Trainer to divide by the window's micro-batches, which is right for means over samples.
 
 # %% [markdown]
 # ### Exercise: `num_items_in_batch`
@@ -729,6 +692,7 @@ configs = {
     LlamaForCausalLM: LlamaConfig(**narrow, num_attention_heads=2, **sizes),
     GPT2LMHeadModel: GPT2Config(n_embd=16, n_layer=1, n_head=2, **no_dropout, **sizes),
 }
+transformers.logging.set_verbosity_error()  # GPT-2 warns that it takes the default loss
 numbers = torch.randint(50, (16, 8))
 rows = [{"input_ids": row, "labels": row} for row in numbers]
 for model_class, config in configs.items():
@@ -740,12 +704,52 @@ for model_class, config in configs.items():
     for micro_batch, steps in ((16, 1), (4, 4)):
         found = gradients(copy.deepcopy(model), arguments(micro_batch, steps), rows)[0]
         plain = copy.deepcopy(model)
-        plain(input_ids=numbers, labels=numbers).loss.backward()
+        mean_loss(plain(input_ids=numbers), numbers).backward()
         plain = torch.cat([parameter.grad.flatten() for parameter in plain.parameters()])
         print(f"  {micro_batch:2} x {steps}: {compare(found, plain)}")
 
 # %% [markdown]
-# A text of 8 tokens has 7 targets. For `GPT2LMHeadModel` the name is not recognised, all 8 are counted, and every gradient is 7/8 of the right one: with the large batch too. So the Trainer's own large batch is no reference for a count; a plain `backward()` is.
+# A text of 8 tokens has 7 targets. The name `GPT2LMHeadModel` is not recognised. Its loss falls back to the default one, which shifts the labels; the count does not. So all 8 are counted, and every gradient is 7/8 of the right one, with the large batch too. To find such an error, compare with a plain `backward()`, not with the Trainer's own large batch.
+
+# %% [markdown]
+# ### BERT's losses over tokens
+#
+# Taggers (NER) and masked language models with BERT are a third case: BERT ignores the count, so the factor is there; and the flag leaves a mean of means. Here is a tagger on the same texts, which tells even token numbers from odd ones. Its labels are not shifted:
+
+
+# %%
+def tagger():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 2, "num_labels": 2, "vocab_size": len(tokenizer)}
+    return BertForTokenClassification(
+        BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    )
+
+
+def summed_loss(outputs, labels, num_items_in_batch=None):
+    loss = cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    return loss / num_items_in_batch
+
+
+tags = [
+    text | {"labels": torch.where(text["labels"] == -100, -100, text["input_ids"] % 2)}
+    for text in texts
+]
+flagged = tagger()
+flagged.accepts_loss_kwargs = False
+tag_reference = gradients(tagger(), arguments(16, 1), tags, compute_loss_func=summed_loss)[0]
+for name, model, more in [
+    ("as it comes", tagger(), {}),
+    ("accepts_loss_kwargs = False", flagged, {}),
+    ("a sum, divided by the count", tagger(), {"compute_loss_func": summed_loss}),
+]:
+    print(f"{name:28} {compare(gradients(model, arguments(4, 4), tags, **more)[0], tag_reference)}")
+
+# %% [markdown]
+# Only the sum divided by the count is exact here.
+#
+# Overriding `Trainer.compute_loss` has the same trap. There the class attribute `loss_is_scaled_for_ga = False` (transformers 5.19 and later) tells the Trainer to divide by the window's micro-batches, which is right for means over samples.
 
 # %% [markdown]
 # ## The last, shorter window

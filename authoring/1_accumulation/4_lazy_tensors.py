@@ -336,7 +336,7 @@ check(fallbacks)
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #
-# - `parameters` is what `model.parameters()` gives: a generator, which can be gone through once.
+# - `parameters` is what `model.parameters()` gives: a generator, which can be iterated over only once.
 # - The length is that of all gradients together. If it is above `max_norm`, all are scaled to that length; if not, they stay.
 # - Parameters without a gradient (`None`) are passed over.
 # - No fallback, and no graph is run while clipping. The gradients come from a backward pass that was recorded and not run yet: nothing may ask for a value, not for theirs either.

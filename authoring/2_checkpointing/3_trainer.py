@@ -3,7 +3,7 @@
 #
 # **You will be able to** switch checkpointing on in the `Trainer`, choose how many layers take part, predict the memory of BERT-large for every choice, and say when checkpointing makes training slower and when faster.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Gradient checkpointing with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 70, with two places to stop · **Before this**: [Gradient checkpointing with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -444,6 +444,8 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
 check(arguments_for_budget)
 
 # %% [markdown]
+# **A good place to stop for today.**
+#
 # ## Slower or faster?
 #
 # Now the question. Measure plain and checkpointed runs of one effective batch in micro-batches of different sizes. A short loop in PyTorch stands in for the Trainer, whose start-up would drown such short runs. The optimizer is SGD, and the small BERT has 8 layers here, so that activations and not the optimizer's state decide what fits.

@@ -3,7 +3,7 @@
 #
 # **You will be able to** use torch's own averager without its surprises, say what an average leaves unequal, count what a training run sends without running it, and say when it pays to meet less often.
 #
-# **Minutes**: 50, with a place to stop · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 60, with a place to stop · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question

@@ -3,7 +3,7 @@
 #
 # **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, predict what it sends, and find out whether your processes know of each other at all.
 #
-# **Minutes**: 55, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
+# **Minutes**: 60, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question

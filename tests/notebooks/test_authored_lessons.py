@@ -1,8 +1,9 @@
-"""What holds of the text of every lesson: where it imports from, how wide its code is, where its links lead."""
+"""What holds of the text of every lesson: where it imports from, how wide its code is, where its links lead, how long it takes."""
 
 import ast
 import re
 
+import nbformat
 import pytest
 
 from trainlean.notebooks.notebook import find_notebooks, make_lesson, read_authored
@@ -10,6 +11,8 @@ from trainlean.workspace import COURSE
 
 LESSONS = {place.name: place for place in find_notebooks()}
 WIDEST = 100  # letters; more runs out of sight on a screen of 1,440 pixels beside the file list
+WORDS, LINES = 200, 10  # that are read in a minute
+AT_A_STRETCH = 45  # minutes, of a lesson or up to the next place to stop
 LINK = re.compile(r"\]\(([^)#\s]+\.ipynb)\)")
 
 
@@ -90,7 +93,38 @@ def test_a_lesson_is_in_the_readme_and_says_its_minutes_there_too(name):
     assert minutes and any(row.endswith(f"| {minutes[1]} |") for row in rows)
 
 
+def stretches(cells):
+    """Minutes up to each place to stop: words and lines of code as they are read, and the exercises' own minutes."""
+    minutes = [0.0]
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            if "good place to stop" in cell.source:
+                minutes.append(0.0)
+            minutes[-1] += len(re.findall(r"\w[\w'-]*", cell.source)) / WORDS
+            minutes[-1] += sum(map(int, re.findall(r"\*(\d+) minutes\*", cell.source)))
+        elif not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            code = [line.split("#")[0].strip() for line in cell.source.splitlines()]
+            minutes[-1] += sum(map(bool, code)) / LINES
+    return minutes
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_minutes_are_counted_and_nobody_sits_too_long(name):
+    counted = stretches(make_lesson(read_authored(LESSONS[name])).cells)
+    first = read_authored(LESSONS[name]).cells[0].source
+    stated = int(re.search(r"\*\*Minutes\*\*: (\d+)", first)[1])
+    assert abs(stated - sum(counted)) <= max(5, sum(counted) / 10), f"counted: {sum(counted):.0f}"
+    assert max(counted) <= 1.1 * AT_A_STRETCH, [round(minutes) for minutes in counted]
+
+
 def test_the_checks_see_what_they_look_for():
+    text = nbformat.v4.new_markdown_cell("one two\n\n*8 minutes* three")
+    stop, code = (
+        nbformat.v4.new_markdown_cell("A good place to stop."),
+        nbformat.v4.new_code_cell("1\n\n# x"),
+    )
+    assert stretches([text, code, stop]) == pytest.approx([8 + 5 / WORDS + 1 / LINES, 5 / WORDS])
+
     assert list(imports_of("%%px\nfrom trainlean.costs import runs\nimport torch, a.b")) == [
         "trainlean.costs",
         "torch",
