@@ -161,7 +161,7 @@ def show(found: Plan, memory: str = "") -> None:
     )
     console = Console()
     console.width = max(
-        console.width, 120
+        console.width, 170
     )  # a narrow terminal breaks the lines, but loses no figure
     console.print(_table(found))
     if len(found.rows) > SHOWN:
@@ -205,7 +205,7 @@ def _table(found):
         cells += [
             format_bytes(row.needed),
             f"{row.needed / found.budget:.0%}",
-            f"{row.run.flops / 1e9:,.1f}",
+            _short(row.run.flops / 1e9),
         ]
         cells += [format_bytes(row.sent)] * several
         if row.seconds:
