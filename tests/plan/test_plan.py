@@ -172,14 +172,15 @@ def test_a_card_has_its_speed_and_its_allocator(module):
 @pytest.mark.parametrize(
     ("kind", "script", "more"),
     [
-        (BertConfig, "pytorch", ["--attention", "sdpa"]),
-        (LlamaConfig, "accelerate", ["--task", "causal-lm", "--attention", "sdpa"]),
-        (BertConfig, "trainer", ["--attention", "eager"]),
+        (LlamaConfig, "pytorch", ["--task", "causal-lm", "--checkpointing", "every layer"]),
+        (LlamaConfig, "accelerate", ["--task", "causal-lm", "--checkpointing", "off"]),
+        (BertConfig, "trainer", ["--checkpointing", "off"]),
     ],
 )
 def test_a_plan_of_a_configuration_and_its_script(kind, script, more, tmp_path, run, capsys):
     folder, file = configured(tmp_path / "model", kind), tmp_path / "train.py"
     asked = [folder, "--memory", "1MB", "--batch", 4, "--sequence-length", 16, "--json"]
+    asked += ["--attention", "eager"]
     status, out, _ = run(*asked, "--write", script, file, *more)
     assert status == 0
     first = json.loads(out)["rows"][0]
@@ -192,7 +193,8 @@ def test_a_plan_of_a_configuration_and_its_script(kind, script, more, tmp_path, 
     )
     assert predicted == first["needed"]
     if script == "pytorch":
-        assert measured == predicted
+        # Beside it autograd keeps the numbers that a loss is divided by, 8 bytes each.
+        assert 0 <= measured - predicted <= 32
     else:  # the libraries keep a batch or a loss a little longer
         assert measured == pytest.approx(predicted, rel=0.01)
 
@@ -245,6 +247,7 @@ def test_the_proof_draws_nothing():
         ({"card": "voodoo"}, "The card is one of"),
         ({"card": "t4", "device": "cpu"}, "A card is no CPU"),
         ({"device": "tpu"}, "--device is cpu or gpu"),
+        ({"checkpointing": "some"}, "checkpointing is True, False, a whole number"),
         ({"task": "causal-lm"}, "A task is chosen for a configuration only"),
         ({"memory": "100B"}, "below the weights alone"),
     ],
