@@ -275,6 +275,12 @@ def plan(
     attention: Annotated[
         list[str] | None, typer.Option(help="sdpa or eager; both when left out")
     ] = None,
+    checkpointing: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='off, "every layer", "every 2 layers", selective; several times for several; these four when left out'
+        ),
+    ] = None,
     local_steps: Annotated[
         list[int] | None,
         typer.Option(help="of Local SGD, shown beside DDP with several devices; 8 when left out"),
@@ -311,6 +317,7 @@ def plan(
         optimizers=optimizer,
         precisions=precision,
         attentions=attention,
+        checkpointings=checkpointing,
         local_steps=local_steps,
         padded=padded,
         card=card,

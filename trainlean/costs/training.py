@@ -57,14 +57,19 @@ SELECTIVE = (aten.mm.default, aten.addmm.default)
 
 
 def enable_checkpointing(model, checkpointing: int | str) -> None:
-    """Switch a transformers model's checkpointing on, as `TrainingSetup.checkpointing` says: every n layers, or "selective"; 0 leaves it off."""
+    """Switch a transformers model's checkpointing on, as `TrainingSetup.checkpointing` says: every n layers, or "selective"; 0 leaves it off.
+
+    ValueError: a module that has no such switch.
+    """
     if not checkpointing:
         return
     # transformers 5.23 gave it a new name; the old one goes with version 6.
-    enable = (
-        getattr(model, "activation_checkpointing_enable", None)
-        or model.gradient_checkpointing_enable
-    )
+    names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+    enable = next((getattr(model, name) for name in names if hasattr(model, name)), None)
+    if enable is None:
+        raise ValueError(
+            f"{type(model).__name__} has no switch for checkpointing, as models of transformers have: checkpoint within the module, or leave it off."
+        )
     if isinstance(checkpointing, str):  # "selective"
         enable(
             {

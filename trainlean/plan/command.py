@@ -12,9 +12,9 @@ from trainlean.costs.runs import format_bytes
 from trainlean.plan.quantities import bytes_words, read_bytes, read_link
 from trainlean.plan.reading import read_model
 from trainlean.plan.script import KINDS, write_script
-from trainlean.plan.search import ATTENTIONS, Plan, plan, words_of
+from trainlean.plan.search import ATTENTIONS, CHECKPOINTINGS, Plan, plan, words_of
 from trainlean.plan.speed import CardSpeed, MeasuredSpeed, Speed
-from trainlean.setup import OPTIMIZERS, PRECISIONS, checkpointing_words
+from trainlean.setup import OPTIMIZERS, PRECISIONS, TrainingSetup, checkpointing_words
 from trainlean.workspace import CourseError
 
 SHOWN = 12  # rows
@@ -33,6 +33,7 @@ def make_plan(
     optimizers: Sequence[str] | None = None,
     precisions: Sequence[str] | None = None,
     attentions: Sequence[str] | None = None,
+    checkpointings: Sequence[str] | None = None,
     local_steps: Sequence[int] | None = None,
     padded: bool = False,
     card: str | None = None,
@@ -47,6 +48,7 @@ def make_plan(
             _known("optimizer", optimizers or ["adamw"], OPTIMIZERS),
             _known("precision", precisions or ["fp32"], PRECISIONS),
             _known("attention", attentions or ATTENTIONS, ATTENTIONS),
+            [TrainingSetup(1, checkpointing=way).checkpointing for way in checkpointings or CHECKPOINTINGS],
             local_steps or [8], padded, card, device, write, json,
         )  # fmt: skip
     except ValueError as error:
@@ -55,7 +57,7 @@ def make_plan(
 
 def _plan(
     model, memory, batch, sequence_length, devices, link, task, lora,
-    optimizers, precisions, attentions, local_steps, padded, card, device, write, json,
+    optimizers, precisions, attentions, checkpointings, local_steps, padded, card, device, write, json,
 ):  # fmt: skip
     for name, value in (
         ("batch", batch),
@@ -100,7 +102,8 @@ def _plan(
         try:
             found = plan(
                 subject, budget, batch, sequence_length=sequence_length, devices=devices, link=between, device=device,
-                optimizers=optimizers, precisions=precisions, attentions=attentions, local_steps=local_steps, lora=lora,
+                optimizers=optimizers, precisions=precisions, attentions=attentions,
+                checkpointings=checkpointings, local_steps=local_steps, lora=lora,
                 padded=padded, speed=speed, progress=progress, first=first,
             )  # fmt: skip
         except ValueError as error:
@@ -161,7 +164,7 @@ def show(found: Plan, memory: str = "") -> None:
     )
     console = Console()
     console.width = max(
-        console.width, 120
+        console.width, 170
     )  # a narrow terminal breaks the lines, but loses no figure
     console.print(_table(found))
     if len(found.rows) > SHOWN:
@@ -205,7 +208,7 @@ def _table(found):
         cells += [
             format_bytes(row.needed),
             f"{row.needed / found.budget:.0%}",
-            f"{row.run.flops / 1e9:,.1f}",
+            _short(row.run.flops / 1e9),
         ]
         cells += [format_bytes(row.sent)] * several
         if row.seconds:

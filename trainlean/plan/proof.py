@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import nn
 
+from trainlean.costs.meter import Meter
+
 TOLERANCE = 1e-6  # of the gradient's norm, in float32
 
 
@@ -40,7 +42,14 @@ def report_proof(one: torch.Tensor, other: torch.Tensor, micro_batch: int, steps
     print(f"{words}: the same training.")
 
 
-def report_peak(measured: int, predicted: int) -> None:
-    """Print the measured peak beside the plan's, both in bytes."""
+def report_peak(meter: Meter, predicted: int) -> None:
+    """Print the most bytes that the allocator handed out while the meter looked on, beside the plan's figure.
+
+    On a card that is what its allocator held in reserve, on a CPU where it was not heard what the meter's tensors needed.
+    """
+    if torch.cuda.is_available() and torch.cuda.max_memory_reserved():
+        measured = torch.cuda.max_memory_reserved()
+    else:
+        measured = meter.allocator_peak or meter.peak_bytes
     more = measured / predicted - 1
     print(f"Peak: {measured:,} bytes; the plan said {predicted:,} ({more:+.2%}).")

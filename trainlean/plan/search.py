@@ -30,7 +30,7 @@ STATE = {
     "adafactor": 0.0,
     "adam8bit": 0.5,
 }  # at least, in weights
-TIME = 45.0  # seconds of search, after which no further way of training is begun
+TIME = 45.0  # seconds of processor, after which no further way of training is begun: on a busy machine the same plan is found
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def plan(
     `device`: "cpu" (the tensors' bytes) or "gpu" (the allocator's reserve). `progress` gets words about what is done,
     `first` the first setting that is known to fit. ValueError: nothing fits, or cannot be predicted, and what to change.
     """
-    began = time.perf_counter()
+    began, computing = time.perf_counter(), time.process_time()
     if batch % devices:
         raise ValueError(
             f"A batch of {batch} cannot be shared among {devices} devices: take a multiple of {devices}, such as {max(1, round(batch / devices)) * devices}."
@@ -162,11 +162,13 @@ def plan(
     progress("weights")
     weights, trained, kinds, attentions = _weights(subject, base, attentions)
     search = _Search(subject, budget, share, sizes, device, devices, trained, first)
-    _refuse_a_budget_below(weights, trained, budget, optimizers, devices, lora)
+    # Adapters are for models of transformers, whose linear layers peft knows.
+    adapted = bool(lora) or not subject.identity
+    _refuse_a_budget_below(weights, trained, budget, optimizers, devices, adapted)
     skipped, refusals = [], []
     for way in _ways(checkpointings, attentions, optimizers, precisions):
         words = _way_words(way, optimizers, precisions, attentions)
-        if search.found and time.perf_counter() - began > TIME:
+        if search.found and time.process_time() - computing > TIME:
             skipped.append(words)
             continue
         progress(words)
@@ -177,7 +179,7 @@ def plan(
     if not search.found:
         if not search.smallest:
             raise ValueError(refusals[0][1])
-        raise ValueError(_nothing_fits(search, budget, optimizers, lora, sequence_length, base))
+        raise ValueError(_nothing_fits(search, budget, optimizers, adapted, base, weights, trained))
     first_after = search.first_at - began
     rows = search.found
     if speed:
@@ -223,7 +225,7 @@ def _weights(subject, setup, attentions):
     return *sizes, kinds, there if subject.identity else ["eager"]
 
 
-def _refuse_a_budget_below(weights, trained, budget, optimizers, devices, lora):
+def _refuse_a_budget_below(weights, trained, budget, optimizers, devices, adapted):
     """A budget that not even weights, gradients and the optimizer's state fit into, seen without a trace."""
     state = min(STATE[name] for name in optimizers) * trained
     buckets = trained if devices > 1 else 0
@@ -235,18 +237,23 @@ def _refuse_a_budget_below(weights, trained, budget, optimizers, devices, lora):
     parts += [f"DDP's buckets {format_bytes(buckets)}"] if buckets else []
     if weights > budget:
         raise ValueError(
-            f"The budget of {bytes_words(budget)} is below the weights alone, {bytes_words(weights)}: take more memory or a smaller model."
+            f"The budget of {bytes_words(budget)} is below the weights alone, {bytes_words(weights)}: take more memory, a smaller model, or weights of another "
+            'type ("dtype": "bfloat16" in the configuration; that is another training).'
         )
     raise ValueError(
         f"Nothing fits {bytes_words(budget)}: {', '.join(parts)} are {format_bytes(least)} before any sample. "
-        + _way_out(optimizers, lora)
+        + _way_out(optimizers, adapted, budget - weights - buckets, trained)
     )
 
 
-def _way_out(optimizers, lora):
-    ways = [] if "adafactor" in optimizers else ["allow --optimizer adafactor"]
-    ways += [] if lora else ["train adapters with --lora 16"]
-    return f"Take more memory, {', '.join([*ways, ''])}or a smaller model."
+def _way_out(optimizers, adapted, left, trained, shorter=""):
+    """What to change; `left` are the bytes beside the weights: nothing is named that cannot help."""
+    ways = ["take more memory", *([shorter] if shorter else [])]
+    if optimizers != ["adafactor"] and left > trained:
+        ways.append("allow --optimizer adafactor")
+    if not adapted:
+        ways.append("train adapters with --lora 16")
+    return f"To change: {', '.join(ways)}, or a smaller model."
 
 
 def _ways(checkpointings, attentions, optimizers, precisions):
@@ -287,33 +294,48 @@ class _Search:
         self.first_at = 0.0
 
     def look(self, setup):
-        """Look at the micro-batches of this way of training: all of them, on a GPU from the largest down to one that fits.
+        """Look at the micro-batches of this way of training: all of them, on a GPU for the largest that fits.
 
-        There every size is replayed by itself, which takes seconds.
+        There no table says what the allocator reserves; each size is replayed by itself, which takes seconds.
         """
+        if self.device == "gpu":
+            self._look_for_the_largest(setup)
+            return
         table = self._table(setup)
-        for size in self.sizes[:: -1 if self.device == "gpu" else 1]:
-            self.looked_at += 1
-            choice = self._choice(replace(setup, micro_batch=size), table)
-            if choice is None:
-                continue
-            if self.smallest is None or choice.needed < self.smallest.needed:
-                self.smallest = choice
-            if choice.needed <= self.budget:
-                if not self.found:
-                    self.first_at = time.perf_counter()
-                    self.first(choice)
-                self.found.append(choice)
-                if self.device == "gpu":
-                    break
-            elif table is None and self.device == "cpu":
+        for size in self.sizes:
+            fits = self._fits(replace(setup, micro_batch=size), table)
+            if table is None and not fits:
                 break  # a larger one needs more
+
+    def _look_for_the_largest(self, setup):
+        fitting, too_large, trial = -1, len(self.sizes), len(self.sizes) - 1
+        while too_large - fitting > 1:
+            if self._fits(replace(setup, micro_batch=self.sizes[trial]), None):
+                fitting = trial
+            else:
+                too_large = trial
+            trial = (fitting + too_large) // 2
+
+    def _fits(self, setup, table):
+        self.looked_at += 1
+        choice = self._choice(setup, table)
+        if choice is None:
+            return False
+        if self.smallest is None or choice.needed < self.smallest.needed:
+            self.smallest = choice
+        if choice.needed > self.budget:
+            return False
+        if not self.found:
+            self.first_at = time.perf_counter()
+            self.first(choice)
+        self.found.append(choice)
+        return True
 
     def _table(self, setup):
         """The table of all micro-batches, None where the model runs other operations at other sizes."""
         one = replace(setup, micro_batch=2)
         try:
-            return scaling_of(self.subject, one, lengths=None, device=self.device)
+            return scaling_of(self.subject, one, lengths=None)
         except Unpredictable as error:
             if "no table" not in str(error):
                 raise
@@ -324,7 +346,7 @@ class _Search:
         size, steps = setup.micro_batch, self.share // setup.micro_batch
         setup = replace(setup, accumulation_steps=steps)
         bound = table.run(size) if table and size >= table.smallest else None
-        if bound and steps > 1 and self.device == "cpu":
+        if bound and steps > 1:
             run = self._of_table(setup, bound, steps)
         else:
             if bound and size > self.sizes[0]:
@@ -441,16 +463,14 @@ def _why(front, search, budget):
     return f"{text}: checkpointing ({checkpointing_words(best.setup.checkpointing)}) makes room for {best.setup.micro_batch} samples at once, which is worth more than the forward pass that it repeats."
 
 
-def _nothing_fits(search, budget, optimizers, lora, sequence_length, base):
+def _nothing_fits(search, budget, optimizers, adapted, base, weights, trained):
     small = search.smallest
-    shorter = (
-        f"a shorter --sequence-length than {base.sequence_length}, " if base.sequence_length else ""
-    )
+    length = base.sequence_length
+    shorter = f"a --sequence-length below {length}" if length else ""
+    left = budget - weights - search.more
     return (
         f"Nothing fits {bytes_words(budget)}: the smallest need that was found is {bytes_words(small.needed)} "
-        f"({words_of(small.setup)}). Try {shorter}"
-        + _way_out(optimizers, lora)[0].lower()
-        + _way_out(optimizers, lora)[1:]
+        f"({words_of(small.setup)}). " + _way_out(optimizers, adapted, left, trained, shorter)
     )
 
 
@@ -473,5 +493,7 @@ def _notes(optimizers, precisions, lora, skipped, refusals, devices, kinds):
         )
     if skipped:
         notes.append(f"Not looked at for want of time: {'; '.join(skipped)}.")
-    notes += [f"Left out ({words}): {error}" for words, error in refusals]
+    for error in dict.fromkeys(error for _, error in refusals):
+        ways = "; ".join(words for words, one in refusals if one == error)
+        notes.append(f"Left out ({ways}): {error}")
     return notes

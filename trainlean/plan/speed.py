@@ -8,6 +8,7 @@ import gc
 import statistics
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -41,17 +42,18 @@ class Seconds:
         return {"best": self.best, "expected": self.expected, "worst": self.worst}
 
 
-class Speed:
+class Speed(ABC):
     """What a plan asks: the seconds of a row, and in `words` where they are from."""
 
     words = ""
 
+    @abstractmethod
     def prepare(self, rows) -> None:
         """Measure what is to be measured, before the first row is asked for."""
 
+    @abstractmethod
     def seconds(self, row) -> Seconds | None:
         """The seconds of one optimizer step of this row on one device; None: not known."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,9 @@ class CardSpeed(Speed):
             f"Seconds are between {SHARES[0]:.0%} and {SHARES[-1]:.0%} of the {self.card.name}'s peak FLOP/s, and what its memory's "
             f"bandwidth adds ({self.card.source}); nothing was measured on one."
         )
+
+    def prepare(self, rows) -> None:
+        """Nothing: all is on the data sheet."""
 
     def check(self, precisions) -> None:
         """ValueError: a precision that the card has no units for."""
@@ -209,6 +214,7 @@ def _way(setup):
 
 def _measure(subject, setup):
     """Seconds of each repeat of a micro-batch, and of an optimizer step, of a model that is really there."""
+    gc.collect()  # not between the repeats, where it would take longer than they do
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.default_generator.manual_seed(0)
@@ -232,7 +238,6 @@ def _measure(subject, setup):
 
 
 def _timed(work):
-    gc.collect()
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -137,8 +137,7 @@ def main():
         )
         train(accelerator, model, optimizer, dataloader)
     if accelerator.is_main_process:
-        cuda = accelerator.device.type == "cuda"
-        report_peak(torch.cuda.max_memory_reserved() if cuda else meter.peak_bytes, PREDICTED_PEAK)
+        report_peak(meter, PREDICTED_PEAK)
     accelerator.end_training()
 
 

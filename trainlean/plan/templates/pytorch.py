@@ -166,8 +166,7 @@ def main():
             whole = DistributedDataParallel(model)
         train(whole, optimizer, micro_batches(rank), device)
     if rank == 0:
-        cuda = device == "cuda"
-        report_peak(torch.cuda.max_memory_reserved() if cuda else meter.peak_bytes, PREDICTED_PEAK)
+        report_peak(meter, PREDICTED_PEAK)
     if dist.is_initialized():
         dist.destroy_process_group()
 

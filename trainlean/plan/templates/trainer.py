@@ -139,8 +139,7 @@ def main():
         with Meter() as meter:
             train(make_model(), data, args)
     if args.process_index == 0:
-        cuda = args.device.type == "cuda"
-        report_peak(torch.cuda.max_memory_reserved() if cuda else meter.peak_bytes, PREDICTED_PEAK)
+        report_peak(meter, PREDICTED_PEAK)
 
 
 if __name__ == "__main__":
