@@ -523,6 +523,18 @@ class Recurrent(torch.nn.Module):
         return self.lstm(x)[0]
 
 
+class Added(torch.nn.Module):
+    """Under autocast a wide half-precision tensor, and a row in float32 that is added to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = torch.nn.Linear(8, 200, bias=False)
+        self.row = torch.nn.Parameter(torch.zeros(200))
+
+    def forward(self, x):
+        return (self.wide(x) + self.row).argmax(-1) * x.mean() + (self.wide(x) + self.row).mean()
+
+
 def overlapping():
     return torch.nn.Conv2d(1, 32, 16, stride=10)
 
@@ -538,6 +550,7 @@ def in_groups():
     [
         (overlapping, (1, 128, 64), "fp32"),
         (in_groups, (3, 64, 64), "bf16"),
+        (Added, (300, 8), "bf16"),
     ],
 )
 def test_what_kernels_take_beside_their_tensors_is_measured(make, sample, precision, one_thread):

@@ -1,7 +1,8 @@
 """What a kernel of the CPU takes beside its tensors, measured by running it once on zeros.
 
-oneDNN copies what a convolution reads and writes into a layout of its own, other kernels unfold it into columns. How much
-that is depends on shapes, types and threads, and no tensor shows it.
+oneDNN copies what a convolution reads and writes into a layout of its own, other kernels unfold it into columns; where types
+are mixed, as under autocast, tensors are copied into the common one. How much that is depends on shapes, types and threads,
+and no tensor shows it.
 """
 
 import torch
@@ -17,7 +18,7 @@ RECURRENT = (
     aten.mkldnn_rnn_layer.default
 )  # its backward pass reads a workspace that cannot be made up
 PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default}
-HALF = (torch.bfloat16, torch.float16)
+SUMS = {aten.sum, aten.mean}
 LARGEST = 2**30  # bytes of its tensors
 LONGEST = 2**31  # multiplications of a product
 _measured: dict[tuple, int] = {}
@@ -26,22 +27,25 @@ _measured: dict[tuple, int] = {}
 def scratch_bytes(operation, args, kwargs) -> int:
     """The most bytes that are handed out while this operation runs, above those of what it gives.
 
-    Looked at are KERNELS and PRODUCTS in half precision. A product of more than LONGEST multiplications is not run, and counts
-    as if it took none: about a hundredth of the peak of a model with weights in bf16. ValueError: its tensors are too large
-    to run it, it is an LSTM's, or torch's profiler, which hears the allocator, already runs.
+    Looked at are convolutions, and where not all is float32: products, sums and what is computed of elements of several types.
+    Of these, what has more than LARGEST bytes or LONGEST multiplications is not run, and counts as if it took none: about a
+    hundredth of the peak of a model in bf16. ValueError: a convolution that is too large to be run, an LSTM, and while torch's
+    profiler, which hears the allocator, already runs.
     """
     if operation is RECURRENT:
         raise ValueError(
             "No prediction for a CPU: an LSTM takes memory inside oneDNN's kernel there, which no trace sees. Measure it, or "
             "switch the kernel off with torch.backends.mkldnn.flags(enabled=False) for training and prediction."
         )
-    if operation not in KERNELS and not (operation in PRODUCTS and _is_short_and_half(args)):
+    tensors = tensors_in((args, kwargs))
+    small = sum(tensor.nbytes for tensor in tensors) <= LARGEST
+    if operation not in KERNELS and not (small and _copies_types(operation, tensors)):
         return 0
     leaves, form = tree_flatten((args, kwargs))
     key = (operation, form, torch.get_num_threads(), *map(_described, leaves))
     if key not in _measured:
-        size = sum(tensor.nbytes for tensor in tensors_in((args, kwargs)))
-        if size > LARGEST:
+        if not small:
+            size = sum(tensor.nbytes for tensor in tensors)
             raise ValueError(
                 f"No prediction for a CPU: {operation.name()} takes memory inside its kernel there, which is measured by "
                 f"running it, but its tensors have {size / 2**30:.1f} GiB and may have {LARGEST / 2**30:.0f}. Make the micro-batch smaller."
@@ -50,9 +54,14 @@ def scratch_bytes(operation, args, kwargs) -> int:
     return _measured[key]
 
 
-def _is_short_and_half(args):
-    *_, left, right = (arg for arg in args if isinstance(arg, torch.Tensor))
-    return left.dtype in HALF and left.numel() * right.shape[-1] <= LONGEST
+def _copies_types(operation, tensors):
+    types = {tensor.dtype for tensor in tensors if tensor.dim()}
+    if operation in PRODUCTS:
+        left, right = tensors[-2:]
+        return types != {torch.float32} and left.numel() * right.shape[-1] <= LONGEST
+    if operation._overloadpacket in SUMS:
+        return types != {torch.float32}
+    return len(types) > 1 and torch.Tag.pointwise in operation.tags
 
 
 def _described(leaf):
@@ -88,4 +97,6 @@ def _measure(operation, leaves, form):
 
 
 def _zeros(tensor):
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
+    zeros = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    zeros.untyped_storage().fill_(0)  # elements of an expanded tensor share their bytes
+    return zeros

@@ -201,11 +201,13 @@ class Tracer:
         for row, taken in stack.values.scratch.items():
             scratch[row] = taken
         if setup.compiled:  # only its optimizer steps are like those of this trace
-            if scratch.any():
+            tensors = usage.sum(axis=1)
+            if (tensors + scratch).max() > 1.001 * tensors.max():
                 raise Unpredictable(
                     "No prediction of a compiled training on a CPU: its convolutions or recurrent layers take memory inside their kernels, which no trace sees."
                 )
-            usage = usage * (meter._phase_of_ticks() == "optimizer step")[:, None]
+            stepping_rows = meter._phase_of_ticks() == "optimizer step"
+            usage, scratch = usage * stepping_rows[:, None], scratch * stepping_rows
         begin = {first for _, first, _ in meter._spans()}
         return Trace(
             list(zip(operations, sizes)),
