@@ -50,7 +50,7 @@ class Values(TorchDispatchMode):
         out = self._run(func, args, kwargs or {})
         if func.namespace != "profiler":
             if func is aten.convolution.default and _takes_more(*args):
-                self.hidden = "a convolution in groups or in half precision"
+                self.hidden = "a convolution in groups or of one channel, or in half precision,"
             self.operations.append(func)
             self.sizes.append(sum(tensor.nbytes for tensor in _tensors((out,), {})))
         return out
