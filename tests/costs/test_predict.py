@@ -520,6 +520,9 @@ def test_a_convolution_in_groups_of_one_place_is_refused():
         predict_run(module, **about)
     module[0] = torch.nn.Conv1d(8, 8, 1)
     assert predict_run(module, **about).peak_bytes
+    module[0] = torch.nn.Conv2d(1, 8, 3)
+    with pytest.raises(ValueError, match="of one channel"):
+        predict_run(module, **about | dict(batch=torch.rand(2, 1, 5, 5)))
 
 
 def test_a_table_of_a_few_traces_predicts_what_the_full_trace_does(tmp_path, monkeypatch):

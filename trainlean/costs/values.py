@@ -91,7 +91,10 @@ def _takes_more(inputs, weight, *rest):
     return (
         in_groups
         and one_place
-        or (weight.dim() > 3 and (in_groups or inputs.dtype != torch.float32))
+        or (
+            weight.dim() > 3
+            and (in_groups or weight.shape[1] == 1 or inputs.dtype != torch.float32)
+        )
     )
 
 
