@@ -30,6 +30,7 @@ STATE = {
     "adafactor": 0.0,
     "adam8bit": 0.5,
 }  # at least, in weights
+FEW = 3  # micro-batches that are predicted without a table
 TIME = 45.0  # seconds of processor, after which no further way of training is begun: on a busy machine the same plan is found
 
 
@@ -75,7 +76,8 @@ class Choice:
 class Plan:
     """What fits a budget: `rows` is the front, the first one to be taken; `why` says why; `notes` what was decided.
 
-    `fitting` of `looked_at` settings fit; `proof` is the largest micro-batch of the first row's way of training that fits.
+    `fitting` of `looked_at` settings fit, all of them in `all_rows`; `largest` is the largest micro-batch with which the first
+    row's way of training fits. `seconds` took the search, `first_after` so many passed until a setting was known to fit.
     """
 
     subject: Subject
@@ -301,7 +303,8 @@ class _Search:
         if self.device == "gpu":
             self._look_for_the_largest(setup)
             return
-        table = self._table(setup)
+        # A table is made of as many traces as a few sizes are predicted with one by one.
+        table = self._table(setup) if len(self.sizes) > FEW else None
         for size in self.sizes:
             fits = self._fits(replace(setup, micro_batch=size), table)
             if table is None and not fits:

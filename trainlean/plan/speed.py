@@ -149,14 +149,14 @@ class MeasuredSpeed(Speed):
     A model that is too large for this machine is not made: then the speed of its matrix products stands for it.
     """
 
-    def __init__(self, subject: Subject, seconds: float = MEASURING):
-        self.subject, self.limit = subject, seconds
+    def __init__(self, subject: Subject):
+        self.subject = subject
         self.measured: dict[tuple, Measured] = {}  # by way of training and micro-batch
         self.rate = 0.0  # FLOP/s of matrix products, where the model was too large
 
     def prepare(self, rows) -> None:
         """Measure rows, of each way of training its largest micro-batch first, as far as the time reaches."""
-        end = time.perf_counter() + self.limit
+        end = time.perf_counter() + MEASURING
         free = psutil.virtual_memory().available
         small = [r for r in rows if r.needed < free / 2 and _flops_of_one(r) < LARGEST_STEP]
         ways: dict = {}
