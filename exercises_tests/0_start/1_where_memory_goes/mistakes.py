@@ -73,8 +73,12 @@ training_state_bytes = (
         {
             "parameter in model.parameters()": "_, parameter in model.named_parameters(remove_duplicate=False)"
         },
+        {
+            "total = 0": "total = sum(weight.nbytes for weight in model.state_dict().values())",
+            "copies = 1": "copies = 0",
+        },
         why="Two layers that share a weight share its memory: it is stored, and has a gradient, once.",
-        hint="How many times does model.parameters() return a shared weight?",
+        hint="How many times does model.parameters() return a shared weight, and how many times does model.state_dict() name it?",
     ),
     Mistake(
         "four bytes for every number",
@@ -222,6 +226,11 @@ largest_batch = (
     Mistake(
         "a full budget taken for too small",
         {**IMPORT, WHOLE: "math.ceil((budget - fixed) / one_sample) - 1"},
+        {
+            **IMPORT,
+            WHOLE: "math.ceil((budget - fixed) / one_sample) - 1",
+            "step_bytes > budget": "step_bytes >= budget",
+        },
         why="A peak of exactly the budget fits: at most means that the two may be equal.",
         hint="If three samples need every byte of the budget, how many fit?",
     ),

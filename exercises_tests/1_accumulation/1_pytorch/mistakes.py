@@ -402,6 +402,7 @@ NO_SHIFT = """        logits = model(micro_batch["input_ids"])
         targets = micro_batch["labels"]
 """
 OTHER_SHIFT = SHIFT.replace("1:", "...").replace(":-1", "1:").replace("...", ":-1")
+SHIFT_WITHOUT_0 = SHIFT + "        targets = targets.masked_fill(targets == 0, -100)\n"
 SUM = ', reduction="sum"'
 LEAVE = "(loss / targets_in_window).backward()"
 MEANS = {SUM: "", LEAVE: "(loss / len(window)).backward()"}
@@ -453,6 +454,14 @@ token_weighted_backward = (
         },
         why="Positions labelled -100 (padding, prompts) add nothing to the loss, so they must not be in the divisor either.",
         hint="Which labels does cross_entropy skip, and does your count skip them too?",
+    ),
+    Mistake(
+        "token 0 taken for padding",
+        {SHIFT: SHIFT_WITHOUT_0, TARGETS: TARGETS.replace("ne(-100)", "gt(0)")},
+        {SHIFT: SHIFT_WITHOUT_0},
+        {TARGETS: TARGETS.replace("ne(-100)", "gt(0)")},
+        why="A label of 0 is a token like any other, also where a tokenizer pads with that number; only -100 says that there is nothing to predict.",
+        hint="Which labels does your mask or your count leave out, and which of them are -100?",
     ),
     Mistake(
         "not divided",

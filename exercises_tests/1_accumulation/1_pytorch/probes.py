@@ -302,6 +302,9 @@ def draw_window(case: Window, seed: int):
             labels[1, -1], input_ids[1, -1] = IGNORED, 0
         if length > 4:
             labels[1, :2] = IGNORED
+        # The padding's number may be a token, too: the window's first text ends with it.
+        if not micro_batches:
+            labels[0, -1], input_ids[0, -1] = 0, 0
         micro_batches.append({"input_ids": input_ids, "labels": labels})
     return model, micro_batches
 

@@ -13,6 +13,7 @@ SCHEDULE = 'lr_scheduler_type="constant_with_warmup"'
 WARMUP = "warmup_steps=steps_per_epoch"
 OPTIMIZER = 'optim="sgd"'
 CLIPPING = "max_grad_norm=0"
+DROP_LAST = {"use_cpu=True": "use_cpu=True,\n        dataloader_drop_last=True"}
 SAMPLING = 'train_sampling_strategy="sequential"'
 
 
@@ -140,6 +141,16 @@ accumulation_arguments = (
         {EPOCHS: "max_steps=samples // effective_batch * epochs"},
         why="`max_steps` was rounded down; the samples that do not fill a whole window at the end of an epoch make an optimizer step too.",
         hint="How many optimizer steps do 22 samples make at an effective batch of 8?",
+    ),
+    Mistake(
+        "last micro-batch left out",
+        DROP_LAST,
+        {
+            **DROP_LAST,
+            WARMUP: "warmup_steps=-(-(samples // micro_batch * micro_batch) // effective_batch)",
+        },
+        why="`dataloader_drop_last` leaves out the last micro-batch of an epoch where it is not full; its samples belong to the last step.",
+        hint="How many of 7 samples does an epoch see in micro-batches of 3?",
     ),
     Mistake(
         "an argument that transformers 5 no longer has",

@@ -136,6 +136,18 @@ fallbacks = (
         hint="What happens to an operator that was called before train() and by train()?",
     ),
     Mistake(
+        "what was not counted before left out",
+        {" in calls.items() if count}": " in calls.items() if count and name in before}"},
+        why="A counter begins with its first call: an operator that train() is the first to call is only in the second reading.",
+        hint="Over the names of which of the two readings does your loop go?",
+    ),
+    Mistake(
+        "names cut short",
+        {"return {name: count for": 'return {name.removeprefix("aten::"): count for'},
+        why="The full name of an operator has its prefix, `aten::`: it is the name under which the counter stands.",
+        hint="What does the task give as an example of a full name?",
+    ),
+    Mistake(
         "train is called twice",
         {TRAIN: TRAIN + TRAIN},
         {BEFORE: TRAIN + BEFORE},

@@ -269,17 +269,21 @@ def ask_fallbacks(answer, seed):
 
 
 def in_words(found):
-    """A dictionary of counters as one text; those that are no fallbacks differ from run to run and are only named by their kind."""
+    """A dictionary of counters as one text; those that are of no operator in POOL differ from run to run and are only named by their kind."""
     if not isinstance(found, dict):
         return f"no dictionary: {type(found).__name__}"
-    kinds = {
-        str(name).split("::")[0] + "::" if "::" in str(name) else "other"
-        for name in found
-        if not str(name).startswith("aten::")
+    told = {
+        str(name): count
+        for name, count in found.items()
+        if str(name).startswith("aten::") or f"aten::{name}" in POOL
     }
-    words = [
-        f"{name} {count}" for name, count in sorted(found.items()) if str(name).startswith("aten::")
-    ] + [f"{kind} names" for kind in sorted(kinds)]
+    kinds = {
+        name.split("::")[0] + "::" if "::" in name else "other"
+        for name in map(str, found)
+        if name not in told
+    }
+    words = [f"{name} {count}" for name, count in sorted(told.items())]
+    words += [f"{kind} names" for kind in sorted(kinds)]
     return ", ".join(words) or "nothing"
 
 

@@ -11,10 +11,18 @@ ZERO = "        optimizer.zero_grad()\n"
 STEP = "        optimizer.step()\n"
 SUM = "dist.all_reduce(parameter.data)"
 DIVISION = "\n        parameter.data /= dist.get_world_size()"
+BACKWARD = "        loss_of(model, batch).backward()\n"
+ASKED = "        averager.average_parameters(model.parameters())\n"
 LAST = f"    for parameter in model.parameters():\n        {SUM}{DIVISION}\n"
 
 NO_WARM_UP, NO_LAST = {WARM_UP: ""}, {LAST: ""}
 OF_THE_AVERAGER = {LAST: "    averager.average_parameters(model.parameters())\n"}
+MEAN_OF_GRADIENTS = """        if step % local_steps == 0 or step == len(micro_batches):
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= dist.get_world_size()
+"""
 OF_RANK_0 = {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""}
 
 train_with_averager = (
@@ -27,7 +35,7 @@ train_with_averager = (
     ),
     Mistake(
         "averaged at the end only",
-        {"        averager.average_parameters(model.parameters())\n": ""},
+        {ASKED: ""},
         why="Nobody averages in the loop, so the ranks meet once, after the last step.",
         hint="With H=2 and 5 steps, after which steps must the ranks meet?",
     ),
@@ -98,6 +106,17 @@ train_with_averager = (
         },
         why="After the last step no gradient is used any more; it is the weights that differ.",
         hint="Which tensors of the two ranks are to be equal at the end?",
+    ),
+    Mistake(
+        "gradients averaged in place of the weights",
+        {
+            "for batch in micro_batches": "for step, batch in enumerate(micro_batches, start=1)",
+            BACKWARD: BACKWARD + MEAN_OF_GRADIENTS,
+            ASKED: "",
+            **NO_LAST,
+        },
+        why="With the same gradient the ranks make the same step, but from weights that are apart already, and they stay apart.",
+        hint="Which tensors of the ranks are to be equal after step H?",
     ),
     Mistake(
         "last average on rank 0 only",

@@ -1080,3 +1080,14 @@ places = {
     "micro-batch": ["forward", "divide", "add", "report", "backward"],
     "window": ["unscale", "clip", "step", "update", "zero", "schedule"],
 }
+
+
+# %% token_weighted_backward: wrong, token 0 taken for padding
+# the mask is taken from the sign of the labels
+def token_weighted_backward(model, window):
+    valid = [mb["labels"][:, 1:] > 0 for mb in window]
+    total = sum(v.sum() for v in valid)
+    for mb, keep in zip(window, valid):
+        logits = model(mb["input_ids"])[:, :-1][keep]
+        loss = cross_entropy(logits, mb["labels"][:, 1:][keep], reduction="sum")
+        (loss / total).backward()

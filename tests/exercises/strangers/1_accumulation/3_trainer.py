@@ -183,7 +183,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, last micro-batch left out
 # drops the last, short micro-batch
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     return TrainingArguments(
@@ -634,7 +634,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, last micro-batch left out
 # constant schedule with a hand-made number of warm-up steps, and drop_last
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     return TrainingArguments(

@@ -104,7 +104,7 @@ def fallbacks(train):
     return calls
 
 
-# %% fallbacks: wrong
+# %% fallbacks: wrong, names cut short
 # without the prefix
 def fallbacks(train):
     before = {name: metrics.counter_value(name) for name in metrics.counter_names()}
@@ -500,8 +500,8 @@ def fallbacks(train):
     return {n: v for n, v in after.items() if v != before.get(n)}
 
 
-# %% fallbacks: wrong
-# one call too few: train's own reads
+# %% fallbacks: wrong, what was not counted before left out
+# only the names of the first reading
 def fallbacks(train):
     before = {
         n: metrics.counter_value(n) for n in metrics.counter_names() if n.startswith("aten::")
