@@ -8,9 +8,10 @@ from made_class import CLASS, EXERCISES, book, exercises_of, handed_in, rows_for
 from trainlean.exercises.verdicts import CRASHED, RIGHT, WRONG
 from trainlean.grading import tally
 from trainlean.grading.feedback_pages import feedback_page, write_feedback
-from trainlean.grading.gradebook import read_manual
+from trainlean.grading.gradebook import read_manual, write_gradebook
 from trainlean.grading.rows import lessons_due, load_late_policy, rows_of
-from trainlean.grading.sheets import plain_cell, safe_cell
+from trainlean.grading.sheets import plain_cell, read_csv, safe_cell
+from trainlean.grading.submissions import Submission
 from trainlean.workspace import COURSE, CourseError
 
 
@@ -338,3 +339,21 @@ def test_what_the_class_got_wrong(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "class.png").read_bytes().startswith(b"\x89PNG")
     tally.write_tally(tmp_path / "class.csv", rows, exercises)
     assert len(table_of(tmp_path / "class.csv")) == len(lines)
+
+
+def test_a_row_of_many_or_long_reasons_fits_into_a_cell_and_is_read_again(tmp_path):
+    many = [Submission("eve", problems=[f"eve/{n} is a link." for n in range(5000)])]
+    many += [Submission("mallory", problems=["x" * 200_000])]
+    rows = rows_of(many, [], ["1_unit/1_a"])
+    write_gradebook(tmp_path / "grades.csv", rows, [], {})
+    for line in read_csv(tmp_path / "grades.csv")[1:]:
+        reasons = line[-3]
+        assert len(reasons) < 32_767 and reasons.endswith("no readable notebook of 1_unit/1_a.")
+    assert "4,981 more reasons" in " ".join(rows[0].reasons)
+    assert set(read_manual(tmp_path / "grades.csv")) == {"eve", "mallory"}
+
+
+def test_a_gradebook_with_a_very_long_comment_is_read(tmp_path):
+    path = tmp_path / "grades.csv"
+    path.write_text(f"learner,reasons,adjustment,comment\nada,,1,{'x' * 200_000}\n")
+    assert len(read_manual(path)["ada"]["comment"]) == 200_000

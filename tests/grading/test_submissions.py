@@ -1,9 +1,11 @@
 """What comes in: every layout is found, and whatever cannot be read is a sentence beside its learner, never an end."""
 
+import errno
 import io
 import json
 import os
 import stat
+import struct
 import zipfile
 from datetime import datetime
 
@@ -248,6 +250,72 @@ def test_a_zip_with_a_wrong_checksum(tmp_path):
         ada.notebooks[0].read()
 
 
+def beyond_the_end() -> bytes:
+    """A zip whose member begins where no computer's numbers reach."""
+    data = zip_bytes({"a.ipynb": NOTEBOOK})
+    place, end = data.index(b"PK\x01\x02"), data.index(b"PK\x05\x06")
+    entry, last = bytearray(data[place:end]), bytearray(data[end:])
+    more = struct.pack("<HHQ", 1, 8, 2**64 - 1)  # zip64's own field for it
+    struct.pack_into("<H", entry, 30, len(more))
+    struct.pack_into("<L", entry, 42, 2**32 - 1)
+    struct.pack_into("<L", last, 12, len(entry) + len(more))
+    return data[:place] + entry + more + last
+
+
+def test_a_member_beyond_the_end(tmp_path):
+    [eve] = find_submissions(tree(tmp_path, {"eve.zip": beyond_the_end()}))
+    with pytest.raises(Unread, match="cannot be unpacked"):
+        eve.notebooks[0].read()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), struct.error("odd"), KeyError("\x1b[31m")])
+def test_whatever_unpacking_raises_is_a_sentence(tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    root = tree(tmp_path, {"eve.zip": zip_bytes({"a.ipynb": NOTEBOOK})})
+    [eve] = find_submissions(root)
+    monkeypatch.setattr(zipfile.ZipFile, "open", fail)
+    with pytest.raises(Unread, match=r"cannot be unpacked \([^\x1b]+\)"):
+        eve.notebooks[0].read()
+    monkeypatch.setattr(zipfile.ZipFile, "infolist", fail)
+    [eve] = find_submissions(root)
+    assert "is not a zip that can be opened" in eve.problems[0]
+
+
+def test_a_zip_whose_list_of_files_is_too_long_is_not_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(submissions, "LISTED_FILES", 5)
+    many = zip_bytes({f"{number}.ipynb": NOTEBOOK for number in range(6)})
+    [eve] = find_submissions(tree(tmp_path, {"eve.zip": many}))
+    assert "was not opened" in eve.problems[0] and not eve.notebooks
+
+
+def test_of_too_many_notebooks_the_newest_are_graded(tmp_path, monkeypatch):
+    monkeypatch.setattr(submissions, "LEARNER_NOTEBOOKS", 3)
+    root = tree(tmp_path, {f"eve/{number}.ipynb": NOTEBOOK for number in range(5)})
+    for number in range(5):
+        os.utime(root / f"eve/{number}.ipynb", (1e9 - number, 1e9 - number))
+    [eve] = find_submissions(root)
+    assert names(eve) == ["eve/0.ipynb", "eve/1.ipynb", "eve/2.ipynb"]
+    assert "holds 5 notebooks, of which only the newest 3" in eve.problems[0]
+
+
+def test_a_folder_that_may_not_be_opened_is_a_row_with_the_reason(tmp_path, monkeypatch):
+    def refuse(path):
+        if str(path).endswith("shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    real = os.scandir
+    files = ["shut/a.ipynb", "ada/a.ipynb", "bob/a.ipynb", "bob/shut/b.ipynb"]
+    tree(tmp_path, dict.fromkeys(files, NOTEBOOK))
+    monkeypatch.setattr(os, "scandir", refuse)
+    found = by_learner(tmp_path)
+    assert found["shut"].problems == ["shut cannot be read: Permission denied."]
+    assert found["bob"].problems == ["bob/shut cannot be read: Permission denied."]
+    assert names(found["bob"]) == ["bob/a.ipynb"] and found["ada"].problems == []
+
+
 def test_no_notebook_is_told_with_what_is_there(tmp_path):
     [ada] = find_submissions(tree(tmp_path, {"ada/report.pdf": b"", "ada/solution.py": b""}))
     assert ada.problems == [
@@ -332,6 +400,8 @@ def test_learners_equal_but_for_case_or_unicode_form_are_two(tmp_path):
     found = find_submissions(zip_of(tmp_path / "class.zip", files))
     assert len(found) == len({one.learner for one in found}) == len(names_)
     assert all(len(one.notebooks) == 1 and one.notes for one in found)
+    # Nobody takes a name, and with it marks and a line of the LMS, by writing it in another form.
+    assert "Zo\u00eb" not in {one.learner for one in found}
 
 
 def test_a_limit_belongs_to_the_learner(tmp_path, monkeypatch):

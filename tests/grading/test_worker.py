@@ -1,6 +1,7 @@
-"""A worker has no children left when an answer has been asked: zombies and those that were made its own are collected."""
+"""A worker has no children left when an answer has been asked, and ends where an answer has changed its settings."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -46,3 +47,45 @@ def test_everything_is_collected():
         [sys.executable, "-c", CODE, json.dumps(LEAVES)], cwd=COURSE, capture_output=True, text=True
     )
     assert done.stdout.splitlines() == [f"{name}: True 0 0" for name in LEAVES], done
+
+
+HOSTILE = {
+    "nothing": "pass",
+    "a limit": "resource.prlimit(os.getpid(), resource.RLIMIT_FSIZE, (0, 0))",
+    "a lower priority": "os.setpriority(os.PRIO_PROCESS, os.getpid(), 19)",
+    "another scheduler": "os.sched_setscheduler(os.getpid(), os.SCHED_IDLE, os.sched_param(0))",
+    "one core": "os.sched_setaffinity(os.getpid(), {min(os.sched_getaffinity(0))})",
+}
+COLLECT = """
+import io, json, os, resource, sys
+from trainlean.grading.worker import Worker
+
+done = []
+worker = Worker.__new__(Worker)
+worker.sink, worker.isolated, worker.users, worker.collected = io.BytesIO(), True, 0, 0
+worker.exercises, worker.imports = {"a": "a", "b": "b"}, {"a": ["x"], "b": ["y"]}
+worker._read = lambda data, where: ("", [({"exercise": name, "names": []}, b"1") for name in "ab"])
+worker._import = lambda modules: done.extend(modules)
+worker._temporary_folder = lambda: "nowhere"
+worker._clean = lambda folder: print(*done, flush=True)
+worker._alone = lambda: True
+def probe(*_):
+    done.append("probe")
+    exec(sys.argv[1])
+    return b""
+worker._probe = probe
+worker.collect({"where": "a.ipynb", "done": []}, b"")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux isolates")
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_worker_whose_settings_were_changed_makes_room_for_another(what):
+    """Any process of the same user may change them, and every later answer would have them. All imports come before that."""
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT, HOSTILE[what]], cwd=COURSE, capture_output=True, text=True
+    )
+    if what == "one core" and len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("there is only one")
+    assert done.stdout == "x y probe probe\n", done
+    assert done.returncode == (0 if what == "nothing" else 3), done

@@ -22,7 +22,13 @@ from trainlean.grading.log import Log, last_run, log_path, read_log, to_line
 from trainlean.grading.options import GradeOptions
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Graded, Plan
-from trainlean.grading.rows import exercises_due, lessons_due, load_late_policy, rows_of
+from trainlean.grading.rows import (
+    exercises_due,
+    lessons_due,
+    load_late_policy,
+    rows_of,
+    shortened,
+)
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import NONE, Isolation, find_isolation
 from trainlean.grading.submissions import Submission, find_submissions
@@ -99,15 +105,16 @@ def grade_class(options: GradeOptions) -> int:
     finally:
         log.close()
     show_class(results.rows, results.exercises)
-    unread = [problem for submission in submissions for problem in submission.problems] + [
-        one.problem for one in graded if one.problem
-    ]
+    problems = {one.learner: [*one.problems] for one in submissions}
+    for one in graded:
+        problems[one.learner] += filter(None, [one.problem])
+    unread = [sentence for each in problems.values() for sentence in shortened(each)]
     notes = [f"{one.learner}: {note}" for one in submissions for note in one.notes]
     for sentence in filter(None, [how, *missing, *notes, *unread]):
         _say(sentence)
     if unread:
         _say(
-            f"{len(unread)} of the files handed in could not be graded; each has its reason in {output}."
+            f"{sum(map(len, problems.values()))} of the files handed in could not be graded; each has its reason in {output}."
         )
     return 1 if unread else 0
 

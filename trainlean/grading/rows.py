@@ -13,6 +13,8 @@ from trainlean.grading.sheets import number
 from trainlean.grading.submissions import Submission
 from trainlean.workspace import CourseError
 
+REASONS, REASON_LETTERS = 20, 1000  # of a row; a spreadsheet's cell takes 32,767 letters in all
+
 
 @dataclass
 class Row:
@@ -118,8 +120,20 @@ def rows_of(
         row.points = row.counted = sum(verdict.points for verdict in row.verdicts.values())
         if late is not None:
             _apply(late, row)
+        row.reasons = shortened(row.reasons)
         rows.append(row)
     return rows
+
+
+def shortened(reasons: list[str]) -> list[str]:
+    """Sentences as they fit into a cell: of many the first and the last, of a long one its beginning and its end."""
+    half, few = REASON_LETTERS // 2, REASONS // 2
+    if len(reasons) > REASONS:
+        left_out = f"({len(reasons) - 2 * few:,} more reasons are left out.)"
+        reasons = [*reasons[:few], left_out, *reasons[-few:]]
+    return [
+        one if len(one) <= REASON_LETTERS else f"{one[:half]} ... {one[-half:]}" for one in reasons
+    ]
 
 
 def exercises_due(exercises: dict[str, Exercise], lessons: list[str]) -> list[Exercise]:

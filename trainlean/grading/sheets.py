@@ -8,6 +8,8 @@ from pathlib import Path
 
 from trainlean.workspace import CourseError, write_whole
 
+MOST_LETTERS = 1 << 30  # of a cell that is read; Python's own limit is 131,072
+
 
 def read_csv(path: Path) -> list[list[str]]:
     """The lines of a CSV file as spreadsheets write it: with a mark of its encoding, and semicolons where commas are decimal.
@@ -30,7 +32,13 @@ def read_csv(path: Path) -> list[list[str]]:
         if first.count("\t") > first.count(",")
         else ","
     )
-    table = list(csv.reader(io.StringIO(text), delimiter=delimiter))
+    csv.field_size_limit(MOST_LETTERS)
+    try:
+        table = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        raise CourseError(
+            f"{path} cannot be read as a table ({error}); save it as CSV UTF-8."
+        ) from None
     if not table:
         raise CourseError(f"{path} is empty.")
     return table

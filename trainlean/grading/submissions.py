@@ -6,13 +6,11 @@ Whatever cannot be read becomes a sentence beside its learner's name, never an e
 import contextlib
 import hashlib
 import io
-import lzma
 import os
 import re
 import stat
 import unicodedata
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,6 +24,8 @@ from trainlean.workspace import CourseError
 NOTEBOOK_LIMIT = 64 * 2**20  # bytes of one notebook, outputs included
 LEARNER_LIMIT = 512 * 2**20  # bytes of everything that is read of one learner
 LEARNER_FILES = 20_000  # that are looked at of one learner
+LISTED_FILES = 10 * LEARNER_FILES  # of a learner's zip, for its list to be read at all
+LEARNER_NOTEBOOKS = 100  # that are graded of one learner: each may take minutes
 IGNORED = re.compile(r"^(\..*|__MACOSX|Thumbs\.db|desktop\.ini)$")
 # Both begin at the left with what the LMS writes; the rest is the learner's choice and may look like anything.
 MOODLE = re.compile(
@@ -35,15 +35,6 @@ CANVAS = re.compile(
     r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$",
     re.IGNORECASE,
 )
-CUT_OFF: tuple[type[Exception], ...] = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    ValueError,
-)
-CUT_OFF += (RuntimeError, NotImplementedError)  # what zipfile raises for a member that is damaged
 
 
 class Unread(Exception):
@@ -115,10 +106,12 @@ class _Allowance:
         try:
             with open_it() as file:
                 data = file.read(min(limit, left) + 1)
-        except CUT_OFF as error:
+        except Unread:
+            raise
+        except Exception as error:  # a zip that somebody made leads zipfile and what unpacks for it to whatever comes first
             said = getattr(error, "strerror", None)
             raise Unread(
-                f"cannot be read: {said}." if said else f"cannot be unpacked ({error})."
+                f"cannot be read: {said}." if said else f"cannot be unpacked ({_said(error)})."
             ) from None
         self.taken[number] = min(len(data), left)
         if len(data) > limit:
@@ -162,7 +155,7 @@ def find_submissions(path: Path) -> list[Submission]:
         )
     _name_apart(list(found.values()))
     for submission in found.values():
-        submission.notebooks = _files_apart(submission.notebooks)
+        submission.notebooks = _files_apart(_newest(submission))
         if not submission.notebooks and not submission.problems:
             names = f"; it holds {', '.join(submission.others[:3])}" if submission.others else ""
             submission.problems.append(f"There is no notebook (.ipynb) in this submission{names}.")
@@ -250,6 +243,8 @@ def _name_apart(submissions: list[Submission]) -> None:
             submission.notes.append(
                 f"The number {submission.user} is that of {', '.join(others)}, too; no grade is transferred by it."
             )
+    # Of two whose names are written with the same letters nobody has the name alone: it may be the other's in a form.
+    written = Counter(f"{one.learner} {one.user}".strip() for one in submissions)
     for submission in [one for one in submissions if alike[plain(one)] > 1]:
         if submission.user:
             submission.learner = f"{submission.learner} {submission.user}"
@@ -257,11 +252,23 @@ def _name_apart(submissions: list[Submission]) -> None:
             submission.notes.append(
                 "Another learner's name differs from this one in case or in how letters are written alone; each has a row."
             )
-        name, number = submission.learner, 1
-        while submission.learner in used:
+        name, number = submission.learner, 0
+        while submission.learner in used or not number and written[name] > 1:
             number += 1
             submission.learner = f"{name} ({number})"
         used.add(submission.learner)
+
+
+def _newest(submission: Submission) -> list[File]:
+    """The notebooks that are graded; where a learner has handed in more, the newest, and that is told."""
+    files = submission.notebooks
+    if len(files) <= LEARNER_NOTEBOOKS:
+        return files
+    submission.problems.append(
+        f"This submission holds {len(files):,} notebooks, of which only the newest {LEARNER_NOTEBOOKS} were graded; hand in one for each lesson."
+    )
+    key = lambda file: (file.changed or datetime.min, file.where)  # noqa: E731  used once, and a line
+    return sorted(files, key=key)[-LEARNER_NOTEBOOKS:]
 
 
 def _files_apart(files: list[File]) -> list[File]:
@@ -324,6 +331,11 @@ def _counted(submission: Submission, allowance: _Allowance) -> bool:
     return allowance.files <= LEARNER_FILES
 
 
+def _said(error: Exception) -> str:
+    """What an error says, as it may be printed; its kind where it says nothing."""
+    return _clean(str(error) or type(error).__name__)
+
+
 def _clean(name: str) -> str:
     """A name as it may be printed: one form of each accent, nothing that steers a terminal."""
     text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
@@ -335,7 +347,8 @@ def _clean(name: str) -> str:
 
 def _in_folder(root: Path) -> Iterator[_Entry]:
     """The files below a folder, and the folders of its first two levels, in which a learner may have nothing."""
-    for here, folders, files in os.walk(root):
+    refused: list[OSError] = []
+    for here, folders, files in os.walk(root, onerror=refused.append):
         place = Path(here).relative_to(root).parts
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
         empty = not folders and not files
@@ -347,6 +360,9 @@ def _in_folder(root: Path) -> Iterator[_Entry]:
         for name in sorted([*files, *links]):
             if not IGNORED.match(name):
                 yield _entry_of(Path(here, name), (*place, name))
+    for error in refused:
+        if parts := Path(error.filename).relative_to(root).parts:
+            yield _Entry(parts, problem=f"cannot be read: {error.strerror}.")
 
 
 def _entry_of(path: Path, parts: tuple[str, ...]) -> _Entry:
@@ -384,15 +400,24 @@ def _open_file(path: Path) -> IO[bytes]:
 @lru_cache(maxsize=1)
 def _opened(read: Callable[[], bytes]) -> zipfile.ZipFile:
     """A learner's zip; only the one that was wanted last is in memory."""
-    return zipfile.ZipFile(io.BytesIO(read()))
+    data = read()
+    if (
+        data.count(b"PK\x01\x02") > LISTED_FILES
+    ):  # how each entry of the list begins; it may take gigabytes
+        raise Unread(
+            f"holds more than {LISTED_FILES:,} files and was not opened; hand in the notebooks alone."
+        )
+    return zipfile.ZipFile(io.BytesIO(data))
 
 
 def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
     """The files in a zip and its folders. Unread where it cannot be opened."""
     try:
         infos = open_it().infolist()
-    except CUT_OFF as error:
-        raise Unread(f"is not a zip that can be opened ({error}).") from None
+    except Unread:
+        raise
+    except Exception as error:  # as when a member is read
+        raise Unread(f"is not a zip that can be opened ({_said(error)}).") from None
     for info in infos:
         name = info.filename
         if (
