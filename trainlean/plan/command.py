@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from trainlean.costs.runs import format_bytes
-from trainlean.costs.tracing import Unpredictable
 from trainlean.plan.quantities import bytes_words, read_bytes, read_link
 from trainlean.plan.reading import read_model
 from trainlean.plan.script import KINDS, write_script
@@ -107,7 +106,7 @@ def _plan(
                 checkpointings=checkpointings, local_steps=local_steps, lora=lora,
                 padded=padded, speed=speed, progress=progress, first=first,
             )  # fmt: skip
-        except Unpredictable as error:
+        except ValueError as error:
             if task is None and subject.identity:
                 taken = f"It was taken as {_kind(subject)}; --task says another, such as causal-lm."
                 raise ValueError(f"{error} {taken}") from None
