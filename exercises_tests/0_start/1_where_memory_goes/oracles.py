@@ -54,7 +54,7 @@ def peak_at_batch(seed):
         for category in CATEGORIES:
             one_sample = peak[category] / batch
             grows = category in GROWING
-            shown[f"the {category} {case}, in bytes,"] = (
+            shown[f"the entry for {category} {case}, in bytes,"] = (
                 one_sample * new_batch if grows else float(peak[category])
             )
     return shown | {"whether the measured peak is as it was": True}

@@ -107,7 +107,8 @@ def peak_at_batch(answer, seed):
                 f"peak_at_batch returned {type(got).__name__}; expected a dictionary from category to bytes."
             )
         shown |= {
-            f"the {category} {case}, in bytes,": as_float(size) for category, size in got.items()
+            f"the entry for {category} {case}, in bytes,": as_float(size)
+            for category, size in got.items()
         }
     return shown | {"whether the measured peak is as it was": untouched}
 

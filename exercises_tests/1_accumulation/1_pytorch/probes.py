@@ -237,7 +237,7 @@ def logged(rates, reported, stopped, case):
         f"what stops the run ({case})": stopped,
         f"the learning rate at each step ({case})": np.array(rates),
         f"the number of losses reported ({case})": len(reported),
-        f"the reported losses ({case})": np.array(reported),
+        f"the list of reported losses ({case})": np.array(reported),
     }
 
 

@@ -328,7 +328,9 @@ def draw_epochs(seed: int) -> list[tuple[int, int]]:
 
 
 def factors_case(micro_batches, accumulation_steps):
-    return f"the factors of an epoch (k={accumulation_steps}, {micro_batches} micro-batches)"
+    return (
+        f"the list of factors of an epoch (k={accumulation_steps}, {micro_batches} micro-batches)"
+    )
 
 
 def loss_factor(answer, seed):

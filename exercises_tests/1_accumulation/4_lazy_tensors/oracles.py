@@ -54,7 +54,7 @@ def breaking_lines(seed):
     for what, before, rows in draw_loops(seed):
         above = [before, *(graphs for _, graphs in rows[:-1])]
         broken = {line for (line, graphs), one in zip(rows, above, strict=True) if graphs != one}
-        shown[f"the breaking lines of a loop {what}"] = in_order(broken.difference(MARKS))
+        shown[f"the set of breaking lines of a loop {what}"] = in_order(broken.difference(MARKS))
     return shown
 
 
@@ -76,7 +76,7 @@ def clip_without_fallback(seed):
     gradients, limits = drawn_gradients(seed)
     length = torch.cat([gradient.flatten() for gradient in gradients]).norm()
     for where, limit in zip(GRADIENTS, limits, strict=True):
-        shown[f"the operators without a lazy kernel ({where})"] = "none"
+        shown[f"the list of operators without a lazy kernel ({where})"] = "none"
         shown[f"whether a graph was run while clipping ({where})"] = False
         for index, gradient in enumerate(gradients):
             shown[f"gradient {index + 1} after clipping ({where})"] = gradient * min(

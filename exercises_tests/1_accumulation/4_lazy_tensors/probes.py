@@ -205,7 +205,7 @@ def draw_loops(seed: int):
 
 def breaking_lines(answer, seed):
     return {
-        f"the breaking lines of a loop {what}": in_order(answer(before, list(rows)))
+        f"the set of breaking lines of a loop {what}": in_order(answer(before, list(rows)))
         for what, before, rows in draw_loops(seed)
     }
 
@@ -337,7 +337,9 @@ def ask_clip(answer, seed):
         given = [*parameters, frozen]
         answer(iter(given) if where == GRADIENTS[-1] else given, limit)
         called = [name for name, count in counters().items() if count != calls.get(name, 0)]
-        shown[f"the operators without a lazy kernel ({where})"] = ", ".join(called) or "none"
+        shown[f"the list of operators without a lazy kernel ({where})"] = (
+            ", ".join(called) or "none"
+        )
         shown[f"whether a graph was run while clipping ({where})"] = graphs_run(metrics) > before
         run_all()
         for index, parameter in enumerate(parameters):

@@ -68,10 +68,10 @@ def run_in_segments(seed):
                 2 + (segments - 1) + longest
             )
             shown[
-                f"the activations kept between forward and backward, in layer outputs ({case})"
+                f"the size of the activations kept between forward and backward, in layer outputs ({case})"
             ] = 1 + (segments - 1) + longest
         # Forward, backward to weights, backward to inputs (not to the data), and the recomputed layers.
-        shown[f"the FLOPs ({case})"] = product * (
+        shown[f"the number of FLOPs ({case})"] = product * (
             3 * number - (not x_is_trained(kind)) + number - longest
         )
         shown[f"whether the list of layers is as it was ({case})"] = True
@@ -84,7 +84,7 @@ def choose_segments(seed):
     for kind, number, budget in draw_questions(seed):
         case = name_question(kind, number, budget)
         tried = [measured(kind, number, k) for k in range(1, number + 1)]
-        shown |= fewest_that_fits(tried, budget, case, f"the FLOPs ({case})")
+        shown |= fewest_that_fits(tried, budget, case, f"the number of FLOPs ({case})")
     for *sizes, budget in draw_many(seed):
         case, tried = name_sizes(*sizes, budget), []
         number, boundary, kept, work = sizes
@@ -104,7 +104,7 @@ def fewest_that_fits(tried, budget, case, price):
         return {f"the answer ({case})": "None"}
     return {
         f"the answer ({case})": "a number of segments",
-        f"the bytes over the budget ({case})": 0,
+        f"the number of bytes over the budget ({case})": 0,
         price: min(fitting),
     }
 
@@ -116,9 +116,11 @@ def save_linear(seed):
     # Four linear layers of SIZE x SIZE, up and down of four times that.
     linear = 2 * tokens * SIZE * SIZE * (4 + 4 + 4)
     product = 2 * tokens * length * SIZE  # one of the two products of attention
-    shown["the FLOPs of forward and backward"] = DEPTH * (
+    shown["the number of FLOPs of forward and backward"] = DEPTH * (
         3 * linear + 3 * 2 * product + 2 * product
     )
     # Results of the linear layers (query, key, value, out, down, and up four times as wide), and the last layer's output.
-    shown["the bytes kept between forward and backward"] = 4 * tokens * SIZE * (DEPTH * (5 + 4) + 1)
+    shown["the number of bytes kept between forward and backward"] = (
+        4 * tokens * SIZE * (DEPTH * (5 + 4) + 1)
+    )
     return shown

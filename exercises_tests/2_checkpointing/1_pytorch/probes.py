@@ -313,9 +313,9 @@ def run_in_segments(answer, seed):
                 counter.most / ONE
             )
             shown[
-                f"the activations kept between forward and backward, in layer outputs ({case})"
+                f"the size of the activations kept between forward and backward, in layer outputs ({case})"
             ] = round(kept / ONE)
-        shown[f"the FLOPs ({case})"] = counter.flops
+        shown[f"the number of FLOPs ({case})"] = counter.flops
         shown[f"whether the list of layers is as it was ({case})"] = as_it_was(given, layers)
     return shown
 
@@ -405,13 +405,15 @@ def choose_segments(answer, seed):
         sizes = number, *KINDS[kind], budget
         if (got := segments_in(answer(*sizes), number, name_sizes(*sizes), shown)) is not None:
             most, flops = measured(kind, number, got)
-            shown[f"the bytes over the budget ({name_sizes(*sizes)})"] = max(0, most - budget)
-            shown[f"the FLOPs ({name_sizes(*sizes)})"] = flops
+            shown[f"the number of bytes over the budget ({name_sizes(*sizes)})"] = max(
+                0, most - budget
+            )
+            shown[f"the number of FLOPs ({name_sizes(*sizes)})"] = flops
     for *sizes, budget in draw_many(seed):
         case = name_sizes(*sizes, budget)
         if (got := segments_in(answer(*sizes, budget), sizes[0], case, shown)) is not None:
             most = formula(*sizes, got)
-            shown[f"the bytes over the budget ({case})"] = max(0, most - budget)
+            shown[f"the number of bytes over the budget ({case})"] = max(0, most - budget)
             shown[f"the number of layers that run twice ({case})"] = run_again(sizes[0], got)
     return shown
 
@@ -473,6 +475,6 @@ def train_attention(run, seed):
     return {
         "the output": hidden,
         "the gradient": gradients([x, *block.parameters()]),
-        "the bytes kept between forward and backward": kept,
-        "the FLOPs of forward and backward": counter.flops,
+        "the number of bytes kept between forward and backward": kept,
+        "the number of FLOPs of forward and backward": counter.flops,
     }

@@ -44,7 +44,9 @@ def arguments_for_budget(seed):
         )
         shown[f"the answer ({question})"] = "TrainingArguments"
         shown[f"the micro-batch ({question})"] = micro_batch
-        shown[f"the accumulation steps ({question})"] = str(question.effective_batch // micro_batch)
+        shown[f"the number of accumulation steps ({question})"] = str(
+            question.effective_batch // micro_batch
+        )
         shown[f"the list of checkpointed layers ({question})"] = (
             ", ".join(map(str, layers(every))) or "none"
         )

@@ -151,7 +151,8 @@ def arguments_for_budget(answer, seed):
             micro_batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
             shown[f"the answer ({question})"] = "TrainingArguments"
             shown[f"the micro-batch ({question})"] = micro_batch
-            shown[f"the accumulation steps ({question})"] = str(steps)  # 4.0 is no number of steps
+            # as text, since 4.0 is no number of steps
+            shown[f"the number of accumulation steps ({question})"] = str(steps)
             shown[f"the list of checkpointed layers ({question})"] = checkpointed_layers(args)
             shown[f"use_cpu ({question})"] = bool(args.use_cpu)
             shown[f"whether output_dir is the one that was given ({question})"] = os.path.abspath(

@@ -200,8 +200,8 @@ def beside_the_values(model: nn.Module) -> list[tuple]:
 def replicas_seen(case, seen) -> Observation:
     shown = {}
     for number, (parameters, buffers, count, rest_is_as_it_was) in enumerate(seen):
-        shown[f"the parameters of rank {number} ({case})"] = parameters
-        shown[f"the running averages of rank {number} ({case})"] = buffers
+        shown[f"the vector of all parameters of rank {number} ({case})"] = parameters
+        shown[f"the list of running averages of rank {number} ({case})"] = buffers
         shown[f"the whole number that rank {number} counts batches with ({case})"] = count
         shown[f"whether rank {number}'s gradients and requires_grad are as they were ({case})"] = (
             rest_is_as_it_was

@@ -66,8 +66,10 @@ class RunAgain:
 
 def shown_of(case: Case, steps: list, moments: list, moved: list, gap: float, again: float) -> dict:
     shown = {
-        f"the numbers of optimizer steps of the ranks ({case})": ", ".join(map(str, steps)),
-        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
+        f"the list of the ranks' numbers of optimizer steps ({case})": ", ".join(map(str, steps)),
+        f"the list of moments at which the ranks communicate ({case})": ", ".join(
+            dict.fromkeys(moments)
+        )
         or "none",
     }
     if not case.has_a_rest:

@@ -163,8 +163,10 @@ def largest_gap(vectors: list) -> float:
 def shown_of(case: Case, steps: list, moments: list, seen: list, ends: list, start) -> dict:
     """`seen` holds what happened ("saves" or "evaluates"), after which step, and the weights of all ranks then."""
     shown = {
-        f"the numbers of optimizer steps of the ranks ({case})": ", ".join(map(str, steps)),
-        f"the moments at which the ranks communicate ({case})": ", ".join(dict.fromkeys(moments))
+        f"the list of the ranks' numbers of optimizer steps ({case})": ", ".join(map(str, steps)),
+        f"the list of moments at which the ranks communicate ({case})": ", ".join(
+            dict.fromkeys(moments)
+        )
         or "none",
     }
     for what, step, weights in seen:
