@@ -14,6 +14,7 @@ import io
 import json
 import os
 import stat
+import struct
 import sys
 import tempfile
 import time
@@ -203,6 +204,17 @@ def indigestible() -> Iterator[Callable[[Class], None]]:
         yield lambda c, n=number, d=data: c.write(f"h text {n:03}/1_pytorch.ipynb", d)
 
 
+def beyond_the_end(good: bytes) -> bytes:
+    """A zip whose last member begins where no computer's numbers reach."""
+    place, end = good.rindex(b"PK\x01\x02"), good.rindex(b"PK\x05\x06")
+    entry, last = bytearray(good[place:end]), bytearray(good[end:])
+    more = struct.pack("<HHQ", 1, 8, 2**64 - 1)  # zip64's own field for it
+    struct.pack_into("<H", entry, 30, len(more))
+    struct.pack_into("<L", entry, 42, 2**32 - 1)
+    struct.pack_into("<L", last, 12, len(entry) + len(more))
+    return good[:place] + entry + more + last
+
+
 def archives() -> Iterator[Callable[[Class], None]]:
     """Zips that climb, lie, grow or are none."""
     large = bytes(80 * 2**20)
@@ -227,6 +239,8 @@ def archives() -> Iterator[Callable[[Class], None]]:
     files += [zipped({f"venv/{n}": b"" for n in range(20_001)})]
     files += [zipped({"in.zip": good}), zipped({"x" * 3000 + ".ipynb": PLAIN})]
     files += [zipped({"a/" * 500 + "x.ipynb": PLAIN}), zipped({"a.ipynb/": b"", "b": b""})]
+    files += [zipped({f"../{n} {'x' * 60}.ipynb": b"" for n in range(3000)}), beyond_the_end(good)]
+    files += [zipped({f"{n}.ipynb": PLAIN for n in range(150)}), good[good.index(b"PK\x01") :] * 9]
     with contextlib.suppress(UserWarning):
         files += [zipped({"a.ipynb": PLAIN, "A.ipynb": PLAIN, "a.ipynb ": PLAIN})]
     for number, data in enumerate(files):

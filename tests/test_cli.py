@@ -1,6 +1,7 @@
 """The commands: what they print, their exit status, and a sentence in place of a traceback."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -48,6 +49,19 @@ def test_help_lists_the_commands_without_loading_torch():
         command in done.stdout
         for command in ("lab", "build", "check", "progress", "reset", "doctor")
     )
+
+
+def test_a_terminal_that_lacks_a_learner_s_letters_gets_others(tmp_path):
+    (tmp_path / "\u738b\u5c0f\u660e").mkdir()
+    code = "import sys; from trainlean import cli; sys.argv[1:0] = ['grade']; cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "--dry-run"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "1 learners, 0 notebooks" in done.stdout and "Traceback" not in done.stderr, done
 
 
 def test_build_and_its_check(course, run):

@@ -1,6 +1,7 @@
 """The command line: lab, build, check, grade, measure, plan, progress, reset, page, doctor."""
 
 import inspect
+import io
 import os
 import signal
 import subprocess
@@ -390,6 +391,11 @@ def doctor() -> None:
 
 def main() -> None:
     """Run a command; a CourseError becomes its sentence and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a learner's name may have letters that this terminal has not
+            stream.reconfigure(errors="replace")
     try:
         app()
     except CourseError as error:

@@ -210,6 +210,33 @@ BODIES = {
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"forged", ("127.0.0.1", UDP_PORT))
 """,
+    "a socket that no network namespace holds": """
+    import socket
+    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
+"""
+    + RIGHTLY,
+    "the worker's limits and priority": """
+    import os, resource
+    os.setpriority(os.PRIO_USER, os.getuid(), 19)
+    os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))
+    resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (0, 0))
+""",
+    "settings of libraries in the worker's folders": """
+    import os
+    for folder in ("/tmp", "/tmp/.config/matplotlib"):
+        os.makedirs(folder, exist_ok=True)
+        with open(f"{folder}/matplotlibrc", "w") as file:
+            file.write("figure.figsize: 100000, 100000")
+    import matplotlib
+""",
+    "more files than memory for their names": """
+    import os, time
+    end = time.monotonic() + 1
+    for number in range(10**9):
+        open(f"/tmp/{number}", "w").close()
+        if time.monotonic() > end:
+            break
+""",
     "a thread that goes on": """
     import threading, time, os
     def go_on():
