@@ -3,6 +3,7 @@
 import json as json_module
 import time
 from collections.abc import Sequence
+from functools import wraps
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +21,20 @@ from trainlean.workspace import CourseError
 SHOWN = 12  # rows
 
 
+def _in_sentences(function):
+    """What cannot be is a CourseError."""
+
+    @wraps(function)
+    def call(*args, **named):
+        try:
+            return function(*args, **named)
+        except ValueError as error:
+            raise CourseError(str(error)) from None
+
+    return call
+
+
+@_in_sentences
 def make_plan(
     model: str,
     *,
@@ -42,23 +57,13 @@ def make_plan(
     json: bool = False,
 ) -> Plan:
     """Search, print, write the script. CourseError: what cannot be, in a sentence."""
-    try:
-        return _plan(
-            model, memory, batch, sequence_length, devices, link, task, lora,
-            _known("optimizer", optimizers or ["adamw"], OPTIMIZERS),
-            _known("precision", precisions or ["fp32"], PRECISIONS),
-            _known("attention", attentions or ATTENTIONS, ATTENTIONS),
-            [TrainingSetup(1, checkpointing=way).checkpointing for way in checkpointings or CHECKPOINTINGS],
-            local_steps or [8], padded, card, device, write, json,
-        )  # fmt: skip
-    except ValueError as error:
-        raise CourseError(str(error)) from None
-
-
-def _plan(
-    model, memory, batch, sequence_length, devices, link, task, lora,
-    optimizers, precisions, attentions, checkpointings, local_steps, padded, card, device, write, json,
-):  # fmt: skip
+    optimizers = _known("optimizer", optimizers or ["adamw"], OPTIMIZERS)
+    precisions = _known("precision", precisions or ["fp32"], PRECISIONS)
+    attentions = _known("attention", attentions or ATTENTIONS, ATTENTIONS)
+    ways = [
+        TrainingSetup(1, checkpointing=way).checkpointing
+        for way in checkpointings or CHECKPOINTINGS
+    ]
     for name, value in (
         ("batch", batch),
         ("devices", devices),
@@ -66,15 +71,15 @@ def _plan(
         ("lora", lora),
     ):
         if value is not None and value < 1:
-            raise ValueError(f"--{name} is a whole number from 1 on, not {value}.")
+            raise CourseError(f"--{name} is a whole number from 1 on, not {value}.")
     if device not in (None, "cpu", "gpu"):
-        raise ValueError(f"--device is cpu or gpu, not {device!r}.")
+        raise CourseError(f"--device is cpu or gpu, not {device!r}.")
     if card and device == "cpu":
-        raise ValueError("A card is no CPU: leave out --card or --device cpu.")
+        raise CourseError("A card is no CPU: leave out --card or --device cpu.")
     if write and write[0] not in KINDS:
-        raise ValueError(f"--write takes one of {', '.join(KINDS)} and a file, not {write[0]!r}.")
+        raise CourseError(f"--write takes one of {', '.join(KINDS)} and a file, not {write[0]!r}.")
     if write and write[1].exists():
-        raise ValueError(f"{write[1]} is there already: name another file, or remove it.")
+        raise CourseError(f"{write[1]} is there already: name another file, or remove it.")
     device = device or ("gpu" if card else "cpu")
     budget = read_bytes(memory)
     between = read_link(link) if link else None
@@ -103,13 +108,13 @@ def _plan(
             found = plan(
                 subject, budget, batch, sequence_length=sequence_length, devices=devices, link=between, device=device,
                 optimizers=optimizers, precisions=precisions, attentions=attentions,
-                checkpointings=checkpointings, local_steps=local_steps, lora=lora,
+                checkpointings=ways, local_steps=local_steps or [8], lora=lora,
                 padded=padded, speed=speed, progress=progress, first=first,
             )  # fmt: skip
         except ValueError as error:
             if task is None and subject.identity:
                 taken = f"It was taken as {_kind(subject)}; --task says another, such as causal-lm."
-                raise ValueError(f"{error} {taken}") from None
+                raise CourseError(f"{error} {taken}") from None
             raise
     if write:
         where = model if ".py:" in model else str(Path(model).resolve())
