@@ -51,7 +51,7 @@ def test_check_says_that_it_cannot(without_lazy, monkeypatch):
 
 
 def test_the_command_says_so_too_and_is_not_content(without_lazy, capsys):
-    status = check_notebooks([COURSE / "lessons" / f"{LESSON}.ipynb"], seed=1)
+    status = check_notebooks([COURSE / "solutions" / f"{LESSON}.ipynb"], seed=1)
     assert status == 1
     text = capsys.readouterr().out
     assert text.count("cannot be checked here") == 3
