@@ -282,3 +282,12 @@ def test_a_class_that_was_guessed_is_told(tmp_path, run):
 def test_a_subject_is_its_own():
     subject = subject_of(nn.Linear(2, 1), batch=torch.rand(2, 2), loss=lambda m, b: m(b).sum())
     assert subject_of(subject) is subject
+
+
+def test_batch_norm_is_held_fixed_in_the_proof_and_said(capsys):
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)).train()
+    copied = without_dropout(model).train()
+    assert not copied[0].training and copied[1].training and model[0].training
+    assert "statistics held fixed" in capsys.readouterr().out
+    x = torch.rand(8, 3)
+    assert torch.equal(copied(x)[:4], copied(x[:4]))

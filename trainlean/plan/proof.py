@@ -11,8 +11,21 @@ TOLERANCE = 1e-6  # of the gradient's norm, in float32
 
 
 def without_dropout(model: nn.Module) -> nn.Module:
-    """A copy in float32 and training mode whose forward pass draws nothing, so that two of them can be compared."""
+    """A copy in float32 and training mode whose forward pass draws nothing, so that two of them can be compared.
+
+    Batch norm keeps the statistics that it has, and a line is printed: those of a micro-batch are not the large batch's.
+    """
     model = copy.deepcopy(model).float().train()
+    norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    for part in norms:
+        part.eval().train = lambda mode=True, part=part: (
+            part
+        )  # whoever trains it calls `train()` again
+    if norms:
+        print(
+            "Batch norm takes its statistics from each micro-batch, so accumulated this is not quite the large batch's training: "
+            "the proof is made with its statistics held fixed."
+        )
     for part in model.modules():
         for name, value in list(vars(part).items()):
             if isinstance(value, float) and ("drop" in name or isinstance(part, nn.Dropout)):
