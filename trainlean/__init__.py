@@ -4,7 +4,7 @@ import inspect
 import warnings
 from importlib import import_module
 
-from trainlean.arguments import explained
+from trainlean.arguments import explained, explained_class
 from trainlean.kernel import prepare_kernel
 
 # torch.compile tells it in every process of Python 3.13.0, in the middle of a lesson; `trainlean doctor` tells it once.
@@ -79,6 +79,8 @@ def __getattr__(name):
     if name not in _HOME:
         raise AttributeError(f"trainlean has no {name!r}; it offers {', '.join(__all__)}")
     value = getattr(import_module(f"trainlean.{_HOME[name]}"), name)
+    if inspect.isclass(value):
+        return value if issubclass(value, BaseException) else explained_class(value)
     return explained(value) if inspect.isfunction(value) else value
 
 

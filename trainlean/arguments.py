@@ -13,7 +13,7 @@ from pathlib import Path
 from trainlean.workspace import CourseError
 
 LIBRARY = str(Path(__file__).parent)
-OTHERS = ("<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+OTHERS = ("<frozen", "<string>", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 MISUSES = (TypeError, AttributeError, LookupError, ValueError, StopIteration, FileNotFoundError)
 
 
@@ -39,6 +39,25 @@ def explained(function: Callable) -> Callable:
 
     call.__module__ = "trainlean"  # where pickle finds it
     return call
+
+
+@functools.cache
+def explained_class(kind: type) -> type:
+    """The class itself, which now answers a wrong construction as an `explained` function does."""
+    made = kind.__init__  # type: ignore[misc]
+
+    @functools.wraps(made)
+    def construct(self, *args, **named):
+        try:
+            made(self, *args, **named)
+        except MISUSES as error:
+            # A subclass has arguments of its own.
+            if type(self) is kind and (sentence := _sentence(kind, args, named, error)):
+                raise WrongArgument(sentence) from error
+            raise
+
+    kind.__init__ = construct  # type: ignore[misc]
+    return kind
 
 
 def _sentence(function, args, named, error: Exception) -> str:
@@ -80,7 +99,9 @@ def _annotations(function) -> dict:
     # What *args and **named hold is annotated one by one, and is nothing to be told.
     collecting = {p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     try:
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(
+            function.__init__ if isinstance(function, type) else function
+        )
     except NameError:  # an annotation that is only there for mypy
         return {}
     return {name: hint for name, hint in hints.items() if name not in collecting}
