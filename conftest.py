@@ -124,7 +124,9 @@ def pytest_runtest_setup(item):
     scratch = tempfile.TemporaryDirectory(prefix="trainlean-", ignore_cleanup_errors=True)
     before = dict(os.environ)
     os.environ.update(notebook_environment(Path(scratch.name)), TRAINLEAN_REPEATS="1")
-    launch = forked_kernels.launch_kernel if sys.platform == "linux" else local_provisioner.launch_kernel
+    launch = (
+        forked_kernels.launch_kernel if sys.platform == "linux" else local_provisioner.launch_kernel
+    )
     try:
         with mock.patch.object(local_provisioner, "launch_kernel", launch):
             result = yield

@@ -13,7 +13,11 @@ from pathlib import Path
 from trainlean.workspace import CourseError
 
 LIBRARY = str(Path(__file__).parent)
-OTHERS = ("<frozen", "<string>", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+OTHERS = (
+    "<frozen",
+    "<string>",
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 MISUSES = (TypeError, AttributeError, LookupError, ValueError, StopIteration, FileNotFoundError)
 
 
@@ -41,10 +45,11 @@ def explained(function: Callable) -> Callable:
     return call
 
 
-@functools.cache
 def explained_class(kind: type) -> type:
     """The class itself, which now answers a wrong construction as an `explained` function does."""
     made = kind.__init__  # type: ignore[misc]
+    if hasattr(made, "__wrapped__"):
+        return kind
 
     @functools.wraps(made)
     def construct(self, *args, **named):
@@ -99,9 +104,7 @@ def _annotations(function) -> dict:
     # What *args and **named hold is annotated one by one, and is nothing to be told.
     collecting = {p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     try:
-        hints = typing.get_type_hints(
-            function.__init__ if isinstance(function, type) else function
-        )
+        hints = typing.get_type_hints(function.__init__ if isinstance(function, type) else function  # type: ignore[misc])
     except NameError:  # an annotation that is only there for mypy
         return {}
     return {name: hint for name, hint in hints.items() if name not in collecting}
