@@ -104,7 +104,8 @@ def _annotations(function) -> dict:
     # What *args and **named hold is annotated one by one, and is nothing to be told.
     collecting = {p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     try:
-        hints = typing.get_type_hints(function.__init__ if isinstance(function, type) else function  # type: ignore[misc])
+        called = vars(function)["__init__"] if isinstance(function, type) else function
+        hints = typing.get_type_hints(called)
     except NameError:  # an annotation that is only there for mypy
         return {}
     return {name: hint for name, hint in hints.items() if name not in collecting}
