@@ -61,8 +61,8 @@ def course_map(course: Path = COURSE) -> list[Lesson]:
 def read_head(place: Place) -> Lesson:
     """What the authored file says of its lesson, by its text: to read it as a notebook takes a second."""
     text = place.authored.read_text(encoding="utf-8")
-    head = re.split(r"^# %%", text, maxsplit=2, flags=re.MULTILINE)[1:2]
-    head = "\n".join(re.sub(r"^# ?", "", line) for line in (head or [""])[0].splitlines())
+    [_, first, *_] = [*re.split(r"^# %%", text, maxsplit=2, flags=re.MULTILINE), ""]
+    head = "\n".join(re.sub(r"^# ?", "", line) for line in first.splitlines())
     title = re.search(r"^# (.+)$", head, re.MULTILINE)
     purpose = re.search(r"\*\*You will be able to\*\* (.+)", head)
     minutes = re.search(r"\*\*Minutes\*\*: (\d+)", head)
