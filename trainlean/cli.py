@@ -1,4 +1,4 @@
-"""The command line: lab, build, check, grade, measure, plan, progress, reset, page, doctor."""
+"""The command line: lab, build, check, grade, measure, plan, progress, reset, page, site, doctor."""
 
 import inspect
 import io
@@ -377,6 +377,19 @@ def page(
     from trainlean.pages import write_page
 
     say(f"{write_page(notebook, output)} is written; open it in a browser.")
+
+
+@app.command()
+def site(
+    folder: Annotated[Path, typer.Argument(help="where the site goes")] = Path("site"),
+) -> None:
+    """Write the course as pages, with map, search and glossary, which need neither a kernel nor a network."""
+    from trainlean.site.writing import write_site
+
+    written = write_site(folder)
+    say(
+        f"{written.pages} pages are written, the largest of {written.largest / 1e6:.1f} MB; open {written.folder / 'index.html'} in a browser."
+    )
 
 
 @app.command()
