@@ -1,19 +1,16 @@
-"""The course's documents, its exercises, its glossary and its API as pages."""
+"""The course's documents, its exercises and its glossary as pages."""
 
-import inspect
 from collections.abc import Sequence
 from html import escape
-from importlib import import_module
 from pathlib import Path
 
-import trainlean
 from trainlean.notebooks.course import Lesson, unit_title, units_of
 from trainlean.site.glossary import SOURCE, Term
 from trainlean.site.lessons import Asked, Page
 from trainlean.site.links import Links, page_of, way
 from trainlean.site.markdown import Headings, html_of, line_of
 
-API, EXERCISES = "api.html", "exercises.html"
+EXERCISES = "exercises.html"
 
 
 def documents(course: Path) -> list[str]:
@@ -72,60 +69,3 @@ def exercises_page(asked: Sequence[Asked], lessons: Sequence[Lesson]) -> Page:
             if rows:
                 parts.append(f"<h3>{escape(lesson.title)}</h3><ul>{''.join(rows)}</ul>")
     return Page(EXERCISES, "Exercises", "".join(parts), headings)
-
-
-def api_page() -> Page:
-    """What notebooks import from trainlean, with signatures and docstrings, by the file that has it."""
-    parts = [
-        "<h1>API</h1><p>What <code>from trainlean import ...</code> offers, by the file that has it.</p>"
-    ]
-    headings = []
-    for file, names in trainlean.EXPORTS.items():
-        about = inspect.getdoc(import_module(f"trainlean.{file}")) or ""
-        headings.append((2, file, file))
-        first = html_of(about.partition("\n\n")[0])
-        parts.append(f'<h2 id="{file}">{file}</h2><div class="prose">{first}</div>')
-        parts += [_entry(name, getattr(trainlean, name), 3, name) for name in names]
-    return Page(API, "API", "".join(parts), headings)
-
-
-def _entry(name: str, value, level: int, id_: str) -> str:
-    says = inspect.getdoc(value) if callable(value) else None
-    head = f"{name}{_signature(value)}" if callable(value) else name
-    if not says and not callable(value):
-        says = (
-            f"A value: `{type(value).__name__}` of {len(value)}."
-            if hasattr(value, "__len__")
-            else f"`{value!r}`"
-        )
-    parts = [
-        f'<h{level} id="{id_}"><code>{name}</code></h{level}>',
-        f'<pre class="signature">{escape(head)}</pre>',
-        f'<div class="prose">{html_of(says or "")}</div>',
-    ]
-    if inspect.isclass(value):
-        parts += [
-            _entry(f"{name}.{method}", function, level + 1, f"{id_}.{method}")
-            for method, function in _methods(value)
-        ]
-    return "".join(parts)
-
-
-def _methods(value):
-    """Public methods and properties that the course itself has written, in the order of the file."""
-    for name, member in vars(value).items():
-        plain = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-        if (
-            not name.startswith("_")
-            and inspect.isfunction(plain)
-            and plain.__module__.startswith("trainlean")
-            and plain.__doc__
-        ):
-            yield name, plain
-
-
-def _signature(value) -> str:
-    try:
-        return str(inspect.signature(value))
-    except (TypeError, ValueError):
-        return "(...)"

@@ -72,6 +72,9 @@ class TermLinks:
                 name = re.match(r"</?([a-z0-9]*)", part, re.IGNORECASE)
                 if name and name[1].lower() in CLOSED:
                     open_ += -1 if part.startswith("</") else 1
+                    # Code that is nothing but a term, such as `no_sync`, is linked all the same.
+                    if part == "<code>" and open_ == 1 and parts[at + 1].lower() in self.spellings:
+                        parts[at + 1] = self.pattern.sub(self._link, parts[at + 1])
             elif not open_:
                 parts[at] = self.pattern.sub(self._link, part)
         return "".join(parts)

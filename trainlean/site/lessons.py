@@ -1,12 +1,13 @@
 """A lesson as a page: its text, stubs, outputs and widgets, help with each exercise, and the solutions on a page of their own."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 
 from jinja2 import pass_context
-from nbconvert import HTMLExporter
+from nbconvert import HTMLExporter, TemplateExporter
+from nbconvert.filters import Highlight2HTML
 
 from trainlean.exercises.exercise import Exercise
 from trainlean.notebooks.course import Lesson
@@ -49,10 +50,11 @@ class Asked:
 
 
 class Cells(HTMLExporter):
-    """Writes a notebook's cells for the site; one text after the other, with `headings` and `terms` of this lesson."""
+    """Writes a notebook's cells for the site. `written` writes the texts of the present lesson, one after the other."""
 
     exclude_input_prompt = True
     exclude_output_prompt = True
+    written: Callable[[str], str]
 
     def __init__(self, **kwargs):
         super().__init__(
@@ -62,12 +64,15 @@ class Cells(HTMLExporter):
             **kwargs,
         )
 
+    def from_notebook_node(self, nb, resources=None, **kwargs):
+        """As of every template: HTMLExporter would read the page once more, for alternative texts that are there already."""
+        self.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3"))
+        return TemplateExporter.from_notebook_node(self, nb, resources, **kwargs)
+
     @pass_context
     def markdown2html(self, context, source):
         """Markdown as HTML, with links to pages and the glossary."""
-        about = context["resources"]["trainlean"]
-        html = html_of(source, about["headings"])
-        return about["terms"].linked(about["links"].placed(html, about["source"]))
+        return self.written(source)
 
 
 class LessonPages:
@@ -107,14 +112,12 @@ class LessonPages:
             cell.source = cut(cell.source)
         headings = Headings()
         terms = TermLinks(self.terms, way(GLOSSARY, path))
-        about = {
-            "headings": headings,
-            "terms": terms,
-            "links": self.links,
-            "source": source,
-            "scripts_apart": True,
-        }
-        body, resources = self.exporter.from_notebook_node(notebook, {"trainlean": about})
+        self.exporter.written = lambda text: terms.linked(
+            self.links.placed(html_of(text, headings), source)
+        )
+        body, resources = self.exporter.from_notebook_node(
+            notebook, {"trainlean": {"scripts_apart": True}}
+        )
         for term in terms.met:
             self.met.setdefault(term, lesson)
         widgets = tuple(resources["trainlean"].get("widgets", ()))

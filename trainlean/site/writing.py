@@ -14,9 +14,7 @@ from trainlean.pages import LESSONS as LESSON_STYLE
 from trainlean.pictures.widget import WEB as WIDGETS
 from trainlean.pictures.widget import script, style
 from trainlean.site.documents import (
-    API,
     EXERCISES,
-    api_page,
     document_page,
     documents,
     exercises_page,
@@ -27,6 +25,7 @@ from trainlean.site.lessons import LessonPages, Page
 from trainlean.site.links import Links, page_of, way
 from trainlean.site.map import TEMPLATES, environment, map_html
 from trainlean.site.markdown import line_of
+from trainlean.site.reference import API, api_page
 from trainlean.site.searching import index_script, sections
 from trainlean.workspace import COURSE, CourseError, write_whole
 
