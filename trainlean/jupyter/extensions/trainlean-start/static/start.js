@@ -12,9 +12,7 @@
         this.id = "trainlean-start";
         this.addClass("trainlean-start");
         Object.assign(this.title, { label: "Train Lean", caption: "The map of the course", closable: false });
-        Object.assign(this.node, { tabIndex: -1 });
-        this.node.setAttribute("role", "region");
-        this.node.setAttribute("aria-label", "The map of the course");
+        this.node.tabIndex = -1;
         this.node.addEventListener("click", (event) => {
           const lesson = event.target.closest("a[data-lesson]")?.dataset.lesson;
           if (!lesson) return;
@@ -22,6 +20,9 @@
           app.commands.execute("docmanager:open", { path: `lessons/${lesson}.ipynb` });
         });
         addEventListener("focus", () => this.isVisible && this.refresh());
+      }
+      onAfterAttach() {
+        this.refresh();
       }
       onAfterShow() {
         this.refresh();
@@ -47,12 +48,10 @@
     id: "trainlean-start:plugin",
     description: "The map of the course with the learner's progress.",
     autoStart: true,
-    async activate(app) {
+    activate(app) {
       const page = new (startPage(Widget, app))();
-      await app.restored;
-      app.shell.add(page, "main", { rank: 0, activate: !settings.treePath });
-      for (const other of [...app.shell.widgets("main")])
-        if (other.node.querySelector(".jp-Launcher") && !settings.treePath) other.dispose(); // the map is what to begin with
+      // Not awaited: JupyterLab is restored only when every extension has been activated.
+      app.restored.then(() => app.shell.add(page, "main", { rank: 0, activate: !settings.treePath }));
     },
   });
 
