@@ -1,8 +1,9 @@
 """`trainlean site`: everything written into a folder, in one go."""
 
 import json
+import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markupsafe import Markup
@@ -30,6 +31,7 @@ from trainlean.site.searching import index_script, sections
 from trainlean.workspace import COURSE, CourseError, write_whole
 
 START = "index.html"
+EMPTY_HEAD = re.compile(r"<th\b[^>]*>\s*</th>")  # says of a column that it has a name, and none
 GUIDE = "docs/instructors.html"
 MENU = [
     (START, "Map"),
@@ -135,7 +137,7 @@ def framed(template, page: Page, lessons: list[Lesson], lesson: Lesson | None) -
     """A page with all that stands around its text."""
     before, following = around(lesson.name, lessons) if lesson else (None, [])
     return template.render(
-        page=Page(**{**vars(page), "html": Markup(page.html)}),
+        page=replace(page, html=Markup(EMPTY_HEAD.sub("<td></td>", page.html))),
         root="../" * page.path.count("/"),
         menu=MENU,
         lesson=lesson,

@@ -94,7 +94,7 @@ document.addEventListener("keydown", (event) => {
 
 // What is wider than the page is scrolled with the arrow keys, too.
 function reachable() {
-  for (const one of document.querySelectorAll("pre, .highlight, .scrolls, .output, math"))
+  for (const one of document.querySelectorAll("pre, .highlight, .scrolls, .output"))
     if (one.scrollWidth > one.clientWidth && getComputedStyle(one).overflowX === "auto") one.tabIndex = 0;
     else one.removeAttribute("tabindex");
 }
