@@ -53,6 +53,9 @@ def test_the_map_opens_first_shows_progress_and_leads_into_lessons(lab, open_pag
     assert page.evaluate("jupyterapp.shell.currentWidget.context.path") == (
         f"lessons/{FIRST.name}.ipynb"
     )
+    page.wait_for_function(
+        "window.jupyterapp.shell.currentWidget.sessionContext?.session?.kernel?.status === 'idle'"
+    )
     page.locator(".lm-TabBar-tab", has_text="Train Lean").first.click()
     start.locator(".state.right").first.wait_for()
     card = start.locator(".lesson").first

@@ -66,5 +66,8 @@ class RunningLab:
         for session in self.ask("sessions"):
             self.ask(f"sessions/{session['id']}", "DELETE")
         self.process.terminate()
-        self.process.wait(20)
-        self.log.close()
+        try:
+            self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()  # of what is still there; else it would outlive the test
+            self.log.close()

@@ -4,14 +4,18 @@ import json
 import re
 from html import unescape
 
-SILENT = re.compile(r"<(script|style|svg)\b.*?</\1>", re.DOTALL | re.IGNORECASE)
+# Neither read nor to be found: what runs or is drawn, and hints, which nobody should meet while searching for a word.
+SILENT = re.compile(r"<(script|style|svg|aside)\b.*?</\1>", re.DOTALL | re.IGNORECASE)
+WITHIN = re.compile(
+    r"</?(a|b|i|em|strong|code|span|sup|sub|kbd|small|m[a-z]+)\b[^>]*>"
+)  # tags within a line
 SECTION = re.compile(r'<(?:h[1-6]|dt)\b[^>]*\bid="([^"]+)"[^>]*>(.*?)</(?:h[1-6]|dt)>', re.DOTALL)
 TAGS = re.compile(r"<[^>]*>")
 
 
 def text_of(html: str) -> str:
     """What a person reads of some HTML."""
-    return " ".join(unescape(TAGS.sub(" ", SILENT.sub(" ", html))).split())
+    return " ".join(unescape(TAGS.sub(" ", WITHIN.sub("", SILENT.sub(" ", html)))).split())
 
 
 def sections(title: str, address: str, html: str) -> list[tuple[str, str, str, str]]:

@@ -34,7 +34,7 @@ function matches(sections, words) {
 /** Some text around the first of the words, with the words marked. */
 function excerpt(text, words) {
   const low = text.toLowerCase(), places = words.map((word) => low.indexOf(word)).filter((at) => at >= 0);
-  const from = Math.max(0, Math.min(...places, text.length) - 60), part = document.createElement("small");
+  const from = places.length ? Math.max(0, Math.min(...places) - 60) : 0, part = document.createElement("small");
   const shown = (from ? "… " : "") + text.slice(from, from + 160);
   const pattern = new RegExp(words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|"), "gi");
   let last = 0;
