@@ -20,14 +20,28 @@ def api_page() -> Page:
     ]
     headings = []
     for file, names in trainlean.EXPORTS.items():
-        source = COURSE / "trainlean" / f"{file.replace('.', '/')}.py"
-        tree = ast.parse(source.read_text(encoding="utf-8"))
+        tree = _parsed(file)
         about = (ast.get_docstring(tree) or "").partition("\n\n")[0]
         headings.append((2, file, file))
         parts.append(f'<h2 id="{file}">{file}</h2><div class="prose">{html_of(about)}</div>')
-        found = {name: node for node in tree.body for name in _names(node)}
-        parts += [_entry(name, found[name], 3) for name in names if name in found]
+        parts += [_entry(name, _definition(tree, name), 3) for name in names]
     return Page(API, "API", "".join(parts), headings)
+
+
+def _parsed(file: str) -> ast.Module:
+    source = COURSE / "trainlean" / f"{file.replace('.', '/')}.py"
+    return ast.parse(source.read_text(encoding="utf-8"))
+
+
+def _definition(tree: ast.Module, name: str) -> ast.stmt:
+    """Where a name of a file is made: there, or in the file of the course that it comes from."""
+    for node in tree.body:
+        if name in _names(node):
+            return node
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            return _definition(_parsed(str(node.module).removeprefix("trainlean.")), name)
+    raise LookupError(f"trainlean.EXPORTS names {name}, which its file has not.")
 
 
 def _names(node: ast.stmt) -> list[str]:
