@@ -45,7 +45,7 @@ def lab_answers() -> None:
     finally:
         lab.terminate()
         lab.wait(PATIENCE)
-    print(f"JupyterLab opens {LESSON}.")
+    print("JupyterLab opens.")
 
 
 def addresses(lines):

@@ -13,6 +13,7 @@ LIBRARY = Path(trainlean.__file__).parent
 ROOMS = [
     "cli",
     "doctor",
+    "site",
     "pages",
     "grading",
     "table",

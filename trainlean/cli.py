@@ -1,4 +1,4 @@
-"""The command line: lab, build, check, grade, measure, plan, progress, reset, page, doctor."""
+"""The command line: lab, build, check, grade, measure, plan, progress, reset, page, site, doctor."""
 
 import inspect
 import io
@@ -25,7 +25,7 @@ app = typer.Typer(
     help="Train Lean: a notebook course on training models that do not fit.",
 )
 CUSTOM = Path(__file__).parent / "jupyter" / "custom"
-FIRST_LESSON = "lessons/0_start/1_where_memory_goes.ipynb"
+EXTENSIONS = CUSTOM.parent / "extensions"
 
 
 def say(*lines: str, to_stderr: bool = False) -> None:
@@ -45,7 +45,7 @@ def tell(error: CourseError) -> None:
 @app.command()
 def lab(
     notebook: Annotated[
-        Path | None, typer.Argument(help="the lesson to open; the first one when left out")
+        Path | None, typer.Argument(help="the lesson to open; the course's map when left out")
     ] = None,
     browser: Annotated[
         bool, typer.Option(help="open a browser; otherwise the address is printed only")
@@ -54,8 +54,8 @@ def lab(
     """Open the course in JupyterLab."""
     from trainlean.doctor import prepare_jupyter
 
-    lesson = (notebook or COURSE / FIRST_LESSON).resolve()
-    if not lesson.exists():
+    lesson = notebook.resolve() if notebook else None
+    if lesson and not lesson.exists():
         raise CourseError(
             f"There is no {lesson}; run `trainlean build` for a lesson of the course, or check the path."
         )
@@ -69,11 +69,18 @@ def lab(
     raise typer.Exit(subprocess.call(command))
 
 
-def lab_command(lesson: Path, browser: bool = True) -> list[str]:
-    """The command that opens a lesson; its address is printed where no browser can be opened."""
-    root = COURSE if lesson.is_relative_to(COURSE) else lesson.parent
+def lab_command(lesson: Path | None = None, browser: bool = True) -> list[str]:
+    """The command that opens a lesson, or the map of the course; its address is printed where no browser can be opened."""
+    inside = lesson is None or lesson.is_relative_to(COURSE)
+    root = COURSE if inside or lesson is None else lesson.parent
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
-    command += [f"--LabApp.default_url=/lab/tree/{quote(lesson.relative_to(root).as_posix())}"]
+    if lesson:
+        command += [f"--LabApp.default_url=/lab/tree/{quote(lesson.relative_to(root).as_posix())}"]
+    if inside:  # the map, whose links lead to the course's lessons
+        command += [
+            f"--LabApp.extra_labextensions_path={EXTENSIONS}",
+            "--ServerApp.jpserver_extensions=trainlean.site.lab=True",
+        ]
     # The lessons' style sheet; what a learner has as custom.css of their own still counts where it has another name.
     command += [
         "--LabApp.custom_css=True",
@@ -377,6 +384,19 @@ def page(
     from trainlean.pages import write_page
 
     say(f"{write_page(notebook, output)} is written; open it in a browser.")
+
+
+@app.command()
+def site(
+    folder: Annotated[Path, typer.Argument(help="where the site goes")] = Path("site"),
+) -> None:
+    """Write the course as pages, with map, search and glossary, which need neither a kernel nor a network."""
+    from trainlean.site.writing import write_site
+
+    written = write_site(folder)
+    say(
+        f"{written.pages} pages are written, the largest of {written.largest / 1e6:.1f} MB; open {written.folder / 'index.html'} in a browser."
+    )
 
 
 @app.command()

@@ -368,7 +368,8 @@ def register_kernel() -> None:
 
 def lessons() -> Finding:
     """Whether every lesson is there, readable, and cut from the present authored file (edited or not)."""
-    from trainlean.notebooks.notebook import find_notebooks, fresh_lesson, read_notebook, shown
+    from trainlean.notebooks.course import fresh_lesson
+    from trainlean.notebooks.notebook import find_notebooks, read_notebook, shown
 
     missing, unreadable, old = [], [], []
     places = find_notebooks()

@@ -50,7 +50,10 @@ class LiveWidgets(Preprocessor):
     """Puts in place of each saved widget what the page's script starts; widgets that need a kernel stay their picture or text."""
 
     def preprocess(self, nb, resources):
-        """The notebook with its widgets as HTML, scripts and style beside the first of them."""
+        """The notebook with its widgets as HTML, scripts and style beside the first of them, unless the page has them elsewhere.
+
+        `resources["trainlean"]["widgets"]` names them; `["scripts_apart"]` asks for the places alone.
+        """
         places: dict[str, list] = {}
         # What a widget was when the notebook was saved, rather than when its cell ran.
         states = nb.metadata.get("widgets", {}).get(STATE, {}).get("state", {})
@@ -66,7 +69,9 @@ class LiveWidgets(Preprocessor):
                 places.setdefault(handed["widget"], []).append(output["data"])
             elif len(data) > 1:
                 data.pop(VIEW, None)
-        if places:
+        about = resources.setdefault("trainlean", {})
+        about["widgets"] = [*places]
+        if places and not about.get("scripts_apart"):
             # Scripts that are modules run when the page is whole, so that any place will do.
             [first, *_] = next(iter(places.values()))
             first["text/html"] += _scripts(places)
@@ -82,6 +87,7 @@ class LessonPage(HTMLExporter):
     def __init__(self, **kwargs):
         super().__init__(
             raw_template=(WEB / "page.html.j2").read_text(encoding="utf-8"),
+            extra_template_paths=[str(WEB)],
             preprocessors=[LiveWidgets],
             **kwargs,
         )

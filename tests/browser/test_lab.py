@@ -1,25 +1,17 @@
 """A lesson in JupyterLab, as a learner uses it: run, answer, measure, save, close, open again, restart the kernel; in the course's own environment."""
 
-import json
-import os
 import re
-import subprocess
 import time
-import urllib.request
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from running_lab import PATIENCE, TOKEN, RunningLab
 from seen_pages import violations
 
-from trainlean.cli import lab_command
-from trainlean.doctor import prepare_jupyter
 from trainlean.notebooks.notebook import KERNELSPEC
 from trainlean.notebooks.saving import STATE, VIEW
 
-TOKEN = "made-for-this-test"
-PATIENCE = 60  # seconds until something is there that a quiet machine has in a few
 CELLS = [
     new_markdown_cell("# A lesson\n\n" + "It explains a thing at length. " * 20),
     # The answer, with one place to change.
@@ -63,61 +55,17 @@ player(record(loop, [1.0, 2.0], watch={"weight": lambda v: v["weight"], "micro-b
 FIRST_EXPLORER, SECOND_EXPLORER, PLAYER, SLOW, CALLS = 3, 4, 5, 7, 8
 
 
-class Lab:
+class Lab(RunningLab):
     """JupyterLab on a folder with one lesson."""
 
     def __init__(self, folder):
-        self.folder, self.lesson = folder, folder / "lesson.ipynb"
+        self.lesson = folder / "lesson.ipynb"
         nbformat.write(new_notebook(cells=CELLS, metadata={"kernelspec": KERNELSPEC}), self.lesson)
-        own = {
-            name: str(folder / name)
-            for name in (
-                "JUPYTER_CONFIG_DIR",
-                "JUPYTER_RUNTIME_DIR",
-                "JUPYTERLAB_SETTINGS_DIR",
-                "JUPYTERLAB_WORKSPACES_DIR",
-                "IPYTHONDIR",
-                "TRAINLEAN_WORK",
-            )
-        }
-        prepare_jupyter()
-        command = [
-            *lab_command(self.lesson, browser=False),
-            f"--IdentityProvider.token={TOKEN}",
-            "--LabApp.expose_app_in_browser=True",
-            "--ServerApp.port=0",
-        ]
-        self.log = open(folder / "lab.log", "w+", encoding="utf-8")  # noqa: SIM115
-        # Quiet about speed: a learner's own bars are shown.
-        environment = {**os.environ, **own, "OMP_NUM_THREADS": "1"}
-        environment.pop("PYTEST_VERSION", None)
-        self.process = subprocess.Popen(command, env=environment, stdout=self.log, stderr=self.log)
-        until = time.monotonic() + PATIENCE
-        while not (found := re.search(r"http://localhost:(\d+)/", self.read_log())):
-            if self.process.poll() is not None or time.monotonic() > until:
-                self.process.kill()  # or it would outlive the test
-                raise AssertionError(f"JupyterLab did not come up: {self.read_log()}")
-            time.sleep(0.1)
-        self.root = found[0]
-
-    def read_log(self):
-        return Path(self.log.name).read_text(encoding="utf-8")
+        super().__init__(folder, self.lesson)
 
     @property
     def address(self):
         return f"{self.root}lab/tree/lesson.ipynb?token={TOKEN}&reset"
-
-    def ask(self, path, method="GET"):
-        request = urllib.request.Request(f"{self.root}api/{path}?token={TOKEN}", method=method)
-        with urllib.request.urlopen(request) as answer:
-            return json.loads(answer.read() or b"null")
-
-    def end(self):
-        for session in self.ask("sessions"):
-            self.ask(f"sessions/{session['id']}", "DELETE")
-        self.process.terminate()
-        self.process.wait(20)
-        self.log.close()
 
 
 @pytest.fixture(scope="module")

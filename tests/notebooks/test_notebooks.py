@@ -167,7 +167,7 @@ def test_authors_mistakes_get_one_sentence_with_file_and_line(tmp_path, text, sa
 def test_exercise_may_be_an_assignment(tmp_path):
     text = '# %% exercise="size" points=1\n# BEGIN SOLUTION\nsize = 4 * 10\n# END SOLUTION\n\n# %% check="size"\ncheck(size)\n'
     [place] = course(tmp_path, first=text)
-    assert nb.fresh_lesson(place).cells[0].source == "size = None  # YOUR CODE HERE"
+    assert building.fresh_lesson(place).cells[0].source == "size = None  # YOUR CODE HERE"
 
 
 def test_magics_are_no_python_and_classes_are_definitions():
@@ -181,12 +181,12 @@ def test_text_may_stand_between_an_exercise_and_its_check(tmp_path):
             '# %% check="add"', '# %% [markdown]\n# Then check it.\n\n# %% check="add"'
         ),
     )
-    assert nb.exercise_cells(nb.fresh_lesson(place)) == [nb.ExerciseCell("add", 2, 1, 3)]
+    assert nb.exercise_cells(building.fresh_lesson(place)) == [nb.ExerciseCell("add", 2, 1, 3)]
 
 
 def test_a_long_name_makes_valid_ids(tmp_path):
     [place] = course(tmp_path, first=EXERCISE.replace("add", "a" * 70))
-    lesson = nb.fresh_lesson(place)
+    lesson = building.fresh_lesson(place)
     nbformat.validate(lesson)
     assert len({cell.id for cell in lesson.cells}) == len(lesson.cells)
 
@@ -201,7 +201,7 @@ def test_marks_of_another_tool_are_no_exercise():
 
 def test_lesson_carries_nbgrader_metadata_tags_and_no_solution(tmp_path):
     [place] = course(tmp_path, first=EXERCISE + '\n# %% tags=["devices"]\nprint(1)\n')
-    lesson = nb.fresh_lesson(place)
+    lesson = building.fresh_lesson(place)
     nbformat.validate(lesson)
     exercise, check = lesson.cells[1], lesson.cells[2]
     assert exercise.metadata.nbgrader == {

@@ -1,9 +1,13 @@
 """What is wrong with a page that a browser shows."""
 
 
-def violations(page, within: str) -> list[str]:
-    """The rules of accessibility (axe) that what is `within` a selector breaks."""
+def violations(page, within: str, rules: list[str] | None = None) -> list[str]:
+    """The rules of accessibility (axe), all or those given, that what is `within` a selector breaks."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page, context={"include": [[within]]}).response["violations"]
+    # Without reading the style sheets once more, which a page of a folder may not.
+    options = {"preload": False}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    found = Axe().run(page, context={"include": [[within]]}, options=options).response["violations"]
     return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]

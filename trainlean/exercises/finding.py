@@ -1,13 +1,14 @@
 """Every exercise of the course, found in exercises_tests by its name."""
 
 import importlib
-import re
 import sys
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 
 from trainlean.exercises.exercise import Exercise
+from trainlean.notebooks.course import read_head
+from trainlean.notebooks.notebook import Place
 from trainlean.workspace import COURSE, CourseError
 
 PACKAGE = "exercises_tests"
@@ -41,9 +42,8 @@ def placed(exercise: Exercise, notebook: str, package: str) -> Exercise:
 @cache
 def names_in(notebook: str) -> tuple[str, ...]:
     """The exercises of a lesson in its order, by the text of its source: to read that as a notebook takes a second. None of another's."""
-    source = COURSE / "authoring" / f"{notebook}.py"
-    text = source.read_text(encoding="utf-8") if source.exists() else ""
-    return tuple(re.findall(r'^# %%.* exercise="(\w+)"', text, re.MULTILINE))
+    place = Place(notebook)
+    return tuple(name for name, _ in read_head(place).exercises) if place.authored.exists() else ()
 
 
 def place_in_lesson(exercise: Exercise) -> str:

@@ -1,5 +1,6 @@
 """What a learner has got right so far."""
 
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -21,27 +22,46 @@ def record_verdict(verdict: Verdict) -> None:
     append_record("progress", kept | {"created": datetime.now(UTC).isoformat(timespec="seconds")})
 
 
-def show_progress() -> None:
-    """Print each exercise's last outcome (right stays, whatever crashes later) and best points, and the total over the whole course."""
-    last: dict[str, str] = {}
-    best: dict[str, float] = {}
+@dataclass(frozen=True)
+class Standing:
+    """Where a learner stands with an exercise: the last outcome, the mistake's name where it has one, the best points."""
+
+    outcome: str = NOT_ATTEMPTED
+    mistake: str = ""
+    points: float = 0
+
+
+def standings() -> dict[str, Standing]:
+    """By its name, every exercise that was ever answered. Right stays right, whatever crashes later."""
+    found: dict[str, Standing] = {}
     for record in read_records("progress"):
-        name = record["exercise"]
+        before = found.get(record["exercise"], Standing())
+        points = max(before.points, record["points"])
         # A crash says nothing of the answer that was right: another call, or another notebook, may have led to it.
-        if not (record["outcome"] == CRASHED and last.get(name) == RIGHT):
-            last[name] = record["outcome"] + (f": {record['mistake']}" if record["mistake"] else "")
-        best[name] = max(best.get(name, 0), record["points"])
+        if record["outcome"] == CRASHED and before.outcome == RIGHT:
+            found[record["exercise"]] = replace(before, points=points)
+        else:
+            found[record["exercise"]] = Standing(record["outcome"], record["mistake"] or "", points)
+    return found
+
+
+def show_progress() -> None:
+    """Print each exercise's last outcome and best points, and the total over the whole course."""
+    found = standings()
     exercises = all_exercises().values()
     table = Table("lesson", "exercise", "last outcome", "best points")
+    right = 0
+    points: float = 0
     for exercise in exercises:
+        mine = found.get(exercise.name, Standing())
+        right += mine.points == exercise.points
+        points += mine.points
         table.add_row(
             exercise.notebook,
             exercise.name,
-            last.get(exercise.name, NOT_ATTEMPTED),
-            f"{best.get(exercise.name, 0)} of {exercise.points}",
+            mine.outcome + (f": {mine.mistake}" if mine.mistake else ""),
+            f"{mine.points} of {exercise.points}",
         )
-    right = sum(best.get(exercise.name, 0) == exercise.points for exercise in exercises)
-    points = sum(best.get(exercise.name, 0) for exercise in exercises)
     console = Console()
     console.print(table)
     console.print(

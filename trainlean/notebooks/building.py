@@ -15,15 +15,14 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from trainlean.notebooks.course import fresh_lesson
 from trainlean.notebooks.notebook import (
     KERNELSPEC,
     Place,
     defined_names,
     exercise_cells,
     first_lines,
-    fresh_lesson,
     is_as_cut,
-    make_lesson,
     nbgrader_mark,
     read_authored,
     read_notebook,
@@ -225,7 +224,7 @@ def find_stale(places: Iterable[Place]) -> list[Stale]:
         authored = read_authored(place)
         for path, why in (
             (place.solution, _why_solution(place.solution, authored)),
-            (place.lesson, _why_lesson(place.lesson, make_lesson(authored))),
+            (place.lesson, _why_lesson(place.lesson, fresh_lesson(place, authored))),
         ):
             if why:
                 stale.append(Stale(place, path, why))
@@ -291,7 +290,7 @@ def build(stale: Stale, on_cell: Callable[[int], None] | None = None) -> Path | 
     authored = read_authored(stale.place)
     if stale.path == stale.place.lesson:
         kept = keep_aside(stale.path) if edited(stale.path) else None
-        write(make_lesson(authored), stale.path)
+        write(fresh_lesson(stale.place, authored), stale.path)
         return kept
     folder = stale.path.parent
     folder.mkdir(parents=True, exist_ok=True)

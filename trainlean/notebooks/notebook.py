@@ -502,8 +502,3 @@ def is_as_cut(notebook: NotebookNode) -> bool:
     """Whether nobody has changed the cells of a lesson since it was cut (outputs do not count); False for what is no lesson."""
     cut = notebook.metadata.get("trainlean")
     return isinstance(cut, dict) and cut.get("cut") == digest(notebook)
-
-
-def fresh_lesson(place: Place) -> NotebookNode:
-    """The lesson as it would be built now."""
-    return make_lesson(read_authored(place))

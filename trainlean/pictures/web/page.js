@@ -19,11 +19,12 @@ function still(state) {
   };
 }
 
-const modules = {};
+// The scripts stand on the page itself or, where many pages share them, in files that have run before.
+const sources = { ...window.trainleanScripts }, modules = {};
 for (const source of document.querySelectorAll("script[data-trainlean-script]"))
-  modules[source.dataset.trainleanScript] = import(
-    URL.createObjectURL(new Blob([JSON.parse(source.textContent)], { type: "text/javascript" }))
-  );
+  sources[source.dataset.trainleanScript] = JSON.parse(source.textContent);
+for (const [name, source] of Object.entries(sources))
+  modules[name] = import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
 for (const place of document.querySelectorAll("[data-trainlean-widget]")) {
   const { default: widget } = await modules[place.dataset.trainleanWidget];
   const model = still(JSON.parse(place.querySelector("script").textContent));
