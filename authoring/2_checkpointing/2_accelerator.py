@@ -32,6 +32,7 @@ from trainlean import (
     load_reviews,
     measure,
     plot_memory,
+    recall,
     reveal,
     small_bert,
     small_bert_config,
@@ -40,6 +41,9 @@ from trainlean import (
     summary,
 )
 from transformers import GPT2Config, GPT2LMHeadModel
+
+# %%
+recall("2_checkpointing/2_accelerator")
 
 # %% [markdown]
 # ## The line

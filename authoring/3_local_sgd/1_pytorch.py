@@ -32,9 +32,13 @@ from trainlean import (
     plot_drift,
     plot_driver_and_ring,
     plot_ranks,
+    recall,
     reveal,
     start_devices,
 )
+
+# %%
+recall("3_local_sgd/1_pytorch")
 
 # %% [markdown]
 # Two real processes, in one line. Each is a *rank*; its copy of the model is a *replica*. A cell that begins with `%%px` runs on both ranks, not here.

@@ -26,6 +26,7 @@ from trainlean import (
     hint,
     load_reviews,
     plot_techniques,
+    recall,
     reveal,
     small_bert,
     start_devices,
@@ -35,6 +36,9 @@ from trainlean import (
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
 torch.set_num_threads(1)
 devices = start_devices(2)
+
+# %%
+recall("3_local_sgd/3_trainer")
 
 # %% [markdown]
 # ## The Trainer on two devices

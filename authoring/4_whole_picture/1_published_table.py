@@ -46,6 +46,7 @@ from trainlean import (
     predict_run,
     prediction_table,
     published_runs,
+    recall,
     recorded_runs,
     reveal,
     small_bert,
@@ -68,6 +69,9 @@ pd.DataFrame(
         ],
     }
 ).astype(object).fillna("–")
+
+# %%
+recall("4_whole_picture/1_published_table")
 
 # %% [markdown]
 # `1x4` is micro-batches of 1, accumulated over 4. *fp16* is mixed precision: the large multiplications are done with numbers of 2 bytes, while the weights keep their 4.

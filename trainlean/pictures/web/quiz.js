@@ -1,4 +1,4 @@
-// Questions with a few answers: each that is pressed says what is right or wrong about it.
+// Questions with a few answers, one question after the other: an answer that is pressed says what is right or wrong about it.
 
 /** Words, with what stands between backticks as code. */
 const words = (text) => text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part));
@@ -35,8 +35,10 @@ function render({ model, el }) {
     const buttons = rows.map(({ button }) => button);
     for (const button of buttons) button.addEventListener("keydown", (event) => walk(event, buttons));
     const list = make("ul", { class: "tl-options", "aria-label": ask.replaceAll("`", "") }, ...rows.map(({ row }) => row));
-    root.append(make("div", { class: "tl-question" }, make("p", { class: "tl-ask" }, ...words(ask)), list));
-    return rows;
+    const count = questions.length > 1 ? [make("span", { class: "tl-count" }, `${number + 1} of ${questions.length} `)] : [];
+    const all = make("div", { class: "tl-question" }, make("p", { class: "tl-ask" }, ...count, ...words(ask)), list);
+    root.append(all);
+    return { all, rows };
   });
   root.append(score);
   el.append(root);
@@ -51,8 +53,10 @@ function render({ model, el }) {
   const isRight = (number, option) => questions[number].options[option].right;
   function show() {
     const chosen = model.get("chosen");
-    chosen.forEach((some, number) => some.forEach((option) => shown[number][option].tell()));
-    const done = chosen.every((some, number) => some.some((option) => isRight(number, option)));
+    chosen.forEach((some, number) => some.forEach((option) => shown[number].rows[option].tell()));
+    const known = chosen.map((some, number) => some.some((option) => isRight(number, option)));
+    const done = known.every(Boolean);
+    shown.forEach(({ all }, number) => (all.hidden = number > 0 && !known[number - 1])); // one after the other
     const first = chosen.filter((some, number) => some.length && isRight(number, some[0])).length;
     score.textContent = done && questions.length > 1 ? `${first} of ${questions.length} right at the first try.` : "";
   }
