@@ -3,7 +3,7 @@
 #
 # **You will be able to** add checkpointing to an accumulation loop, build it into a Transformer of your own, and find the weights that were never trained.
 #
-# **Minutes**: 65, with a place to stop · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Minutes**: 75, with a place to stop · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question

@@ -3,7 +3,7 @@
 #
 # **You will be able to** teach the `Trainer` something that no version of it can do, in a callback of your own; say when Local SGD with $H=1$ is the same as DDP and when it is not; and place all three techniques of this course on one plane.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Local SGD with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 70, with a place to stop · **Before this**: [Local SGD with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question

@@ -3,7 +3,7 @@
 #
 # **You will be able to** predict every row of a published benchmark without its graphics card, say what such a table can and cannot tell, and choose a setting from one.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb) and the units on accumulation and checkpointing.
+# **Minutes**: 70, with a place to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb) and the units on accumulation and checkpointing.
 
 # %% [markdown]
 # ## A question

@@ -7,6 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, select_autoescape
 
@@ -128,7 +129,7 @@ def _options(exercise: Exercise, mistake: Mistake) -> list[dict]:
 def _bars(seen: Counter, name: str) -> list[dict]:
     """What the class did: right, each mistake, and each other outcome, the most frequent first."""
     largest = max(seen.values(), default=1)
-    bars = [
+    bars: list[dict[str, Any]] = [
         {
             "label": mistake or ("no known mistake" if outcome == "wrong" else outcome),
             "number": number,
