@@ -1,5 +1,6 @@
 """Questions about a learner's own loop, made from a recorded run of it after it was found right."""
 
+import ast
 import contextlib
 import io
 from collections.abc import Callable
@@ -100,23 +101,25 @@ def _which_line(
     """Which line was executed when something happened (`event`, the number of its frame). `states`: before and after it."""
     if event is None:
         return None
-    source = trace.source.splitlines()
+    source, start_of = trace.source.splitlines(), statement_starts(trace.source)
 
     def shown(line: int) -> str:
-        return f"line {line}: `{source[line - 1].strip().replace('`', '')}`"
+        more = " ..." if line + 1 in start_of and start_of[line + 1] == line else ""
+        return f"line {line}: `{source[line - 1].strip().replace('`', '')}{more}`"
 
-    right = trace.frames[event].line
-    at: dict[int, int] = {}  # when each line ran first
-    for i, frame in enumerate(trace.frames):
-        at.setdefault(frame.line, i)
+    lines = [start_of.get(frame.line, frame.line) for frame in trace.frames]
+    right = lines[event]
+    at: dict[int, int] = {}  # when each statement ran first
+    for i, line in enumerate(lines):
+        at.setdefault(line, i)
     others = sorted((line for line in at if line != right), key=lambda line: abs(at[line] - event))
     before, after = states
     wrong = [
         Option(
             shown(line),
-            f"When this line had run for the first time, {before}."
+            f"When line {line} had run for the first time, {before}."
             if at[line] < event
-            else f"When this line ran for the first time, {after}: line {right} had come before it.",
+            else f"When line {line} ran for the first time, {after}: line {right} had come before it.",
         )
         for line in sorted(others[:MOST_LINES])
     ]
@@ -125,6 +128,18 @@ def _which_line(
     return Question(
         name, ask, Option(shown(right), f"Before this line {before}; after it {after}."), (*wrong,)
     )
+
+
+def statement_starts(source: str) -> dict[int, int]:
+    """The first line of the statement that each line belongs to; the head of a loop or a condition is one of its own."""
+    starts: dict[int, int] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            end = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            for line in range(node.lineno, max(end, node.lineno) + 1):
+                starts[line] = max(node.lineno, starts.get(line, 0))
+    return starts
 
 
 def _which_micro_batches(name: str, frames: list[Frame]) -> Question | None:
@@ -165,13 +180,19 @@ def _which_micro_batches(name: str, frames: list[Frame]) -> Question | None:
 def _how_many_parts(name: str, frames: list[Frame]) -> Question | None:
     """In how many parts the gradient grew, in a loop that makes no step."""
     gradients = [frame.values["gradient"] or 0.0 for frame in frames]
-    parts = sum(a != b for a, b in zip([0.0, *gradients], gradients, strict=False))
+    changes = [b for a, b in zip([0.0, *gradients], gradients, strict=False) if a != b]
     last = max(int(frame.values["micro-batch"] or 0) for frame in frames)
+    parts = len(changes)
     if not parts:
         return None
     wrong = [
-        Option(str(count), f"Recorded were {parts} changes of `.grad` over {last} micro-batches.")
-        for count in sorted({1, last - 1, last, last + 1, 2 * last} - {parts})
+        Option(
+            str(count),
+            f"It changed again after change {count}, from {changes[count - 1]:.4g} to {changes[count]:.4g}."
+            if count < parts
+            else f"Recorded were {parts}, {count - parts} fewer, over {last} micro-batches.",
+        )
+        for count in sorted({1, last - 1, last, last + 1, 2 * last} - {0, parts})
     ]
     return Question(
         name,

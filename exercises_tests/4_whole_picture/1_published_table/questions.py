@@ -11,11 +11,11 @@ BECAUSE = question(
         "Both are counted as tensors, and both are gone in today's PyTorch.",
     ),
     (
-        "A number takes more bytes on a card.",
+        "Numbers take more bytes on a card than in a processor's memory.",
         "A `float32` has four bytes everywhere; the mask of a dropout even takes fewer there.",
     ),
     (
-        "The context of CUDA is among them.",
+        "What CUDA's context takes is counted among them.",
         "The context is no tensor. It comes on top, with what the allocator rounds up.",
     ),
 ) | question(
