@@ -116,7 +116,7 @@ def _plain(source: str) -> list[str]:
 
 def _options(exercise: Exercise, mistake: Mistake) -> list[dict]:
     """The reason why it is wrong, among those of other mistakes of the exercise."""
-    others = [one.why for one in exercise.mistakes if one.why != mistake.why]
+    others = list({one.why: 0 for one in exercise.mistakes if one.why != mistake.why})
     draw = random.Random(f"{exercise.name} {mistake.name}")
     reasons = [mistake.why, *draw.sample(others, min(WRONG_REASONS, len(others)))]
     draw.shuffle(reasons)

@@ -96,7 +96,7 @@ function render({ model, el }) {
   }
 
   function row(line, depth, number) {
-    const button = make("button", { type: "button", class: "tl-line", draggable: true, "aria-pressed": number === undefined ? null : String(number === chosen) }, make("code", {}, puzzle.lines[line]));
+    const button = make("button", { type: "button", class: "tl-line", draggable: "true", "aria-pressed": number === undefined ? null : String(number === chosen) }, make("code", {}, puzzle.lines[line]));
     if (depth) button.setAttribute("aria-label", `${puzzle.lines[line]}, line ${number + 1}, indented ${depth} times`);
     button.addEventListener("dragstart", (event) => {
       dragged = line;
