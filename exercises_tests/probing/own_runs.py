@@ -1,8 +1,12 @@
 """Short runs of a learner's loop on a model of one weight, recorded for questions about it."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
+from torch.utils.checkpoint import checkpoint
 
 from trainlean.exercises.own_loop import OwnRun, Watched
 
@@ -56,6 +60,44 @@ def accelerated_run(loop, number: int, k: int) -> OwnRun:
     with fresh_accelerate():
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=k)
         trace = watched.record(loop, accelerator, model, optimizer, loader, loss_of, 1e6)
+    return OwnRun(said(number, k), trace)
+
+
+class OneWeightClassifier(nn.Module):
+    """The model w * x in the form of transformers' models: it returns its loss, and its one layer can be checkpointed."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.checkpointed = one_weight(), False
+
+    def gradient_checkpointing_enable(self, *_, **__):
+        self.checkpointed = True
+
+    def forward(self, inputs, labels):
+        run = partial(checkpoint, self.layer, use_reentrant=False)
+        outputs = (run if self.checkpointed else self.layer)(inputs)
+        return SimpleNamespace(loss=mse_loss(outputs, labels))
+
+
+def checkpointed_run(loop, number: int, k: int) -> OwnRun:
+    """A run of loop(accelerator, model, optimizer, dataloader), whose batches are dictionaries."""
+    from accelerate import Accelerator
+    from torch.utils.data import DataLoader
+
+    from exercises_tests.probing.accelerate import fresh_accelerate
+
+    model, data = OneWeightClassifier(), micro_batches_of(number)
+    watched = Watched(data, model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.002)
+    samples = [
+        {"inputs": one, "labels": target}
+        for inputs, targets in data
+        for one, target in zip(inputs, targets, strict=True)
+    ]
+    with fresh_accelerate():
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=k)
+        loader = DataLoader(samples, batch_size=SAMPLES)
+        trace = watched.record(loop, accelerator, model, optimizer, loader)
     return OwnRun(said(number, k), trace)
 
 

@@ -141,6 +141,8 @@ def test_what_is_asked_in_a_lesson_comes_from_those_before(shown):
     assert len(shown) == 1, "nothing comes before the first lesson"
     with pytest.raises(CourseError, match="no one lesson 'nowhere'; the lessons are 0_start/"):
         recall.recall("nowhere")
+    with pytest.raises(CourseError, match="from 1, not 0"):
+        recall.recall(LESSONS[1], 0)
 
 
 def test_what_was_not_known_comes_again_first(shown):
@@ -368,6 +370,23 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
 def test_with_accelerate_the_step_waits_for_the_window():
     found = asked_about("train_with_accelerator", train_with_accelerator)
     assert "after 2, 4, 5" in [question.right.text for question in found.values()]
+
+
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    model.train()
+    model.gradient_checkpointing_enable()
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_a_checkpointed_loop_is_asked_about_too():
+    line, moves, moved = asked_about("train_checkpointed", train_checkpointed).values()
+    assert "accelerator.backward(" in line.right.text and moves.right.text == "after 4, 6"
+    assert "optimizer.step()" in moved.right.text
 
 
 def token_weighted_backward(model, window):

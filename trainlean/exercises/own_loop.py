@@ -34,10 +34,11 @@ class Watched:
             float(inputs.flatten()[0]): i for i, (inputs, _) in enumerate(micro_batches, start=1)
         }
 
-        def forward(_, inputs):
-            self.number = places.get(float(inputs[0].flatten()[0]), self.number)
+        def forward(_, positional, named):
+            inputs = [*positional, *named.values()][0]
+            self.number = places.get(float(inputs.flatten()[0]), self.number)
 
-        model.register_forward_pre_hook(forward)
+        model.register_forward_pre_hook(forward, with_kwargs=True)
         self.weight = next(model.parameters())
         self.watch = {
             "weight": lambda _: self.weight,

@@ -88,7 +88,7 @@ def lesson_named(name: str) -> str:
     """A lesson by its path or a part of it that only it has. CourseError names the lessons where none or several match."""
     lessons = list(question_files())
     found = [lesson for lesson in lessons if lesson == name] or [
-        lesson for lesson in lessons if name in lesson
+        lesson for lesson in lessons if str(name) in lesson
     ]
     if len(found) != 1:
         raise CourseError(f"There is no one lesson {name!r}; the lessons are {', '.join(lessons)}.")

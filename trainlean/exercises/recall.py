@@ -17,7 +17,7 @@ from trainlean.exercises.questions import (
     show,
 )
 from trainlean.exercises.solutions import answer_of
-from trainlean.workspace import append_record, read_records
+from trainlean.workspace import CourseError, append_record, read_records
 
 KIND = "recall"
 MOST_WRONG = 3  # answers beside the right one
@@ -27,10 +27,12 @@ TRIES = 50  # draws of numbers until the wrong answers differ from the right one
 def recall(lesson: str, number: int = 3) -> None:
     """Ask `number` questions from the lessons before this one; those that were not known, and the longest unasked, come first.
 
-    `lesson` is a path such as "1_accumulation/2_accelerator". CourseError: no lesson of that name.
+    `lesson` is a path such as "1_accumulation/2_accelerator". CourseError: no lesson of that name, or no number of questions.
     """
     lessons = list(question_files())
     before = lessons[: lessons.index(lesson_named(lesson))]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise CourseError(f"recall asks a whole number of questions from 1, not {number!r}.")
     if questions_asked() and (questions := fresh_questions(before, number)):
         show(KIND, "From earlier lessons", questions)
 

@@ -1,5 +1,6 @@
 """What the lesson 2_checkpointing/2_accelerator asks besides its exercises."""
 
+from exercises_tests.probing.own_runs import checkpointed_run
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 from trainlean.setup import TrainingSetup
@@ -20,6 +21,8 @@ BECAUSE = question(
         "Gradients are a category of their own, and have not changed by a byte. And the layer at work needs more than its input.",
     ),
 )
+
+OWN_RUNS = {"train_checkpointed": lambda loop: checkpointed_run(loop, 6, 4)}
 
 
 def micro_batch(draw):
