@@ -10,6 +10,7 @@ from trainlean.exercises.feedback import check
 from trainlean.exercises.finding import find_exercise
 from trainlean.exercises.guesses import guess, reveal
 from trainlean.exercises.ordering import put_in_order, puzzle_of
+from trainlean.exercises.progress import show_progress
 from trainlean.exercises.questions import ask_questions, question_files
 from trainlean.exercises.solutions import answer_in
 from trainlean.exercises.verdicts import RIGHT, judge
@@ -113,6 +114,17 @@ def test_a_reason_is_asked_after_the_reveal_and_each_answer_is_kept(shown):
         {"kind": "because", "name": name, "right": False, "first": True},
         {"kind": "because", "name": name, "right": True, "first": False},
     ]
+
+
+def test_progress_counts_what_was_known_at_the_first_try(shown, capsys):
+    show_progress()
+    assert "questions" not in capsys.readouterr().out
+    for right in (True, False):
+        questions.because(next(iter(REASONS)))
+        press(shown[-1], 0, place_of(shown[-1], 0, right))
+    press(shown[-1], 0, place_of(shown[-1], 0, True))
+    show_progress()
+    assert "1 of 2 questions right at the first try." in capsys.readouterr().out
 
 
 def test_a_guess_without_reasons_is_revealed_as_ever(shown):

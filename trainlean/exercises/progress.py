@@ -22,7 +22,7 @@ def record_verdict(verdict: Verdict) -> None:
 
 
 def show_progress() -> None:
-    """Print each exercise's last outcome (right stays, whatever crashes later) and best points, and the total over the whole course."""
+    """Print each exercise's last outcome (right stays, whatever crashes later) and best points, the lessons' questions, and the total over the whole course."""
     last: dict[str, str] = {}
     best: dict[str, float] = {}
     for record in read_records("progress"):
@@ -44,6 +44,9 @@ def show_progress() -> None:
     points = sum(best.get(exercise.name, 0) for exercise in exercises)
     console = Console()
     console.print(table)
+    first = [record["right"] for record in read_records("questions") if record.get("first")]
+    if first:
+        console.print(f"{sum(first)} of {len(first)} questions right at the first try.")
     console.print(
         f"{right} of {len(exercises)} exercises right, {points} of {sum(exercise.points for exercise in exercises)} points."
     )
