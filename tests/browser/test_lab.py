@@ -1,5 +1,6 @@
 """A lesson in JupyterLab, as a learner uses it: run, answer, measure, save, close, open again, restart the kernel; in the course's own environment."""
 
+import json
 import re
 import time
 
