@@ -16,6 +16,7 @@ ROOMS = [
     "pages",
     "grading",
     "table",
+    "audit",
     "exercises",
     "notebooks",
     "pictures",
