@@ -3,7 +3,7 @@
 #
 # **You will be able to** read from one recorded run what is wrong with a training loop, name it, and cure it. Each bug here was reported in a real project; several are still in the libraries installed beside this notebook.
 #
-# **Minutes**: 65, with two halts · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Minutes**: 70, with two halts · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb). The second half of the museum is [2b](2b_bug_museum_recomputed.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -29,6 +29,7 @@ from trainlean import (
     hint,
     load_reviews,
     reveal,
+    same_training,
     show_diff,
     small_bert,
 )
@@ -566,6 +567,40 @@ show_receipts(stopped_after(6, keep_gradients=True))
 # %% [markdown]
 # Two micro-batches are lost, and the step is half as long. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
 #
+# ## The second instrument
+#
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it once with the large batch and once in parts, and compares gradients, settings and weights step by step. Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+
+
+# %%
+def audited(loop, samples=32):
+    """A loop of this museum in the form that `same_training` calls."""
+
+    def train(micro_batch, accumulation_steps):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.randn(samples, 8)
+        loop(model, optimizer, DataLoader(data, batch_size=micro_batch), accumulation_steps)
+        return model
+
+    return train
+
+
+def verdict(loop, samples=32):
+    return same_training(audited(loop, samples), batch=16, accumulation_steps=4)
+
+
+loops = [train_right, train_sum, train_early, train_zero_first, train_zero_last, train_two_blocks]
+loops += [train_clipped_in_pieces, train_clipped, train_unscaled_often, train_unscaled_once]
+for loop, samples in [(loop, 32) for loop in loops] + [(train_leaking, 40), (train_right, 40)]:
+    found = verdict(loop, samples)
+    print(f"{loop.__name__:24} {found.outcome:22} {found.mistake or ''}")
+verdict(train_sum)
+
+# %% [markdown]
+# It is never in doubt whether, and mostly right about what: a name is drawn from what a gradient looks like, and two faults can leave the same gradient. (What looks like clipping in exhibit 13 is the scaler.) Receipts and names together tell you where to look.
+#
 # **Halt.** All exhibits are seen; the exercises can wait. A good place to stop.
 #
 # ## Exercise: name the fault
@@ -722,4 +757,4 @@ check(cured_average)
 # - The same faults come back, in new projects and in each language. Several of these reports are from 2026, of bugs that were explained years before.
 # - Not every alarm is a bug. The run decides.
 #
-# Next: the second half of the museum: recomputed, rounded, spread over devices.
+# Next: [the second half of the museum](2b_bug_museum_recomputed.ipynb): losses, roundings, what is computed twice, and devices.

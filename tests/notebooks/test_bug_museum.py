@@ -39,6 +39,30 @@ def test_a_record_names_the_fault_and_passes_the_cure(windows, exhibit):
     assert windows["name_fault"](windows["recorded"](windows[cured], micro_batches), 4) == "right"
 
 
+# What `same_training` says of the same loops; None is "not the same", without a name.
+VERDICTS = {
+    "train_sum": "loss not divided",
+    "train_early": None,
+    "train_zero_first": "zeroed inside the window",
+    "train_two_blocks": None,
+    "train_clipped_in_pieces": "clipped in every micro-batch",
+    "train_leaking": "last window dropped",
+}
+
+
+@pytest.mark.parametrize("loop", VERDICTS)
+def test_same_training_finds_it_too(windows, loop):
+    found = windows["verdict"](windows[loop], samples=40)
+    assert found.same is False
+    if name := VERDICTS[loop]:
+        assert found.mistake == name
+
+
+@pytest.mark.parametrize("loop", ["train_right", "train_zero_last", "train_clipped"])
+def test_same_training_passes_the_cured_loops(windows, loop):
+    assert windows["verdict"](windows[loop]).same is True
+
+
 def shares(windows, train, micro_batches=8):
     return [
         [round(share, 3) for share in step]
@@ -115,3 +139,92 @@ def test_exhibit_14_a_stop_in_a_window_loses_it(windows):
     assert shares(windows, stopped_after(6)) == [whole[0], quarters(6, 7)]
     assert shares(windows, stopped_after(6, keep_gradients=True)) == whole
     assert shares(windows, stopped_after(4)) == whole
+
+
+# ---------------------------------------------------------------- the second half
+
+
+@pytest.fixture(scope="module")
+def recomputed():
+    return defined_in("6_your_own/2b_bug_museum_recomputed")
+
+
+def test_exhibit_15_a_token_counts_by_its_device(recomputed):
+    own = recomputed["receipt_of_devices"](recomputed["own_mean"])
+    assert own.tolist() == pytest.approx([0.25] * 2 + [1 / 12] * 6)
+    cured = recomputed["receipt_of_devices"](recomputed["by_all_tokens"])
+    assert cured.tolist() == pytest.approx([0.125] * 8)
+
+
+def test_exhibit_16_gpt2_counts_the_first_token(recomputed, tmp_path):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    rows = [{"input_ids": row, "labels": row} for row in torch.arange(16).view(2, 8)]
+    small = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0}
+    llama = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    models = {
+        16: recomputed["GPT2LMHeadModel"](
+            recomputed["GPT2Config"](n_embd=8, n_layer=1, n_head=1, **small)
+        ),
+        14: LlamaForCausalLM(LlamaConfig(num_attention_heads=1, **llama, **small)),
+    }
+    arguments = recomputed["TrainingArguments"](
+        tmp_path, per_device_train_batch_size=1, use_cpu=True
+    )
+    for targets, model in models.items():
+        trainer = recomputed["Trainer"](model, arguments, train_dataset=rows)
+        batches = iter(trainer.get_train_dataloader())
+        _, counted = trainer.get_batch_samples(batches, 2, torch.device("cpu"))
+        assert int(counted) == targets
+
+
+def test_exhibit_17_a_contrastive_loss_is_named_and_its_cache_passes(recomputed):
+    same_training = recomputed["same_training"]
+    found = same_training(recomputed["train_contrastive"], batch=16, accumulation_steps=4)
+    assert (found.same, found.mistake) == (False, "a loss across samples")
+    assert same_training(recomputed["train_cached"], batch=16, accumulation_steps=4).same
+
+
+def test_exhibit_18_a_sum_in_bf16_stops_growing(recomputed):
+    import torch
+
+    mean = recomputed["accumulated_mean"]
+    assert mean(1024, torch.bfloat16) == 0.25
+    assert mean(1024, torch.float32) == 1
+
+
+def test_exhibit_19_another_mask_is_named_and_the_kept_state_passes(recomputed):
+    audit = {"batch": 16, "accumulation_steps": 2, "checkpointing": True}
+    found = recomputed["same_training"](recomputed["train_with_dropout"], **audit)
+    assert (found.same, found.mistake) == (False, "dropout")
+    assert recomputed["same_training"](recomputed["train_with_kept_state"], **audit).same
+
+
+def test_exhibit_20_batch_norm_moves_twice(recomputed):
+    import torch
+
+    after = recomputed["running_mean_after"]
+    (plain, batches), (twice, counted) = after(False), after(True)
+    assert counted == 2 * batches
+    assert not torch.allclose(plain, twice, atol=1e-3)
+    assert torch.allclose(plain, after(True, momentum=1 - 0.9**0.5)[0], atol=1e-6)
+
+
+def test_exhibit_21_adapters_do_not_learn_behind_a_frozen_embedding(recomputed):
+    learning, warned = recomputed["learning_adapters"](reentrant=True)
+    assert learning == 0
+    assert any("None of the inputs" in message for message in warned)
+    assert recomputed["learning_adapters"](reentrant=False) == (4, set())
+
+
+def test_exhibits_22_and_23_ddp_in_one_process(recomputed):
+    with recomputed["one_process"]():
+        outcomes = {
+            flags: recomputed["ddp_outcome"](*flags)
+            for flags in ((False, False), (True, False), (False, True), (True, True))
+        }
+        sent = {place: recomputed["all_reduces"](place) for place in ("backward", "both")}
+    assert outcomes.pop((True, True)) == "Expected to mark a variable ready only once"
+    assert set(outcomes.values()) == {"works"}
+    assert sent == {"backward": 4, "both": 1}
