@@ -74,9 +74,9 @@ def train_right(model, optimizer, micro_batches, k):
 show_receipts(train_right, micro_batches=10)
 
 # %% [markdown]
-# # Room 1: who stands behind a step
+# ## Room 1: who stands behind a step
 #
-# ## 1. Green tests
+# ### 1. Green tests
 #
 # **Reported**: [paiml/aprender, pull request 2123](https://github.com/paiml/aprender/pull/2123) (June 2026, for version 0.50.0). With $k$ accumulation steps the update was made from the sum of the window. The two tests of accumulation counted optimizer steps and asked whether the loss was finite.
 #
@@ -114,7 +114,7 @@ reveal("sum of a step's shares in exhibit 1", receipts[0].sum().item(), "times t
 #
 # **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the gradient with the large batch's, which is what a receipt does.
 #
-# ## 2. The same, in the library on your disk
+# ### 2. The same, in the library on your disk
 #
 # **Reported**: [transformers, issue 47688](https://github.com/huggingface/transformers/issues/47688) (July 2026, open when this was written), after a longer story: [37766](https://github.com/huggingface/transformers/issues/37766) saw the loss grow with the accumulation steps. Models that take `**kwargs` but ignore `num_items_in_batch` train with an inflated loss.
 #
@@ -168,7 +168,7 @@ print(f"cured:       {cured / large:.2f} times")
 #
 # **Cure**: `model.accepts_loss_kwargs = False` before the Trainer is built, for losses that are means over samples. The [lesson on the Trainer](../1_accumulation/3_trainer.ipynb) shows both places in the source.
 #
-# ## 3. One micro-batch early
+# ### 3. One micro-batch early
 #
 # **Reported**: [minimind, issue 691](https://github.com/jingyaogong/minimind/issues/691) (March 2026), and in the same words [dLLM-RL, issue 7](https://github.com/Gen-Verse/dLLM-RL/issues/7): the micro-batches are counted from 1, and the condition adds another 1. A relative counts from 0 and adds none: [LLMs-from-scratch, issue 299](https://github.com/rasbt/LLMs-from-scratch/issues/299).
 
@@ -193,7 +193,7 @@ show_receipts(train_early)
 #
 # **Cure**: `step % k`, where the count begins with 1. With a count from 0 it is `(index + 1) % k`.
 #
-# ## 4. Only the last
+# ### 4. Only the last
 #
 # **Reported**: [accelerate, issue 1299](https://github.com/huggingface/accelerate/issues/1299) (April 2023, open when this was written), for an example of the documentation. The same came back in [LongCat-Image, issue 46](https://github.com/meituan-longcat/LongCat-Image/issues/46) (December 2025), without Accelerate in [RAE, issue 67](https://github.com/bytetriper/RAE/issues/67), and in [torchtitan, pull request 3575](https://github.com/pytorch/torchtitan/pull/3575) (June 2026).
 #
@@ -238,7 +238,7 @@ show_diff(train_zero_first, train_zero_last)
 show_receipts(train_zero_last)
 
 # %% [markdown]
-# ## 5. A false alarm
+# ### 5. A false alarm
 #
 # **Reported**: [diffusers, issue 10553](https://github.com/huggingface/diffusers/issues/10553) (January 2025), "All training scripts might be wrong when using gradients accumulation!", and [issue 10855](https://github.com/huggingface/diffusers/issues/10855): `optimizer.step()` stands outside `if accelerator.sync_gradients:`, so it is called for every micro-batch.
 #
@@ -249,7 +249,7 @@ show_receipts(train_zero_last)
 #
 # A museum needs this exhibit. A reader of code who knows the rule "step once a window" sees a fault here, and the run shows none. Ask the run.
 #
-# ## 6. Two models, half the window
+# ### 6. Two models, half the window
 #
 # **Reported**: [accelerate, issue 668](https://github.com/huggingface/accelerate/issues/668), "How to handle gradient accumulation with multiple models?". Since pull request [1708](https://github.com/huggingface/accelerate/pull/1708) (July 2023) `accumulate` takes several models. Scripts that use one block for each model were still reported later, as in [zero123-hf, issue 7](https://github.com/kxhit/zero123-hf/issues/7).
 
@@ -286,7 +286,7 @@ reveal("window of exhibit 6", first.count_nonzero().item(), "micro-batches")
 #
 # **Cure**: one block, `with accelerator.accumulate(model, other):`.
 #
-# ## 7. The short window, cut again
+# ### 7. The short window, cut again
 #
 # **Reported**: [Lightning, issue 19987](https://github.com/Lightning-AI/pytorch-lightning/issues/19987) (June 2024, seen in 2.0 and 2.2, open when this was written): at the end of an epoch the window is shorter, and its gradient is still divided by `accumulate_grad_batches`. [RF-DETR, issue 916](https://github.com/roboflow/rf-detr/issues/916) inherited it in April 2026; [ms-swift](https://github.com/modelscope/ms-swift/pull/10084) mended its own in September.
 #
@@ -298,7 +298,7 @@ show_receipts(train_zero_last, micro_batches=10)
 # %% [markdown]
 # **Cure**: divide by the window's own length. `accelerator.backward` always divides by `gradient_accumulation_steps`, so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
 #
-# ## 8. What the last epoch left
+# ### 8. What the last epoch left
 #
 # **Reported**: [AnimaLoraStudio, pull request 305](https://github.com/WalkingMeatAxolotl/AnimaLoraStudio/pull/305) (June 2026): with 3 pictures and $k = 4$ an epoch made no step at all; with more epochs, the rest of one epoch went into the first step of the next. [burn, issue 5695](https://github.com/tracel-ai/burn/issues/5695) (September 2026) dropped the rest instead.
 
@@ -332,7 +332,7 @@ reveal("sum of the second step of exhibit 8", second.sum().item(), "times the ri
 #
 # **Cure**: the last micro-batch of an epoch completes a window too, with its own divisor: `train_right` above.
 #
-# ## 9. Every window its tokens
+# ### 9. Every window its tokens
 #
 # **Reported**: [transformers, issue 24725](https://github.com/huggingface/transformers/issues/24725) (July 2023) asked for a sum over tokens in place of a mean of means. In October 2024 it was found to matter in most trainers; pull request [34191](https://github.com/huggingface/transformers/pull/34191) is the first of several that mended it there. It still arrives: [mlx-lm, pull request 1413](https://github.com/ml-explore/mlx-lm/pull/1413) (June 2026).
 #
@@ -376,9 +376,9 @@ show_receipts(in_texts(train_by_tokens))
 #
 # **Halt.** Nine exhibits, and one instrument for all of them. A good place to stop for today.
 #
-# # Room 2: once per window
+# ## Room 2: once per window
 #
-# ## 10. Clipped in pieces
+# ### 10. Clipped in pieces
 #
 # **Reported**: [accelerate, issue 641](https://github.com/huggingface/accelerate/issues/641) (August 2022, 0.13.0.dev0) as an error of the gradient scaler; in fp32 there is no error. [GSM, issue 22](https://github.com/swathikirans/GSM/issues/22) wrote the fault as a formula, clip(clip(g1) + g2), and [tt-metal, issue 17568](https://github.com/tenstorrent/tt-metal/issues/17568) (February 2025) found it in a GPT demo.
 
@@ -425,7 +425,7 @@ show_receipts(train_clipped)
 print(f"length of step 1: {receipts_of(train_clipped)[0].norm():.2f}")
 
 # %% [markdown]
-# ## 11. The schedule that ran ahead
+# ### 11. The schedule that ran ahead
 #
 # **Reported** three times with three causes: [starVLA, pull request 210](https://github.com/starVLA/starVLA/pull/210) (March 2026) stepped the schedule for every micro-batch; with Accelerate on four devices it moves four times for a step, by design: [accelerate, issue 2926](https://github.com/huggingface/accelerate/issues/2926) (July 2024, 0.22.0), [LTX-Video-Trainer, issue 67](https://github.com/Lightricks/LTX-Video-Trainer/issues/67) (February 2026).
 
@@ -465,7 +465,7 @@ print(*[str(warning.message).split(". ")[0] for warning in seen])
 #
 # **Cure**: step the schedule where the optimizer steps. With Accelerate, give the schedule `num_processes` times its length, or do not prepare it.
 #
-# ## 12. An average of standing still
+# ### 12. An average of standing still
 #
 # **Reported**: [F5-TTS, issue 631](https://github.com/SWivid/F5-TTS/issues/631) (December 2024). Somebody asked for the intuition behind moving the averaged weights (EMA) in every micro-batch. The answer: none, a bug.
 
@@ -495,7 +495,7 @@ for name, every in {"each micro-batch": True, "each window": False}.items():
 #
 # **Cure**: update the average behind `optimizer.step()`, once per window.
 #
-# ## 13. Unscaled again and again
+# ### 13. Unscaled again and again
 #
 # **Reported**: [pytorch, pull request 36601](https://github.com/pytorch/pytorch/pull/36601) (April 2020) wrote the example that was missing: `unscale_` and `update` only where you step. [Swin-Transformer, issue 311](https://github.com/microsoft/Swin-Transformer/issues/311) (April 2023) met the lucky case: a second `unscale_` raises an error. Whoever "cures" that with an `update` gets this:
 
@@ -535,7 +535,7 @@ show_receipts(train_unscaled_once)
 # %% [markdown]
 # It was divided by 1024 three times more. With two decimals it looks like exhibit 4, "only the last", and for training it is the same. This is torch 2.13 on your CPU, and nothing is raised.
 #
-# ## 14. Stopped in the middle
+# ### 14. Stopped in the middle
 #
 # **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights, optimizer and counters, and no gradients. It was decided to leave it so. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
 #

@@ -36,9 +36,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 transformers.logging.set_verbosity_error()
 
 # %% [markdown]
-# # Room 3: what a loss is divided by
+# ## Room 3: what a loss is divided by
 #
-# ## 15. Every device its own mean
+# ### 15. Every device its own mean
 #
 # **Reported**: [transformers, issue 34242](https://github.com/huggingface/transformers/issues/34242) (October 2024): the sum over tokens was mended for one device; with several, each took the mean over its own tokens. Pull request [34373](https://github.com/huggingface/transformers/pull/34373) added `average_tokens_across_devices`; it was off until [39395](https://github.com/huggingface/transformers/pull/39395) (July 2025).
 #
@@ -89,7 +89,7 @@ reveal(
 # %% [markdown]
 # **Cure**: the tokens of all devices are counted before the backward pass, and the loss is multiplied by the number of devices, because the all-reduce divides by it.
 #
-# ## 16. The first token is nobody's target
+# ### 16. The first token is nobody's target
 #
 # **Reported**: [transformers, pull request 46204](https://github.com/huggingface/transformers/pull/46204) (May 2026): the Trainer counted labels, but a language model predicts only those from the second on. Each text counted one too many, and every gradient was too short by that.
 #
@@ -112,7 +112,7 @@ print(f"the gradient is {28 / int(counted):.3f} times the right one")
 #
 # **Cure**: `compute_loss_func` with your own count, as in the [lesson on the Trainer](../1_accumulation/3_trainer.ipynb).
 #
-# ## 17. A loss that cannot be accumulated
+# ### 17. A loss that cannot be accumulated
 #
 # **Reported**: [sentence-transformers, issue 2916](https://github.com/huggingface/sentence-transformers/issues/2916) (August 2024) asked whether the negatives of other micro-batches count. They do not. An earlier pull request, [1822](https://github.com/huggingface/sentence-transformers/pull/1822), had been declined for this: a batch of 512 works, 512 steps of one cannot.
 
@@ -172,7 +172,7 @@ def train_cached(micro_batch, accumulation_steps):
 print(same_training(train_cached, batch=16, accumulation_steps=4).outcome)
 
 # %% [markdown]
-# ## 18. A sum that stops growing
+# ### 18. A sum that stops growing
 #
 # **Reported**: [DeepSpeed, issue 2352](https://github.com/deepspeedai/DeepSpeed/issues/2352) (September 2022): train in bf16, but add gradients up in fp32. A later request of the same, 2768, was closed as a duplicate.
 #
@@ -210,9 +210,9 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # **Halt.** A good place to stop: what follows is about checkpointing and devices.
 #
-# # Room 4: what runs twice
+# ## Room 4: what runs twice
 #
-# ## 19. Another mask
+# ### 19. Another mask
 #
 # **Reported**: [OLMo-core, pull request 828](https://github.com/allenai/OLMo-core/pull/828) (August 2026): after 150 steps the loss was 2.495 with checkpointing and 2.195 without, in two pairs of runs. [guided-diffusion, issue 167](https://github.com/openai/guided-diffusion/issues/167) (December 2025) found it in a helper that many repositories had copied.
 
@@ -256,7 +256,7 @@ found = same_training(train_with_kept_state, batch=16, accumulation_steps=2, che
 print(found.outcome)
 
 # %% [markdown]
-# ## 20. Averages that move twice
+# ### 20. Averages that move twice
 #
 # **Reported**: [pytorch, issue 96136](https://github.com/pytorch/pytorch/issues/96136) (March 2023, open when this was written); [YOLO-Master, issue 262](https://github.com/Tencent/YOLO-Master/issues/262) found it in September 2026 while comparing states, after losses and gradients had been equal.
 
@@ -287,7 +287,7 @@ print(f"momentum {root:.4f}: equal", torch.allclose(plain, cured, atol=1e-6))
 # %% [markdown]
 # Each update keeps $1 - m$ of the old value, two of them keep $(1 - m)^2$. So $m' = 1 - \sqrt{1 - m}$ is a **cure** (pytorch-pfn-extras [does this](https://github.com/pfnet/pytorch-pfn-extras/pull/117)); the counter still counts twice. Leaving batch norm outside the checkpointed block is another.
 #
-# ## 21. The adapter that never learned
+# ### 21. The adapter that never learned
 #
 # **Reported**: [open-unlearning, issue 178](https://github.com/locuslab/open-unlearning/issues/178) (March 2026): with checkpointing every `lora_B` of the saved adapter was zero. [cloneofsimo/lora, issue 26](https://github.com/cloneofsimo/lora/issues/26) had reported it in December 2022.
 
@@ -341,7 +341,7 @@ print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 #
 # **Cure**: `use_reentrant=False`. Where that cannot be changed, let the input require a gradient: in transformers that is `model.enable_input_require_grads()`.
 #
-# ## 22. An error that names something else
+# ### 22. An error that names something else
 #
 # **Reported**: [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) (May 2022, open when this was written), "Expected to mark a variable ready only once". It was reported again for DDP with checkpointing in [FocalNet](https://github.com/microsoft/FocalNet/issues/4), [ms-swift](https://github.com/modelscope/ms-swift/issues/3171) and others. The message advises not to share parameters.
 #
@@ -391,9 +391,9 @@ with one_process():
 #
 # **Cure**: `use_reentrant=False`, or no search.
 #
-# # Room 5: what is sent
+# ## Room 5: what is sent
 #
-# ## 23. Four all-reduces for one step
+# ### 23. Four all-reduces for one step
 #
 # **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021), [PiPPy, issue 1133](https://github.com/pytorch/PiPPy/issues/1133) (July 2024), and [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802), where several GPUs were slower than one: `no_sync` stood around `backward()` only.
 
