@@ -274,12 +274,12 @@ def train_two_blocks(model, optimizer, micro_batches, k):
 # BEGIN SOLUTION
 my_guess = 4
 # END SOLUTION
-guess("window of exhibit 6", my_guess, "micro-batches")
+guess("micro-batches in exhibit 6", my_guess, "behind each step")
 
 # %%
 show_receipts(train_two_blocks)
 first = receipts_of(train_two_blocks)[0]
-reveal("window of exhibit 6", first.count_nonzero().item(), "micro-batches")
+reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each step")
 
 # %% [markdown]
 # The accelerator counts blocks, and there are two for each micro-batch. So the window is half as long and divided by $k$ all the same: twice the steps, each half as long.
