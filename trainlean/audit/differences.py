@@ -178,7 +178,10 @@ class Windows:
         found = sum(count for sample, count in seen.items() if sample in known)
         # Rows that are hardly ever two different ones tell nothing apart.
         self.tell_apart = len(known) >= 2 and len(known) > rows / 8
-        self.known = self.tell_apart and found >= 0.9 * seen.total() > 0
+        back = sum(count for sample, count in known.items() if sample in seen)
+        self.known = self.tell_apart and (
+            found >= 0.9 * seen.total() > 0 or back >= 0.9 * known.total()
+        )
         self.others = self.tell_apart and seen.total() > 0 and found < 0.1 * seen.total()
         self.unseen = known - seen
         self.not_known = seen - known

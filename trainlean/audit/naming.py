@@ -41,6 +41,10 @@ MISTAKES = {
         "The loss already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
         LOOP,
     ),
+    "a sum over samples divided by k": (
+        "The loss is a sum over samples, not a mean: the micro-batches' sums already add up to the large batch's, and are divided once too often.",
+        LOOP,
+    ),
     "gradients divided in every round": (
         "What lies in `.grad` already is divided again with every micro-batch, so the first ones of a window count less than the last one.",
         LOOP,
@@ -150,6 +154,10 @@ MISTAKES = {
         "The schedule moves once for each optimizer step, but its length was counted in micro-batches, so it comes to its end k times too late.",
         ACCELERATOR,
     ),
+    "schedule of another length": (
+        "The schedule moves once for each optimizer step, but its length changes with the micro-batch or the accumulation steps.",
+        ACCELERATOR,
+    ),
     "batch norm": (
         "Batch norm takes its statistics from each micro-batch, not from the large batch. The loop is not at fault: with the statistics held fixed it is the same training.",
         CHECKPOINTING,
@@ -197,6 +205,9 @@ class Finding:
     seen: str
     mistake: str | None = None
     undecided: bool = False
+    same_samples: bool = (
+        False  # whether the inputs behind the step are known to be the large batch's
+    )
 
 
 @dataclass(frozen=True)
@@ -325,8 +336,10 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
     seen = f"behind step {number} stand {got.total()} samples ({_passes(here)}); {sizes.truth} has {right.total()} there"
     following = wanted[number] if number < len(wanted) else None
     rest = rounds[number - 1 :]
-    if number == 1 and right.total() == 2 * sizes.batch and here == k + 1:
+    if number == 1 and len(truth.steps[0].calls) == 2 and here == k + 1:
         return found("steps one micro-batch late", seen)  # so is the large batch
+    begun = number > 1 and wanted[0].total() == sizes.batch
+    short = right.total() < sizes.batch and (begun or number == len(wanted))
     if got < right:
         if right.total() < sizes.batch and number > 1 and here == 1 and windows.unseen.total() == 0:
             return found("a step for each one that is left", seen)
@@ -338,7 +351,7 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             return _left_out(number, windows, sizes.other, sizes.truth)
         return Finding(number, seen)
     if got > right:
-        if right.total() < sizes.batch:
+        if short:
             if following is not None and got == right + following:
                 return found(
                     "last window dropped",
@@ -354,7 +367,7 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         if here > k + 1:
             return found("several micro-batches too many in a window", seen)
         return Finding(number, seen)
-    if following is not None and right.total() < sizes.batch and got == following:
+    if following is not None and short and got == following:
         return found(
             "last window dropped",
             f"the {right.total()} samples behind step {number} of {sizes.truth} get no step",
@@ -395,7 +408,7 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
     if key != "lr" and "momentum" not in key and "betas" not in key:
         return Finding(number, seen)
     moves, moved = (
-        sum(one.schedule for one in recorded.steps[1:number]) for recorded in (other, truth)
+        sum(one.schedule for one in recorded.steps[:number]) for recorded in (other, truth)
     )
     if moves > moved:
         return Finding(
@@ -404,18 +417,17 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
             "the schedule moves with every micro-batch",
         )
     rates = [one.settings[0][key] for one in truth.steps]
-    # Schedules without a scheduler object: is this the rate that the large batch has some steps later, or earlier?
-    position = number - 1
-    if position * sizes.accumulation_steps < len(rates) and near(
-        value, rates[position * sizes.accumulation_steps], 1e-3
-    ):
+    position, k = number - 1, sizes.accumulation_steps
+    at = position / k
+    below, part = int(at), at - int(at)
+    between = rates[below] * (1 - part) + rates[min(below + 1, len(rates) - 1)] * part
+    if near(value, between, 1e-3):
+        return Finding(number, seen, "length in micro-batches")
+    if moves:
+        return Finding(number, seen, "schedule of another length")
+    # A schedule without a scheduler's object: is this the rate that the large batch has some steps later?
+    if position * k < len(rates) and near(value, rates[position * k], 1e-3):
         return Finding(number, seen, "the schedule moves with every micro-batch")
-    if len(rates) > position:
-        at = position / sizes.accumulation_steps
-        below, part = int(at), at - int(at)
-        between = rates[below] * (1 - part) + rates[min(below + 1, len(rates) - 1)] * part
-        if near(value, between, 1e-3):
-            return Finding(number, seen, "length in micro-batches")
     return Finding(number, seen)
 
 
@@ -433,7 +445,8 @@ def _of_gradient(
     seen = f"the gradient at step {number} {describe(got.numpy(), want.numpy(), 'that of ' + sizes.truth)}"
 
     def found(mistake, more=""):
-        return Finding(number, seen + more, mistake)
+        same = windows.known and windows.of_other[number - 1] == windows.of_truth[number - 1]
+        return Finding(number, seen + more, mistake, same_samples=same)
 
     if not float(got.norm()):
         return found("nothing in .grad at the step")
@@ -489,32 +502,40 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
     """A name for how the parts of a gradient count, beside how they should."""
     k, tolerance = sizes.accumulation_steps, max(2e-3, 3 * rounding)
     got, want = gradient_of(step), gradient_of(right)
-    # Before clipping, which makes gradients of any length equally long.
-    got, want = (
-        vector / one.scale if 0 < one.scale < 0.999 else vector
-        for vector, one in ((got, step), (want, right))
-    )
-    parts = [part for part in added_by_rounds(step) if float(part.norm())]
-    if parts and step.scale > 0:
-        parts = [part * (step.scale if step.scale >= 0.999 else 1.0) for part in parts]
+    parts = [part * step.scale for part in added_by_rounds(step) if float(part.norm())]
+    clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
+    if clipped:  # gradients of any length are equally long then: compare what they were
+        want = want / right.scale
+        parts = [part / step.scale for part in parts]
+        got = got / step.scale
     count = len(parts) or k
     held = windows.sizes(step.rounds) if windows.known else []
     held = held if len(held) == count and all(held) else [1] * count
     factor = float(got @ want / want.square().sum())
     straight = float((got - factor * want).norm()) < tolerance * abs(factor) * float(want.norm())
     if straight:
-        if near(factor, 1, tolerance):  # only the clipped lengths differ
-            return None
-        return _divisor(factor / count, number, count, other, truth, sizes)
+        share = _share(parts, alone, number)
+        name = _divisor(factor / count, number, count, other, truth, sizes, share)
+        if (
+            name is None
+            and 0 < right.scale < 0.999
+            and not near(step.scale, right.scale, tolerance)
+        ):
+            # The large batch's gradient was clipped, and this one less: the factor before that.
+            factor *= right.scale / step.scale
+            name = _divisor(factor / count, number, count, other, truth, sizes, share)
+        return name
     weights = _weights(parts, want, tolerance)
     if weights is None:
+        if other.drew or truth.drew:
+            return None
         return _across_samples(step, got, parts, alone, number, k, tolerance)
     # `weights` say how each part should count: by its samples over all, divided by what the loop divided it by.
     given = [size / sum(held) / weight for size, weight in zip(held, weights, strict=True)]
     if all(near(one, given[0], 10 * tolerance) for one in given):
         if near(given[0], 1 / count, 10 * tolerance):
             return "mean of means"
-        return _divisor(given[0], number, count, other, truth, sizes)
+        return _divisor(given[0], number, count, other, truth, sizes, _share(parts, alone, number))
     if all(near(one, 1 / (count - index), 10 * tolerance) for index, one in enumerate(given)):
         return "divided by what is left"
     mean = sum(weights) / count
@@ -522,17 +543,30 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
         if near(mean, 1, 0.02):
             return "mean of means"
         if near(mean, 1 / count, 0.02):
-            return "loss not divided"
+            share = _share(parts, alone, number)
+            return "loss not divided" if share is None or near(share, 1, 1e-2) else "divided twice"
         if near(mean, k / count, 0.02):
             return "last window divided by k"
     return None
 
 
-def _divisor(given: float, number, count, other, truth, sizes) -> str | None:
+def _share(parts, alone: Recorded | None, number: int) -> float | None:
+    """How much of its own gradient the first micro-batch adds: 1 / k where the loop divides by k. None where that is not known."""
+    if alone is None or number != 1 or not alone.steps or not parts:
+        return None
+    own = gradient_of(alone.steps[0])
+    if own.shape != parts[0].shape or not float(own.norm()):
+        return None
+    share = float(parts[0] @ own / own.square().sum())
+    return share if float((parts[0] - share * own).norm()) < 1e-2 * float(parts[0].norm()) else None
+
+
+def _divisor(given: float, number, count, other, truth, sizes, share: float | None) -> str | None:
     """A name where every part of a window of `count` was multiplied by `given`, which should be 1 / count."""
     k, micro, tolerance = sizes.accumulation_steps, sizes.micro_batch, 5e-3
     short = count < k
     last = len(other.steps[-1].rounds)
+    divides = share is not None and near(share, 1 / k, 1e-2)
     names = [
         (1, "last window not divided" if short and number > 1 else "loss not divided"),
         (1 / k, "last window divided by k" if short else ""),
@@ -541,9 +575,14 @@ def _divisor(given: float, number, count, other, truth, sizes) -> str | None:
         (1 / (count * micro), "divided by the number of samples"),
         (1 / (k * micro), "divided by the number of samples"),
         (1 / micro, "divided by the number of samples"),
+        (k, "divided by the number of samples"),  # as the large batch is, by its own
         (1 / last, "every window divided by the last one's size" if last < count else ""),
     ]
     name = next((name for value, name in names if name and near(given, value, tolerance)), None)
+    if divides and name == "loss not divided":
+        return "divided by the number of samples"
+    if divides and name == "divided twice":
+        return "a sum over samples divided by k"
     if name == "loss not divided" and other.by_trainer:
         return "the Trainer's factor of k"
     return name
@@ -569,9 +608,5 @@ def _across_samples(step, got, parts, alone, number, k, tolerance) -> str | None
     whole = sum(parts[1:], parts[0])
     if float((whole - got).norm()) > tolerance * float(got.norm()):
         return None
-    first = gradient_of(alone.steps[0]) / len(parts)
-    if first.shape != parts[0].shape:
-        return None
-    if float((first - parts[0]).norm()) > tolerance * float(first.norm()):
-        return None
-    return "a loss across samples"
+    share = _share(parts, alone, number)
+    return "a loss across samples" if share is not None and near(share, 1 / k, 1e-2) else None

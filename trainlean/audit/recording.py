@@ -91,6 +91,7 @@ class Recorded:
     by_trainer: bool = False
     recomputed: bool = False  # whether a module ran forward within a backward pass
     schedule: int = 0
+    skipped: int = 0  # steps that a gradient scaler left out
     buffers: list[torch.Tensor] = field(default_factory=list)
     returned: list[torch.Tensor] = field(default_factory=list)
     weights: list[torch.Tensor] = field(default_factory=list)  # of the optimizers, at the end
@@ -134,6 +135,9 @@ class Recorder:
             self._attached.callback(_hooks_with_kwargs.pop, handle.id, None)
         for kind in ("LRScheduler", "ReduceLROnPlateau"):
             self._count_steps_of(getattr(torch.optim.lr_scheduler, kind))
+        self._attached.enter_context(
+            mock.patch.object(torch.amp.GradScaler, "step", self._scaled_step())
+        )
         if not self._keep_dropout:
             for patch in _without_dropout():
                 self._attached.enter_context(patch)
@@ -171,6 +175,17 @@ class Recorder:
             return inner(scheduler, *args, **named)
 
         self._attached.enter_context(mock.patch.object(kind, "step", step))
+
+    def _scaled_step(self):
+        inner = torch.amp.GradScaler.step
+
+        def step(scaler, *args, **named):
+            before = len(self.recorded.steps)
+            result = inner(scaler, *args, **named)
+            self.recorded.skipped += len(self.recorded.steps) == before
+            return result
+
+        return step
 
     def _ours(self):
         ours = threading.get_ident() == self._thread
@@ -328,8 +343,8 @@ class Recorder:
             if any(part.any() for part in apart):
                 step.touched = apart
         if not closure:
-            step.leftover = _left_over(step, last)
             step.scale = _scale(step)
+            step.leftover = _left_over(step, last)
         recorded.by_trainer |= _under("transformers.trainer")
         recorded.steps.append(step)
         seen["last"] = step
@@ -404,7 +419,14 @@ def _left_over(step: Step, last: Step | None) -> bool:
             )
         elif not any(now is not None and now.any() for now in here):
             stale = False
-    return stale
+    if not stale:
+        return False
+    # A gradient that was put together elsewhere is no sum with what lay here.
+    after = [step.rounds[-1].after.get(key) for key in step.ids]
+    return all(
+        gradient is None or left is None or torch.allclose(gradient, left * step.scale, rtol=1e-3)
+        for gradient, left in zip(step.gradients, after, strict=True)
+    )
 
 
 def _scale(step: Step) -> float:

@@ -289,7 +289,14 @@ def _explained(train, difference, other, truth, sizes, note) -> Audit:
     finding: Finding = explain(difference, other, truth, sizes, rounding, alone)
     if finding.undecided:
         return cannot_tell(sizes, finding.seen, finding.step)
-    if finding.mistake is None and (other.drew or truth.drew or other.drew_between):
+    if truth.skipped != other.skipped:
+        return cannot_tell(
+            sizes,
+            f"{finding.seen}; but the gradient scaler left out {truth.skipped} steps of one training and {other.skipped} of the other, where a gradient was infinite: give it a smaller `init_scale`",
+            finding.step,
+        )
+    drew = truth.drew or other.drew or not finding.same_samples and other.drew_between
+    if finding.mistake is None and difference.kind == "gradient" and drew:
         return cannot_tell(
             sizes,
             f"{finding.seen}; but random numbers are drawn while it trains, and a large batch draws others than its parts",
@@ -346,6 +353,13 @@ def unusable(truth: Recorded, sizes: Sizes) -> Audit | None:
     if late:
         seen = f"already in {sizes.truth} the gradient of step {late - 1} is still part of that of step {late}"
         return named(sizes, "never zeroed", seen, late)
+    empty = next((n for n, step in enumerate(truth.steps, 1) if not step.calls), None)
+    if empty and empty == len(truth.steps) and truth.calls:
+        seen = f"already in {sizes.truth} no sample stands behind step {empty}"
+        return named(sizes, "a step too many at the end", seen, empty)
+    if any(call.backwards for call in truth.after_last) and not truth.skipped:
+        seen = f"already {sizes.truth} goes forward and backward after its last step, {len(truth.steps)}, without another"
+        return named(sizes, "no step behind the last window", seen, len(truth.steps) + 1)
     return None
 
 
@@ -367,4 +381,6 @@ def _when_equal(other: Recorded, truth: Recorded, sizes: Sizes, gap: float, note
     )
     if truth.precision in ("bfloat16", "float16"):
         note = f"{note} Rounded to {truth.precision}, smaller differences cannot be seen.".strip()
+    if count == 1:
+        note = f"{note} With a single step it was not seen what one window leaves for the next.".strip()
     return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))
