@@ -626,22 +626,19 @@ verdict(train_sum)
 def name_fault(receipts, k):
     """The name of what the recorded epoch did."""
     # BEGIN SOLUTION
-    steps = [{n: share for n, share in enumerate(step) if share} for step in receipts]
-    micro_batches = len(receipts[0])
-    windows = [range(start, min(start + k, micro_batches)) for start in range(0, micro_batches, k)]
-    if [list(step) for step in steps] == [[window[-1]] for window in windows]:
+    first, last = receipts[0], receipts[-1]
+    behind = [number for number, share in enumerate(first) if share]
+    if behind == [k - 1]:
         return "only the last"
-    if list(steps[0]) == list(range(k - 1)):
+    if len(behind) == k - 1:
         return "early"
-    if len(steps) < len(windows):
-        return "rest lost"
-    size, last = len(steps[0]), len(steps[-1])
-    share = max(steps[0].values())
-    if abs(share - 1) < 0.001:
+    if sum(first) > 1.01:
         return "not divided"
-    if abs(share - 1 / size**2) < 0.001:
+    if sum(first) < 0.99:
         return "divided twice"
-    if abs(max(steps[-1].values()) - 1 / last) > 0.001:
+    if not last[-1]:
+        return "rest lost"
+    if sum(last) < 0.99:
         return "short window divided by k"
     return "right"
     # END SOLUTION

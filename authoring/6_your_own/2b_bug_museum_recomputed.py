@@ -3,7 +3,7 @@
 #
 # **You will be able to** find faults that no loop shows: in what a loss is divided by, in the type that gradients are added up in, in what checkpointing computes twice, and in what devices send each other.
 #
-# **Minutes**: 35, with a halt · **Before this**: [the first half of the museum](2_bug_museum.ipynb) and [Checkpointing in PyTorch](../2_checkpointing/1_pytorch.ipynb).
+# **Minutes**: 40, with a halt · **Before this**: [the first half of the museum](2_bug_museum.ipynb) and [Checkpointing in PyTorch](../2_checkpointing/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -40,7 +40,7 @@ transformers.logging.set_verbosity_error()
 #
 # ### 15. Every device its own mean
 #
-# **Reported**: [transformers, issue 34242](https://github.com/huggingface/transformers/issues/34242) (October 2024): the sum over tokens was mended for one device; with several, each took the mean over its own tokens. Pull request [34373](https://github.com/huggingface/transformers/pull/34373) added `average_tokens_across_devices`; it was off until [39395](https://github.com/huggingface/transformers/pull/39395) (July 2025).
+# **Reported**: [transformers, issue 34242](https://github.com/huggingface/transformers/issues/34242) (October 2024): the divisor had just been mended to count the tokens of all accumulation steps; those of the other devices were left out. Pull request [34373](https://github.com/huggingface/transformers/pull/34373) added `average_tokens_across_devices`; it was off until [39395](https://github.com/huggingface/transformers/pull/39395) (July 2025).
 #
 # The witness again, with one weight for each token. Device 0 has a text of 2 tokens, device 1 one of 6. DDP takes the mean of the devices' gradients:
 
@@ -214,7 +214,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # ### 19. Another mask
 #
-# **Reported**: [OLMo-core, pull request 828](https://github.com/allenai/OLMo-core/pull/828) (August 2026): after 150 steps the loss was 2.495 with checkpointing and 2.195 without, in two pairs of runs. [guided-diffusion, issue 167](https://github.com/openai/guided-diffusion/issues/167) (December 2025) found it in a helper that many repositories had copied.
+# **Reported**: [OLMo-core, pull request 828](https://github.com/allenai/OLMo-core/pull/828) (August 2026): after 150 steps the loss was 2.495 with checkpointing and 2.195 without, and a second pair of runs had the same gap. [guided-diffusion, issue 167](https://github.com/openai/guided-diffusion/issues/167) (December 2025) found it in that project's own helper.
 
 
 # %%
@@ -244,7 +244,7 @@ same_training(train_with_dropout, batch=16, accumulation_steps=2, checkpointing=
 # %% [markdown]
 # The gradient. The forward pass, and so the first loss, is as it should be; the backward pass asks for the activations and gets those of another network.
 #
-# **Cure**: leave `preserve_rng_state` at its default, `True`. It was switched off for speed, as long as no model in the project had dropout.
+# **Cure**: leave `preserve_rng_state` at its default, `True`. Here it had been off for long, and harmless, as long as no model of the project had dropout.
 
 
 # %%
@@ -289,7 +289,7 @@ print(f"momentum {root:.4f}: equal", torch.allclose(plain, cured, atol=1e-6))
 #
 # ### 21. The adapter that never learned
 #
-# **Reported**: [open-unlearning, issue 178](https://github.com/locuslab/open-unlearning/issues/178) (March 2026): with checkpointing every `lora_B` of the saved adapter was zero. [cloneofsimo/lora, issue 26](https://github.com/cloneofsimo/lora/issues/26) had reported it in December 2022.
+# **Reported**: [open-unlearning, issue 178](https://github.com/locuslab/open-unlearning/issues/178) (March 2026): with checkpointing the adapters of the transformer's layers were not trained. [cloneofsimo/lora, issue 26](https://github.com/cloneofsimo/lora/issues/26) had seen weights that stay zero in December 2022.
 
 
 # %%
@@ -443,6 +443,47 @@ reveal("all-reduces in exhibit 23", counts["backward"], "in a window of four")
 #
 # **Cure**: forward and backward inside, the last micro-batch outside. `accelerator.accumulate(model)` does that.
 #
+# ### 24. The same flag, set a line too late
+#
+# **Reported**: [build-nanogpt, pull request 30](https://github.com/karpathy/build-nanogpt/pull/30) (June 2024): one accumulation step had become four, a change that should not move the loss. After 1000 steps the validation loss was 4.88, and 4.15 with the pull request.
+#
+# The loop had no `no_sync`. It set the flag that `no_sync` sets, between the forward pass and `backward()`:
+
+
+# %%
+def who_sends(flag_first, windows=2, k=4):
+    """The micro-batches, numbered within their window, whose backward pass sends gradients."""
+    model, sent = DistributedDataParallel(nn.Linear(4, 1)), []
+
+    def note(state, bucket):
+        sent.append(number)
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    model.register_comm_hook(None, note)
+    for number in list(range(1, k + 1)) * windows:
+        if flag_first:
+            model.require_backward_grad_sync = number == k
+        loss = model(torch.randn(2, 4)).mean() / k
+        model.require_backward_grad_sync = number == k
+        loss.backward()
+    return sent
+
+
+# %% [markdown]
+# **Predict.** Two windows of four. Which micro-batches send?
+
+# %%
+with one_process():
+    print("set after the forward pass: ", who_sends(flag_first=False))
+    print("set before it (cured):      ", who_sends(flag_first=True))
+
+# %% [markdown]
+# The first of each window: its forward pass finds the flag that the last window left behind. One message for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 was slow and right; this one is fast and wrong.
+#
+# **Cure**: set the flag before the forward pass, or use `no_sync` around both.
+#
 # ## Exercise: cure the checkpointed blocks
 #
 # *Difficulty* ** · *6 minutes* · *Why*: two lines, two faults of this room. You will find them in code that was copied before 2023, and in code that copied it.
@@ -479,7 +520,7 @@ check(cured_blocks)
 # ## What to keep
 #
 # - Ask what a loss is divided by, over the whole window and all devices: labels, targets, tokens of this device.
-# - A comparison with the large batch finds what accumulation changes. It does not find a factor that both have (exhibit 16), nor what is only slow (23).
+# - A comparison with the large batch finds what accumulation changes. It does not find a factor that both have (exhibit 16), nor what is only slow (23), nor what needs a second device to show (15, 24).
 # - A loss that compares samples cannot be accumulated by adding up gradients; it can be cached.
 # - Compare buffers too: batch norm's averages moved while all gradients were equal.
 # - Checkpointing is neutral if what runs twice is the same twice. `same_training(..., checkpointing=True)` asks.

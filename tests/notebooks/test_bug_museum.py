@@ -218,13 +218,15 @@ def test_exhibit_21_adapters_do_not_learn_behind_a_frozen_embedding(recomputed):
     assert recomputed["learning_adapters"](reentrant=False) == (4, set())
 
 
-def test_exhibits_22_and_23_ddp_in_one_process(recomputed):
+def test_exhibits_22_to_24_ddp_in_one_process(recomputed):
     with recomputed["one_process"]():
         outcomes = {
             flags: recomputed["ddp_outcome"](*flags)
             for flags in ((False, False), (True, False), (False, True), (True, True))
         }
         sent = {place: recomputed["all_reduces"](place) for place in ("backward", "both")}
+        late, cured = (recomputed["who_sends"](flag_first=first) for first in (False, True))
     assert outcomes.pop((True, True)) == "Expected to mark a variable ready only once"
     assert set(outcomes.values()) == {"works"}
     assert sent == {"backward": 4, "both": 1}
+    assert (late, cured) == ([1, 1], [4, 4])

@@ -10,7 +10,7 @@ from .mistakes import (
     DIVIDED,
     END,
     LOOP,
-    OF_LAST,
+    SHORT_LAST,
     STEP,
     ZERO,
 )
@@ -29,8 +29,8 @@ EXERCISES = (
             "The first step's shares: 1 is `not divided`, 1/k² is `divided twice`. Then the last step's: 1/k in a window shorter than k is the short window's fault. Compare floats with a tolerance.",
         ),
         also_right=(
-            {OF_LAST: "last < k and abs(sum(steps[-1].values()) - 1) > 0.01"},
-            {OF_LAST: "not 0.99 < sum(receipts[-1]) < 1.01"},
+            {SHORT_LAST: "abs(sum(last) - len(last) % k / k) < 0.01"},
+            {"len(behind) == k - 1": "behind == list(range(k - 1))"},
         ),
     ),
     Exercise(

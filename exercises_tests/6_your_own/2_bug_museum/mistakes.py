@@ -4,55 +4,53 @@ from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- name_fault
 
-EARLY = """    if list(steps[0]) == list(range(k - 1)):
+EARLY = """    if len(behind) == k - 1:
         return "early"
 """
-LOST = """    if len(steps) < len(windows):
+LOST = """    if not last[-1]:
         return "rest lost"
 """
-OF_LAST = "abs(max(steps[-1].values()) - 1 / last) > 0.001"
+LONGER, SHORTER, SHORT_LAST = "sum(first) > 1.01", "sum(first) < 0.99", "sum(last) < 0.99"
 
 name_fault = (
     Mistake(
         "short windows taken to be wrong",
-        {OF_LAST: "last < k"},
+        {SHORT_LAST: "len(last) % k"},
         why="A shorter last window is no fault; its shares are 1 over its own length, and only 1/k there is one.",
         hint="What are the right shares of a window that has two micro-batches?",
     ),
     Mistake(
         "right and divided by k exchanged in the short window",
-        {OF_LAST: "abs(max(steps[-1].values()) - 1 / k) > 0.001"},
+        {SHORT_LAST: "len(last) % k and sum(last) > 0.99"},
         why="The mean over a window of two has shares of 1/2, whatever k is.",
         hint="By what would the large batch of this window divide?",
     ),
     Mistake(
         "short window not looked at",
-        {f'    if {OF_LAST}:\n        return "short window divided by k"\n': ""},
+        {f'    if {SHORT_LAST}:\n        return "short window divided by k"\n': ""},
         why="Whole windows can be right while the last one is divided by k; its shares are the only place where this shows.",
         hint="Which step of the record have you not looked at?",
     ),
     Mistake(
         "rest not looked for",
         {LOST: ""},
-        why="A rest that is in no step leaves no trace in the steps that are there: the number of windows must be compared.",
-        hint="How many windows does an epoch of this length have?",
+        why="A rest that is in no step leaves no trace in the shares of the steps that are there; only its own places are empty.",
+        hint="In which step is the last micro-batch of the epoch?",
     ),
     Mistake(
         "first step's micro-batches not looked at",
         {EARLY: ""},
-        why="When every step comes early, their number and their shares can be those of a run with another fault; which micro-batches are in the first step tells it.",
+        why="When the first step comes early its shares add up to less than 1, as with another divisor; how many micro-batches are in it tells the two apart.",
         hint="How many micro-batches are in the first step?",
     ),
     Mistake(
         "rounded shares compared exactly",
-        {
-            "abs(share - 1 / size**2) < 0.001": "share == 1 / size**2",
-            OF_LAST: "max(steps[-1].values()) != 1 / last",
-        },
-        {OF_LAST: "max(steps[-1].values()) != 1 / last"},
-        {"abs(share - 1 / size**2) < 0.001": "share == 1 / size**2"},
-        why="Shares are floats, rounded to 4 decimals here: a third is 0.3333, and 1 / 3 is not.",
-        hint="What does Python say of 1 / 3 == 0.3333?",
+        {LONGER: "sum(first) != 1"},
+        {SHORTER: "sum(first) != 1"},
+        {SHORT_LAST: "sum(last) != 1"},
+        {SHORTER: "sum(first) != 1", SHORT_LAST: "sum(last) != 1"},
+        why="Shares are floats, rounded to 4 decimals here: three thirds of 0.3333 are not 1.",
+        hint="What does Python say of 3 * 0.3333 == 1?",
     ),
 )
 
