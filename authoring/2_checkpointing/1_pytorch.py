@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import (
+    CheckpointError,
     CheckpointPolicy,
     checkpoint_sequential,
     create_selective_checkpoint_contexts,
@@ -1017,6 +1018,30 @@ print(
 )
 
 # %% [markdown]
+# ### Reading a `CheckpointError`
+#
+# Where shape, type, device or number of the saved tensors differ, PyTorch does raise. The usual reason is a cache: the block writes to it in the forward pass, and finds it filled when it runs again. Here attention keeps its keys, as a language model does to generate text:
+
+
+# %%
+class RemembersKeys(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.keys = nn.Linear(4, 4), torch.empty(0, 4)
+
+    def forward(self, x):
+        self.keys = torch.cat([self.keys, x.detach()])
+        return torch.softmax(self.linear(x) @ self.keys.T, dim=1) @ self.keys
+
+
+try:
+    torch_checkpoint(RemembersKeys(), torch.randn(3, 4), use_reentrant=False).sum().backward()
+except CheckpointError as error:
+    print(*str(error).splitlines()[:4], sep="\n")
+
+# %% [markdown]
+# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew (in transformers: `use_cache=True`); another type is an autocast that was on in one pass only; another number of tensors is an `if` that went the other way. `debug=True` prints all operations of both passes. `determinism_check="none"` silences the error and keeps the fault.
+#
 # And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
 
 # %%
