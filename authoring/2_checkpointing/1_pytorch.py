@@ -109,7 +109,7 @@ print(
 )
 
 # %% [markdown]
-# Plain: x, A, B and C. Checkpointed: x and C. Three words for what happens, which you need all through this lesson:
+# Plain: x, A and B. Checkpointed: x alone. (C is gone from both: its sum is all that was wanted of it.) Three words for what happens, which you need all through this lesson:
 #
 # - **kept**: x, the input of the function, and the function itself;
 # - **discarded**: A and B, at the end of the forward pass;
@@ -142,7 +142,7 @@ plain_lives = record_lives(layers, lambda: layers(x).sum())
 player(plain_lives)
 
 # %% [markdown]
-# Every output lives from the forward pass until its turn in the backward pass. At the turn all twelve are alive.
+# Every output lives from the forward pass until its turn in the backward pass. Where forward ends and backward begins, all twelve are alive.
 #
 # Now cut the chain into three *segments* of four layers. The first two are checkpointed. The third one runs plainly, because its backward pass comes next anyway.
 # At which event is output 1 discarded? Which output comes back first?
@@ -300,7 +300,7 @@ print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 #
 # ### Where weights are frozen
 #
-# Checkpointing is used most where a large model is adapted: most of its weights are *frozen*, and small additions or a few weights train.
+# Checkpointing is often used where a large model is adapted: most of its weights are *frozen*, and small additions or a few weights train.
 # Here are three ways. The last one is LoRA: beside a frozen linear layer stands a product of two narrow ones, and only those train.
 
 
@@ -371,7 +371,7 @@ for prepare in (train_all, freeze_embeddings, train_biases, train_lora):
 reveal("FLOPs of LoRA with checkpoints", round(more_flops["train_lora"], 2), "times plain")
 
 # %% [markdown]
-# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, up to a half more where weights are frozen**. In seconds it costs the same one forward pass.
+# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, about half more where most weights are frozen**. Both are one more forward pass; the backward pass that it is compared with is shorter.
 # (A first layer on data has no gradient of the input, so it too has 2 units plain. That is why some factors in this lesson lie a little above 4/3.)
 #
 # Is it the same training?
@@ -728,7 +728,7 @@ for name, layers, ratio in (
 
 # %% [markdown]
 # With eager attention the rule asks for more segments than there are layers, so every layer is a segment of its own. That is the usual advice for Transformers.
-# It is not a law. The rule asks for fewer than $n$ segments as soon as $n$ is larger than the number of boundaries that a layer keeps, and with fused attention that number is small. Here is the formula for deeper models, each layer a segment against the best number of segments:
+# It is not a law. With fused attention a layer keeps few boundaries, and the rule asks for fewer segments than there are layers. But segments hold whole layers, and the next choice is two layers to each. That saves $n/2$ boundaries of $n$ and adds what one layer keeps: it pays where $n$ is more than twice the boundaries that a layer keeps. Here is the formula for deeper models, each layer a segment against the best number of segments:
 
 # %%
 for layers in (24, 48, 80):
@@ -1055,9 +1055,9 @@ print("gradient of the first layer:", first.linear.weight.grad)
 # %% [markdown]
 # ## What to keep
 #
-# - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients for one more forward pass. That is a third of the FLOPs of plain training where everything trains, up to a half where weights are frozen.
+# - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients for one more forward pass. That is a third of the FLOPs of plain training where everything trains, about half where most weights are frozen.
 # - Only activations shrink. The peak is the boundaries plus one segment.
-# - Cheap layers: about $\sqrt n$ segments. Where a layer keeps more boundaries than there are layers, as in most Transformers: every layer. In a very deep one with fused attention, two layers to a segment. One segment, or one around everything, is useless.
+# - Cheap layers: about $\sqrt n$ segments. In Transformers, whose layers keep many boundaries: every layer. Two layers to a segment, as soon as there are more than twice as many layers as boundaries that one layer keeps: very deep models with fused attention. One segment, or one around everything, is useless.
 # - Selective: keep what is expensive to compute and small to store. Look at bytes and FLOPs, since a policy that matches nothing is silent.
 # - What runs twice must be the same twice: torch's random state (kept for you), numpy's, counters and batch norm (not). Write `use_reentrant=False`.
 #
