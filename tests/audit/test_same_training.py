@@ -310,3 +310,21 @@ def on_ranks(way):
 def test_ranks_against_the_large_batch(way, mistake):
     found = same_training(on_ranks(way), 32, 2, ranks=2)
     assert (found.same, found.mistake) == (mistake is None, mistake), found
+
+
+def test_a_model_that_the_loop_calls_in_pieces_has_its_mistakes_named():
+    def train(micro_batch, accumulation_steps):
+        torch.manual_seed(0)
+        words, head = nn.Embedding(12, 8), nn.Linear(8, 12)
+        optimizer = torch.optim.SGD([*words.parameters(), *head.parameters()], lr=0.1)
+        texts = torch.randint(1, 12, (64, 6))
+        texts[torch.arange(6) >= torch.randint(3, 7, (64, 1))] = 0
+        for number, part in enumerate(texts.split(micro_batch), start=1):
+            scores = head(words(part[:, :-1]))
+            loss = F.cross_entropy(scores.flatten(0, 1), part[:, 1:].flatten(), ignore_index=0)
+            (loss / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert same_training(train, batch=32, accumulation_steps=4).mistake == "mean of means"

@@ -237,10 +237,10 @@ class Recorder:
             if tensor is not None and tensor.dim()
         ]
         outputs = [tensor for tensor in tensors_within(output) if tensor.requires_grad]
-        if any(tensor.grad_fn is not None for tensor in inputs):
-            return  # a later part of a model that the loop calls piece by piece
-        call = Call(_rows_of(args, kwargs))
-        self.recorded.calls.append(call)
+        call = None  # of a later part of a model that the loop calls piece by piece
+        if all(tensor.grad_fn is None for tensor in inputs):
+            call = Call(_rows_of(args, kwargs))
+            self.recorded.calls.append(call)
         for tensor in outputs:
             tensor.register_hook(lambda _, call=call: self._reached(call))
 
@@ -279,13 +279,15 @@ class Recorder:
             self._task = task
             self._rounds.append(Round([], self._gradients()))
             torch.autograd.Variable._execution_engine.queue_callback(self._end_round)
-        if call not in self._rounds[-1].calls:
+        if call is not None and call not in self._rounds[-1].calls:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
 
     def _end_round(self):
         self._task = -1
-        if self._rounds:
+        if self._rounds and not self._rounds[-1].calls:
+            self._rounds.pop()  # through a part alone, of no recorded forward pass
+        elif self._rounds:
             self._rounds[-1].after = self._gradients()
 
     def _gradients(self):
