@@ -607,7 +607,7 @@ plot_losses(
 )
 
 # %% [markdown]
-# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ is through.
+# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ has finished.
 # Time to a loss is what counts, and it has a best $H$ in the middle: the single average at the end comes early, with a loss that the others beat.
 #
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
