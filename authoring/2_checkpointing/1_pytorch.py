@@ -371,7 +371,7 @@ for prepare in (train_all, freeze_embeddings, train_biases, train_lora):
 reveal("FLOPs of LoRA with checkpoints", round(more_flops["train_lora"], 2), "times plain")
 
 # %% [markdown]
-# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, about half more where most weights are frozen**. Both are one more forward pass; the backward pass that it is compared with is shorter.
+# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, about half more where most weights are frozen**. Each time it is one more forward pass; with frozen weights the backward pass beside it is shorter.
 # (A first layer on data has no gradient of the input, so it too has 2 units plain. That is why some factors in this lesson lie a little above 4/3.)
 #
 # Is it the same training?
@@ -519,7 +519,7 @@ print("non-reentrant:", first_block_gradient(False))
 print("the reentrant one warns:", seen_warnings[0].message)
 
 # %% [markdown]
-# The first block is never trained, and the loss still falls, because the second one is. One warning says so, once, and in a long log it is easily missed. The same happens with frozen embeddings in front.
+# The first block is never trained, and the loss may still fall, because the second one is. One warning says so, once, and in a long log it is easily missed. The same happens with frozen embeddings in front.
 # In a function of your own there is a cure: hand the weights to `apply` as well.
 #
 # **Second: random numbers.** Dropout draws a mask. A second forward pass draws *another* mask, unless the random state is set back to what it was:

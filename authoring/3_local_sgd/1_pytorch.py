@@ -93,7 +93,7 @@ def train_every_step(model, optimizer, loss_of, micro_batches):
 
 # %% [markdown]
 # The mean of the two ranks' gradients is the gradient of one large batch: the micro-batches of both ranks together (they are equally large). This average is what `DistributedDataParallel` (DDP) makes at each step.
-# It only packs many gradients into a few *buckets*, and sends a bucket as soon as the backward pass has filled it.
+# For that it packs many gradients into a few *buckets*, and sends a bucket as soon as the backward pass has filled it.
 #
 # Both on the small BERT. Rank $r$ takes micro-batches $r$, $r + 2$, $r + 4$ and so on. `Meter` counts what a rank hands to collectives, its *payload*.
 

@@ -412,7 +412,7 @@ print(
 )
 
 # %% [markdown]
-# DDP leaves the frozen part at home. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
+# DDP does not send the frozen part. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
 #
 # Do so many messages matter? Each one costs the link's *latency*. The link model of the [previous lesson](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
 
