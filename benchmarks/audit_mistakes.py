@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from trainlean import same_training
 from trainlean.audit.differences import vector
-from trainlean.audit.same import recorded_call
+from trainlean.audit.running import recorded_call
 from trainlean.exercises.finding import all_exercises, find_exercise
 from trainlean.exercises.solutions import answer_of
 from trainlean.workspace import CourseError

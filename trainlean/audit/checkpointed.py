@@ -5,14 +5,8 @@ import torch
 from trainlean.audit.differences import ROUNDING, gradient_of
 from trainlean.audit.naming import Sizes
 from trainlean.audit.recording import Recorded
-from trainlean.audit.same import (
-    Audit,
-    against,
-    cannot_tell,
-    named,
-    recorded_call,
-    unusable,
-)
+from trainlean.audit.running import against, recorded_call
+from trainlean.audit.verdict import Audit, cannot_tell, named, unusable
 from trainlean.exercises.comparing import describe
 
 

@@ -69,6 +69,10 @@ MISTAKES = {
         "Each micro-batch's mean gets the same weight, although they hold different numbers of samples or tokens.",
         LOOP,
     ),
+    "labels counted, not targets": (
+        "The sum is divided by the number of labels, and the first one of a text is never predicted: the divisor is too large.",
+        TRAINER,
+    ),
     "last window dropped": (
         "What is left after the last complete window gets no step of its own: it is lost, or leaks into the next epoch.",
         LOOP,

@@ -9,18 +9,12 @@ from pathlib import Path
 import cloudpickle
 import torch
 
+from trainlean.audit.accumulated import compare_accumulation
 from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, vector
 from trainlean.audit.naming import Sizes
 from trainlean.audit.recording import Recorded
-from trainlean.audit.same import (
-    Audit,
-    call_text,
-    cannot_tell,
-    named,
-    recorded_call,
-    same_training,
-    unusable,
-)
+from trainlean.audit.running import call_text, recorded_call
+from trainlean.audit.verdict import Audit, cannot_tell, named, unusable
 from trainlean.exercises.comparing import describe
 from trainlean.processes import server_context, start
 from trainlean.workspace import CourseError
@@ -42,7 +36,9 @@ def compare_ranks(train, batch: int, accumulation_steps: int, ranks: int) -> Aud
     audit = _verdict(others, truth, sizes, ranks)
     if audit.same is False and accumulation_steps > 1:
         # What goes wrong on one rank already has nothing to do with ranks.
-        alone = same_training(train, batch, accumulation_steps)
+        k = accumulation_steps
+        called = call_text(train, batch, 1), call_text(train, batch // k, k)
+        alone = compare_accumulation(train, Sizes(batch, k, *called))
         return alone if alone.same is False else audit
     return audit
 

@@ -123,6 +123,11 @@ class Recorder:
         self._closure = False
         self._state: torch.Tensor | None = None  # of torch's random numbers, after the last call
 
+    @property
+    def rounds(self) -> list[Round]:
+        """The rounds so far."""
+        return self._rounds
+
     def __enter__(self):
         for handle in (
             register_module_forward_pre_hook(self._before_module),
