@@ -417,4 +417,35 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "with torch.no_grad():\n    optimizer.zero_grad()",
         ): ORDER,
     },
+    "train_diloco": {
+        (
+            "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
+            "trained = [parameter for parameter in model.parameters()]",
+        ): "What is frozen has not moved: its outer gradient is 0.",
+        ("outer.zero_grad()", ""): "The next round begins with inner.zero_grad().",
+        (
+            "outer.zero_grad()\nstart = [parameter.detach().clone() for parameter in trained]",
+            "start = [parameter.detach().clone() for parameter in trained]\nouter.zero_grad()",
+        ): ORDER,
+        (
+            "if step % local_steps == 0 or step == len(micro_batches):",
+            "if step % local_steps == 0 or step >= len(micro_batches):",
+        ): NEVER_ABOVE,
+        (
+            "dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
+            "parameter.grad /= dist.get_world_size()\ndist.all_reduce(parameter.grad)",
+        ): DIVIDED_FIRST,
+        (
+            "parameter.grad /= dist.get_world_size()\nparameter.data.copy_(before)",
+            "parameter.data.copy_(before)\nparameter.grad /= dist.get_world_size()",
+        ): ORDER,
+        (
+            "start = [parameter.detach().clone() for parameter in trained]",
+            "start = [parameter.clone() for parameter in trained]",
+        ): "A copy with a history holds the same numbers.",
+        (
+            "parameter.grad = before - parameter.detach()",
+            "parameter.grad = before - parameter",
+        ): "A gradient with a history holds the same numbers.",
+    },
 }

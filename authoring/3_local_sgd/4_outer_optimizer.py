@@ -13,6 +13,7 @@
 # In the $H$ steps the ranks have moved, each by its own way. The mean of these ways is a direction, as a gradient is. Local SGD goes exactly to its end. Must one? What if this direction is given to an *optimizer*, with a learning rate and momentum of its own?
 
 # %%
+import math
 import os
 
 import pandas as pd
@@ -80,15 +81,15 @@ reveal("weight after that outer step", start.item(), "units")
 # Write `train_diloco(model, inner, outer, loss_of, micro_batches, local_steps)`. Every rank calls it. `inner` and `outer` are both optimizers of torch over `model.parameters()`, `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights.
 #
 # - Each micro-batch makes one step of `inner`, with its own gradient.
-# - After every `local_steps` of these, and after the last one, comes an outer step: `outer.step()` is called once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks.
+# - After every `local_steps` of these, and after the last one, comes an outer step: every rank calls `outer.step()` once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks.
 # - The weights after the outer step are the start of the next round, on all ranks.
 # - In between the ranks send nothing, and wait for nobody.
-# - An outer gradient must not be left for the inner optimizer. What is frozen has no gradient, and stays as it is.
+# - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is.
 
 
 # %% exercise="train_diloco" points=4
 def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
-    """Train this rank alone, with one outer step together every local_steps steps and at the end."""
+    """Train this rank alone, with one outer step together after every local_steps steps."""
     # BEGIN SOLUTION
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     start = [parameter.detach().clone() for parameter in trained]
@@ -320,7 +321,7 @@ seconds = {
 pd.DataFrame(seconds).T.map("{:,.2f} s".format).rename_axis("modelled seconds of a step")
 
 # %% [markdown]
-# Within a server nobody needs any of this. In a data centre $H = 10$ is enough; over the last two links even $H = 500$ leaves the devices waiting for more than half of the time.
+# Within a server nobody needs any of this. In a data centre a small $H$ is enough; over the last two links even $H = 500$ leaves the devices waiting for more than half of the time.
 #
 # ### Exercise: choose H for a link
 #
@@ -338,10 +339,7 @@ def choose_local_steps(compute, payload, world_size, link, share):
     """The smallest H with which the averages take at most `share` of the time."""
     # BEGIN SOLUTION
     average = all_reduce_seconds(payload, world_size, link)
-    local_steps = 1
-    while average > share * (local_steps * compute + average):
-        local_steps += 1
-    return local_steps
+    return max(1, math.ceil(average * (1 - share) / (share * compute)))
     # END SOLUTION
 
 
@@ -551,8 +549,8 @@ def train(lr, H=None, outer_lr=1.0, momentum=0.0, received=received_whole, parts
                 part, gradient = under_way.pop(step)
                 velocity[..., part] = momentum * velocity[..., part] + gradient
                 common[..., part] -= outer_lr * (gradient + momentum * velocity[..., part])
-                alone = (local[..., part] + common[..., part]) / 2 if late else common[..., part]
-                local[..., part] = alone.expand_as(local[..., part])
+                mixed = (local[..., part] + common[..., part]) / 2 if late else common[..., part]
+                local[..., part] = mixed.expand_as(local[..., part])
     with torch.no_grad():
         held_out = torch.arange(len(words) - 1000, len(words)).expand(seeds, 1, -1)
         return losses(common if H else local[:, :1], held_out).flatten()
@@ -644,7 +642,7 @@ for link in LINKS[1:]:
 pd.DataFrame(rows).T.rename_axis("modelled seconds of a step, H = 100")
 
 # %% [markdown]
-# Fragments alone win nothing in time, and overlap alone little: the whole change does not arrive in five steps. Together they do, up to a link on which even a part takes longer than $\tau$ steps.
+# Over the slower links fragments alone win nothing in time, and overlap alone little: the whole change does not arrive in five steps. Together they do, up to a link on which even a part takes longer than $\tau$ steps.
 #
 # And the loss? Four fragments, without delay and three steps late:
 

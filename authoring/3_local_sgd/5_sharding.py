@@ -381,7 +381,7 @@ pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after on
 # %% [markdown]
 # Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. (Accelerate's documentation tells of Mixtral: 69 GB a card with synchronisation, and out of memory without at two accumulation steps. Its plugin therefore has `sync_each_batch=True`.)
 #
-# So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: it gathers the weights once more at most, where accumulation gathers them $k$ times.
+# So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times. If checkpointing itself asks for no more gathers, that is:
 #
 # ## Checkpointing, inside or outside
 #

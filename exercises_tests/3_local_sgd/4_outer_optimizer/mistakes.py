@@ -1,8 +1,5 @@
 """Known mistakes in the lesson 3_local_sgd/4_outer_optimizer, as edits of its solutions."""
 
-import math
-
-from trainlean.costs.links import all_reduce_seconds
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- train_diloco: texts of the solution
@@ -61,6 +58,15 @@ train_diloco = (
         {MEAN: ""},
         why="Without the average every rank makes an outer step with its own change, and the ranks never come together.",
         hint="What does rank 0 know of where rank 1 has come?",
+    ),
+    Mistake(
+        "each rank's own outer step, averaged afterwards",
+        {
+            MEAN: "",
+            "            outer.step()\n": "            outer.step()\n            for parameter in trained:\n" + ENDS,
+        },
+        why="With a plain SGD outside the weights come out the same, but every rank's outer optimizer has seen another gradient; one that is not linear, such as AdamW, then does something else.",
+        hint="Is the gradient the mean over the ranks at the moment when `outer.step()` is called?",
     ),
     Mistake(
         "Local SGD",
@@ -126,69 +132,50 @@ train_diloco = (
 # ---------------------------------------------------------------- choose_local_steps
 
 AVERAGE = "average = all_reduce_seconds(payload, world_size, link)"
-CONDITION = "average > share * (local_steps * compute + average)"
-LOOP = f"while {CONDITION}:"
-
-
-def rounded_down(compute, payload, world_size, link, share):
-    average = all_reduce_seconds(payload, world_size, link)
-    return max(1, math.floor(average * (1 - share) / (share * compute)))
-
-
-def rounded_to_the_nearest(compute, payload, world_size, link, share):
-    average = all_reduce_seconds(payload, world_size, link)
-    return max(1, round(average * (1 - share) / (share * compute)))
-
-
-def none_at_least(compute, payload, world_size, link, share):
-    average = all_reduce_seconds(payload, world_size, link)
-    return math.ceil(average * (1 - share) / (share * compute))
-
+NEEDED = "average * (1 - share) / (share * compute)"
+CHOSEN = f"max(1, math.ceil({NEEDED}))"
 
 choose_local_steps = (
     Mistake(
         "share of the computing",
-        {CONDITION: "average > share * local_steps * compute"},
+        {NEEDED: "average / (share * compute)"},
         why="The share is one of all the time; the average itself is a part of that.",
         hint="When computing takes 1 s and the average 1 s, what is the average's share of the time?",
     ),
     Mistake(
         "shares exchanged",
-        {CONDITION: "average > (1 - share) * (local_steps * compute + average)"},
+        {NEEDED: "average * share / ((1 - share) * compute)"},
         why="`share` is what communication may take; here it is what computing may take.",
         hint="Does a smaller share ask for a larger or a smaller H?",
     ),
     Mistake(
         "the average counted in every step",
-        {CONDITION: "average / local_steps > share * (local_steps * compute + average)"},
-        {CONDITION: "average > share * local_steps * (compute + average)"},
+        {NEEDED: "average / (share * (compute + average))"},
         why="A round of H steps has one average: H times the computing, once the average.",
         hint="What are the seconds of a whole round, and which of them are communication?",
     ),
     Mistake(
         "rounded down",
-        rounded_down,
-        {"return local_steps": "return max(1, local_steps - 1)"},
+        {"math.ceil": "math.floor"},
         why="With the next smaller H the averages take more than the share.",
         hint="Put your H into the share of the time: is it kept?",
     ),
     Mistake(
         "rounded to the nearest",
-        rounded_to_the_nearest,
+        {"math.ceil": "round"},
         why="Where it is rounded down the averages take more than the share.",
         hint="Put your H into the share of the time: is it kept?",
     ),
     Mistake(
         "one too many",
-        {"local_steps = 1\n": "local_steps = 2\n"},
-        {"return local_steps": "return local_steps + 1"},
+        {CHOSEN: f"{CHOSEN} + 1"},
+        {CHOSEN: f"1 + math.ceil({NEEDED})"},
         why="A smaller H keeps the share, too; the smallest was asked for.",
         hint="Does your H minus one keep the share as well?",
     ),
     Mistake(
         "H = 0",
-        none_at_least,
-        {"local_steps = 1\n": "local_steps = 0\n"},
+        {CHOSEN: f"math.ceil({NEEDED})"},
         why="H is a number of steps between two averages, and at least 1, also for one rank alone, which sends nothing.",
         hint="What does your function return for one rank?",
     ),
