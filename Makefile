@@ -5,7 +5,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo "$$p" && exit; done; echo python3)
 BIN = .venv/bin
 READY = .venv/.ready
-WORKERS ?= 2
+# One more than cores: some tests wait for processes.
+WORKERS ?= 3
 NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-startup-timeout=120 --nbval-sanitize-with=tests/support/nbval.cfg
 
 LOCK = --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate --custom-compile-command "make lock"

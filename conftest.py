@@ -5,10 +5,13 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from unittest import mock
 
+import forked_kernels
 import pytest
 import pytest_timeout
 import started_here
+from jupyter_client.provisioning import local_provisioner
 from nbval.plugin import IPyNbFile
 from xdist.scheduler import LoadScopeScheduling
 
@@ -113,6 +116,7 @@ def pytest_runtest_setup(item):
     """nbval starts a notebook's kernel in the set-up of its first cell; the kernel inherits the build's environment.
 
     But for the repeats of what is timed: nbval compares no seconds, and the counts come from a run of their own.
+    On Linux it is forked from a process that has the imports behind it.
     """
     notebook = item.parent
     if not isinstance(notebook, IPyNbFile) or notebook.kernel is not None:
@@ -120,8 +124,12 @@ def pytest_runtest_setup(item):
     scratch = tempfile.TemporaryDirectory(prefix="trainlean-", ignore_cleanup_errors=True)
     before = dict(os.environ)
     os.environ.update(notebook_environment(Path(scratch.name)), TRAINLEAN_REPEATS="1")
+    launch = (
+        forked_kernels.launch_kernel if sys.platform == "linux" else local_provisioner.launch_kernel
+    )
     try:
-        result = yield
+        with mock.patch.object(local_provisioner, "launch_kernel", launch):
+            result = yield
     except BaseException:
         scratch.cleanup()
         raise

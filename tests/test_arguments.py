@@ -25,9 +25,14 @@ FUNCTIONS = [
     for name in trainlean.__all__
     if hasattr(getattr(trainlean, name), "__wrapped__") and name not in NOT_HERE
 ]
+CLASSES = [
+    name
+    for name in trainlean.__all__
+    if isinstance(kind := getattr(trainlean, name), type) and not issubclass(kind, Exception)
+]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS + CLASSES)
 def test_a_wrong_call_is_a_sentence(name):
     """A CourseError, or an error that the library raises in words of its own (which a kernel shows as a sentence)."""
     function = getattr(trainlean, name)
@@ -55,6 +60,8 @@ def test_a_wrong_call_is_a_sentence(name):
             "outcomes is \\[3\\]; it must be a list of Outcome",
         ),
         (lambda: trainlean.guess("x", 3), 'A guess needs its unit: guess\\("x", 3, "MiB"\\)'),
+        (lambda: trainlean.Meter(3), "Meter: model is 3; it must be a Module or None"),
+        (lambda: trainlean.Link(3), "Link takes latency, bandwidth;"),
         (lambda: trainlean.player(3), "player takes a recording"),
         (lambda: trainlean.explorer(3), "explorer"),
         (

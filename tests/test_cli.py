@@ -1,6 +1,7 @@
 """The commands: what they print, their exit status, and a sentence in place of a traceback."""
 
 import importlib.metadata
+import io
 import json
 import os
 import re
@@ -51,6 +52,26 @@ def test_help_lists_the_commands_without_loading_torch():
         command in done.stdout
         for command in ("lab", "build", "check", "progress", "reset", "doctor")
     )
+
+
+def test_questions_are_switched_off_and_asked_in_a_terminal(run, monkeypatch):
+    from trainlean.exercises.questions import questions_asked
+
+    assert run("questions", "off")[0] == 0 and not questions_asked()
+    assert run("questions", "on")[0] == 0 and questions_asked()
+    assert run("questions", "perhaps")[0] == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
+    status, said, _ = run("recall", "0_start", "--number", 2)
+    assert status == 0 and "2 of 2. " in said and "0 of 2 right at the first try." in said
+    status, _, told = run("recall", "nowhere")
+    assert status == 2 and told.startswith("There is no one lesson 'nowhere'")
+
+
+def test_a_deck_is_one_command(run, tmp_path):
+    status, said, _ = run("deck", "--lesson", "0_start", "--most", 1, "-o", tmp_path / "deck.html")
+    assert status == 0 and "is written with 3 slides" in said
+    status, _, told = run("deck", tmp_path / "none.csv")
+    assert status == 2 and told.startswith("There is no ")
 
 
 def test_a_terminal_that_lacks_a_learner_s_letters_gets_others(tmp_path):

@@ -4,7 +4,7 @@ import inspect
 import warnings
 from importlib import import_module
 
-from trainlean.arguments import explained
+from trainlean.arguments import explained, explained_class
 from trainlean.kernel import prepare_kernel
 
 # torch.compile tells it in every process of Python 3.13.0, in the middle of a lesson; `trainlean doctor` tells it once.
@@ -49,6 +49,8 @@ EXPORTS = {  # by the file that has them
     "exercises.verdicts": ["judge"],
     "exercises.guesses": ["guess", "reveal"],
     "exercises.feedback": ["check", "hint"],
+    "exercises.recall": ["recall"],
+    "exercises.ordering": ["put_in_order"],
     "pictures.memory": ["plot_memory"],
     "pictures.timelines": ["plot_timeline"],
     "pictures.front": ["plot_front"],
@@ -79,6 +81,8 @@ def __getattr__(name):
     if name not in _HOME:
         raise AttributeError(f"trainlean has no {name!r}; it offers {', '.join(__all__)}")
     value = getattr(import_module(f"trainlean.{_HOME[name]}"), name)
+    if inspect.isclass(value):
+        return value if issubclass(value, BaseException) else explained_class(value)
     return explained(value) if inspect.isfunction(value) else value
 
 

@@ -13,7 +13,11 @@ from pathlib import Path
 from trainlean.workspace import CourseError
 
 LIBRARY = str(Path(__file__).parent)
-OTHERS = ("<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+OTHERS = (
+    "<frozen",
+    "<string>",
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 MISUSES = (TypeError, AttributeError, LookupError, ValueError, StopIteration, FileNotFoundError)
 
 
@@ -39,6 +43,26 @@ def explained(function: Callable) -> Callable:
 
     call.__module__ = "trainlean"  # where pickle finds it
     return call
+
+
+def explained_class(kind: type) -> type:
+    """The class itself, which now answers a wrong construction as an `explained` function does."""
+    made = kind.__init__  # type: ignore[misc]
+    if hasattr(made, "__wrapped__"):
+        return kind
+
+    @functools.wraps(made)
+    def construct(self, *args, **named):
+        try:
+            made(self, *args, **named)
+        except MISUSES as error:
+            # A subclass has arguments of its own.
+            if type(self) is kind and (sentence := _sentence(kind, args, named, error)):
+                raise WrongArgument(sentence) from error
+            raise
+
+    kind.__init__ = construct  # type: ignore[misc]
+    return kind
 
 
 def _sentence(function, args, named, error: Exception) -> str:
@@ -80,7 +104,8 @@ def _annotations(function) -> dict:
     # What *args and **named hold is annotated one by one, and is nothing to be told.
     collecting = {p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     try:
-        hints = typing.get_type_hints(function)
+        called = vars(function)["__init__"] if isinstance(function, type) else function
+        hints = typing.get_type_hints(called)
     except NameError:  # an annotation that is only there for mypy
         return {}
     return {name: hint for name, hint in hints.items() if name not in collecting}

@@ -1,5 +1,6 @@
-"""The command line: lab, build, check, grade, measure, plan, progress, reset, page, site, doctor."""
+"""The command line: lab, build, check, grade, deck, measure, plan, progress, recall, questions, reset, page, site, doctor."""
 
+import enum
 import inspect
 import io
 import os
@@ -341,6 +342,67 @@ def progress() -> None:
     from trainlean.exercises.progress import show_progress
 
     show_progress()
+
+
+@app.command()
+def recall(
+    lesson: Annotated[
+        str | None,
+        typer.Argument(
+            help="up to which lesson, such as 1_accumulation/1_pytorch; those that were begun when left out"
+        ),
+    ] = None,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="how many questions")] = 5,
+) -> None:
+    """Ask questions from the lessons so far, with fresh numbers; what was not known comes again first."""
+    from trainlean.exercises.recall import ask_in_terminal
+
+    ask_in_terminal(number, lesson, say)
+
+
+class Switch(enum.StrEnum):
+    """Of what may be shown or not."""
+
+    on = "on"
+    off = "off"
+
+
+@app.command()
+def questions(
+    switch: Annotated[Switch, typer.Argument(help="on or off")],
+) -> None:
+    """Show the lessons' questions (reasons, lines to order, recall, your own loop), or leave them off the page."""
+    from trainlean.exercises.questions import ask_questions
+
+    ask_questions(switch is Switch.on)
+    say(f"The lessons' questions are {switch.value}; cells that have run keep what they show.")
+
+
+@app.command()
+def deck(
+    tally: Annotated[
+        Path | None,
+        typer.Argument(
+            help="a class's grades_mistakes.csv, for the histograms; without it no class is shown"
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="where the slides go")] = Path(
+        "deck.html"
+    ),
+    lessons: Annotated[
+        list[str] | None,
+        typer.Option("--lesson", help="a lesson or unit; may be given several times"),
+    ] = None,
+    most: Annotated[
+        int, typer.Option(min=1, help="slides of one exercise: its most frequent mistakes")
+    ] = 3,
+) -> None:
+    """Write the known mistakes as slides with choices, and what a class did, for the next hour (one HTML file)."""
+    from trainlean.grading.deck import write_deck
+
+    say(
+        f"{output} is written with {write_deck(output, tally, lessons or (), most)} slides; open it in a browser."
+    )
 
 
 @app.command()

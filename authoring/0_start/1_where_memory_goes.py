@@ -39,6 +39,7 @@ from trainlean import (
     plot_timeline,
     predict_run,
     published_runs,
+    put_in_order,
     reveal,
     small_bert,
     summary,
@@ -200,6 +201,10 @@ print("batch 1, in the optimizer's step:", format_bytes(runs[0].peak_bytes))
 # - Leave out the optimizer's step counters; they are a few bytes.
 
 
+# %%
+put_in_order("training_state_bytes")
+
+
 # %% exercise="training_state_bytes" points=2
 def training_state_bytes(model, optimizer_name):
     """Bytes of weights, gradients and optimizer state, trained with sgd, momentum or adamw."""
@@ -251,6 +256,10 @@ check(peak_at_batch)
 #
 # - `peak` is what was measured with `batch` samples at the turn from forward to backward, as in the last exercise.
 # - `step_bytes` is the other peak, in the optimizer's step. It is the same at every batch.
+
+
+# %%
+put_in_order("largest_batch")
 
 
 # %% exercise="largest_batch" points=2

@@ -34,6 +34,8 @@ from trainlean import (
     plot_accumulation_window,
     plot_memory,
     published_runs,
+    put_in_order,
+    recall,
     record,
     reveal,
     small_bert,
@@ -41,6 +43,9 @@ from trainlean import (
 )
 
 reviews = load_reviews()
+
+# %%
+recall("1_accumulation/1_pytorch")
 
 # %% [markdown]
 # ## Why a large batch
@@ -282,6 +287,10 @@ for inputs, targets in in_twos:
 # - Every `.grad` is empty (`None`) at the start, and nothing of a window is left for the next.
 
 
+# %%
+put_in_order("train_accumulated")
+
+
 # %% exercise="train_accumulated" points=3
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     """Train on micro_batches, with one optimizer step for every accumulation_steps of them."""
@@ -520,6 +529,10 @@ print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 # - As before, one micro-batch's activations at a time, and every `.grad` is empty at the start.
 
 
+# %%
+put_in_order("train_accumulated_to_the_end")
+
+
 # %% exercise="train_accumulated_to_the_end" points=3
 def train_accumulated_to_the_end(
     model, optimizer, loss_function, micro_batches, accumulation_steps
@@ -609,6 +622,10 @@ print(f"left:   {left}")
 # - `steps` has one dictionary for each optimizer step of the whole run: {number of a micro-batch: by what its loss was divided}. `micro_batches` is how many an epoch has.
 # - In a right run every window of every epoch makes one step, with its own micro-batches and no others, each divided by how many they are. The last window of an epoch may be shorter than `accumulation_steps`. No window reaches over the end of an epoch.
 # - It returns the number of the first step, counted from 1, that is not the step of a right run. A step that is missing at the end is wrong, and so is one too many. If all are right, it returns `None`.
+
+
+# %%
+put_in_order("first_wrong_step")
 
 
 # %% exercise="first_wrong_step" points=2
@@ -718,6 +735,10 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count.
 # - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is. Every `.grad` is empty at the start.
+
+
+# %%
+put_in_order("token_weighted_backward")
 
 
 # %% exercise="token_weighted_backward" points=3

@@ -34,12 +34,17 @@ from trainlean import (
     load_reviews,
     plot_receipts,
     plot_synchronisation,
+    put_in_order,
+    recall,
     reveal,
     show_diff,
     small_bert,
     start_devices,
     stop_devices,
 )
+
+# %%
+recall("1_accumulation/2_accelerator")
 
 # %% [markdown]
 # ## The loop, once more
@@ -275,6 +280,10 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
 # - The activations of one micro-batch are held at a time. Every `.grad` is empty at the start.
 # - `accelerator.clip_grad_norm_(model.parameters(), max_norm)` clips at once, whenever it is called. It does not wait for the end of the window as `step` does.
+
+
+# %%
+put_in_order("train_with_accelerator")
 
 
 # %% exercise="train_with_accelerator" points=3
@@ -824,6 +833,10 @@ stop_devices()
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and is synchronised **once**: one all-reduce for this small model, whose gradients fit into one bucket.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
 # - The activations of one micro-batch are held at a time; every `.grad` is empty at the start. You may also use `torch.distributed` yourself, as long as each window sends all its gradients in one call.
+
+
+# %%
+put_in_order("train_synchronised_once")
 
 
 # %% exercise="train_synchronised_once" points=3

@@ -47,6 +47,7 @@ from trainlean import (
     measure,
     plot_compare,
     plot_memory,
+    recall,
     reveal,
     small_bert,
     summary,
@@ -55,6 +56,9 @@ from trainlean import (
 folder = tempfile.TemporaryDirectory()  # the Trainer wants a place for checkpoints
 reviews = load_reviews()
 data = dataset(reviews[:64], max_length=64)
+
+# %%
+recall("1_accumulation/3_trainer")
 
 # %% [markdown]
 # ## The arguments

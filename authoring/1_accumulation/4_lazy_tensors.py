@@ -37,12 +37,16 @@ from trainlean import (
     plot_compare,
     plot_graph,
     plot_graphs_run,
+    recall,
     record,
     reveal,
     small_bert,
 )
 
 lazy_or_recorded("1_accumulation/4_lazy_tensors")
+
+# %%
+recall("1_accumulation/4_lazy_tensors")
 
 # %% [markdown]
 # ## A tensor that waits

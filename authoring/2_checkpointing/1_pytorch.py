@@ -44,6 +44,7 @@ from trainlean import (
     plot_segments,
     plot_timeline,
     predict_run,
+    recall,
     record_lives,
     reveal,
     small_bert,
@@ -51,6 +52,9 @@ from trainlean import (
 )
 
 reviews = load_reviews()
+
+# %%
+recall("2_checkpointing/1_pytorch")
 
 # %% [markdown]
 # ## A + B = C

@@ -3,7 +3,7 @@
 #
 # **You will be able to** add checkpointing to an accumulation loop, build it into a Transformer of your own, and find the weights that were never trained.
 #
-# **Minutes**: 65, with a place to stop · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Minutes**: 75, with a place to stop · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -32,6 +32,7 @@ from trainlean import (
     load_reviews,
     measure,
     plot_memory,
+    recall,
     reveal,
     small_bert,
     small_bert_config,
@@ -40,6 +41,9 @@ from trainlean import (
     summary,
 )
 from transformers import GPT2Config, GPT2LMHeadModel
+
+# %%
+recall("2_checkpointing/2_accelerator")
 
 # %% [markdown]
 # ## The line

@@ -45,6 +45,7 @@ from trainlean import (
     plot_race,
     predict_run,
     published_runs,
+    recall,
     reveal,
     small_bert,
     summary,
@@ -53,6 +54,9 @@ from trainlean import (
 torch.set_num_threads(1)  # for a model this small, threads mostly wait for each other
 folder = tempfile.TemporaryDirectory()
 reviews = dataset(load_reviews()[:64], max_length=64)
+
+# %%
+recall("2_checkpointing/3_trainer")
 
 # %% [markdown]
 # ## The argument

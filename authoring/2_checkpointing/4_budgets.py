@@ -18,7 +18,10 @@ import torch
 from IPython.display import display
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
-from trainlean import Meter, check, format_bytes, guess, hint, plot_budgets, reveal
+from trainlean import check, format_bytes, guess, hint, Meter, plot_budgets, recall, reveal
+
+# %%
+recall("2_checkpointing/4_budgets")
 
 # %% [markdown]
 # ## Recursion

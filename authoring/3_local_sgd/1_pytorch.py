@@ -3,7 +3,7 @@
 #
 # **You will be able to** train on several devices that meet only now and then, count what they hand to each other at every step, and write Local SGD so that they end with one model.
 #
-# **Minutes**: 45 · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb), where you met ranks and the all-reduce.
+# **Minutes**: 50, with a place to stop · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb), where you met ranks and the all-reduce.
 
 # %% [markdown]
 # ## A question
@@ -32,9 +32,13 @@ from trainlean import (
     plot_drift,
     plot_driver_and_ring,
     plot_ranks,
+    recall,
     reveal,
     start_devices,
 )
+
+# %%
+recall("3_local_sgd/1_pytorch")
 
 # %% [markdown]
 # Two real processes, in one line. Each is a *rank*; its copy of the model is a *replica*. A cell that begins with `%%px` runs on both ranks, not here.
@@ -341,6 +345,8 @@ check(train_local_sgd)
 
 # %% [markdown]
 # `check` lets two and three ranks train with your function, and compares every gradient and weight on every rank. If a rank would wait forever, `check` says so at once. `hint(train_local_sgd)` helps on request.
+#
+# **Halt.** The loop is written; a good place to stop for today. What follows is what it must agree with, and what happens when a rank never arrives.
 #
 # ## The same weights
 #

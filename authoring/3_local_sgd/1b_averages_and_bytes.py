@@ -34,10 +34,14 @@ from trainlean import (
     local_sgd_step_seconds,
     loss_sliders,
     plot_losses,
+    recall,
     reveal,
     start_devices,
     stop_devices,
 )
+
+# %%
+recall("3_local_sgd/1b_averages_and_bytes")
 
 # %% [markdown]
 # Two ranks again, two real processes on the CPU:

@@ -38,6 +38,7 @@ from trainlean import (
     hint,
     load_reviews,
     plot_averages,
+    recall,
     reveal,
     small_bert,
     start_devices,
@@ -47,6 +48,9 @@ from transformers import BertForSequenceClassification
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
 devices = start_devices(2)
+
+# %%
+recall("3_local_sgd/2_accelerator")
 
 # %% [markdown]
 # ## Two lines

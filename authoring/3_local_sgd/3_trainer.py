@@ -3,7 +3,7 @@
 #
 # **You will be able to** teach the `Trainer` something that no version of it can do, in a callback of your own; say when Local SGD with $H=1$ is the same as DDP and when it is not; and place all three techniques of this course on one plane.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Local SGD with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 70, with a place to stop · **Before this**: [Local SGD with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -26,6 +26,7 @@ from trainlean import (
     hint,
     load_reviews,
     plot_techniques,
+    recall,
     reveal,
     small_bert,
     start_devices,
@@ -35,6 +36,9 @@ from trainlean import (
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
 torch.set_num_threads(1)
 devices = start_devices(2)
+
+# %%
+recall("3_local_sgd/3_trainer")
 
 # %% [markdown]
 # ## The Trainer on two devices

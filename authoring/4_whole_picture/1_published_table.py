@@ -3,7 +3,7 @@
 #
 # **You will be able to** predict every row of a published benchmark without its graphics card, say what such a table can and cannot tell, and choose a setting from one.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb) and the units on accumulation and checkpointing.
+# **Minutes**: 70, with a place to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb) and the units on accumulation and checkpointing.
 
 # %% [markdown]
 # ## A question
@@ -46,6 +46,7 @@ from trainlean import (
     predict_run,
     prediction_table,
     published_runs,
+    recall,
     recorded_runs,
     reveal,
     small_bert,
@@ -68,6 +69,9 @@ pd.DataFrame(
         ],
     }
 ).astype(object).fillna("–")
+
+# %%
+recall("4_whole_picture/1_published_table")
 
 # %% [markdown]
 # `1x4` is micro-batches of 1, accumulated over 4. *fp16* is mixed precision: the large multiplications are done with numbers of 2 bytes, while the weights keep their 4.

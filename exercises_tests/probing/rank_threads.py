@@ -4,10 +4,12 @@ The group is made of Python objects and sends nothing. So it sees at once that a
 and it can note at which point of its training a rank communicated.
 """
 
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from unittest import mock
 
 import torch
 from torch import distributed
@@ -108,6 +110,8 @@ class Meeting:
         self.changed.notify_all()
 
 
+_numbers = itertools.count()
+
 REDUCTIONS = {
     distributed.ReduceOp.SUM: lambda parts: sum(parts[1:], parts[0]),
     distributed.ReduceOp.AVG: lambda parts: sum(parts[1:], parts[0]) / len(parts),
@@ -125,8 +129,11 @@ def reduction(op):
 class Rank(distributed.ProcessGroup):
     """The default process group of one rank. `sent` is what it took part in; set `where` to note at which point, `steps` for messages."""
 
+    group_name = ""  # by which functional collectives find it
+
     def __init__(self, meeting: Meeting, number: int):
         super().__init__(number, meeting.ranks)
+        self.group_name = f"check {next(_numbers)}, rank {number}"
         self.meeting, self.number = meeting, number
         self.sent: list[Sent] = []
         self.where = self.steps = lambda: None
@@ -254,6 +261,14 @@ def finished(tensors) -> distributed.Work:
     return torch._C._distributed_c10d._create_work_from_future(future)
 
 
+def _same_group(ranks=None, *_, **__):
+    """A further group of all ranks is the one that they have."""
+    rank = distributed.group.WORLD
+    if ranks is not None and sorted(ranks) != list(range(rank.meeting.ranks)):
+        raise RuntimeError(f"The ranks of a check are in one group; none can be made of {ranks}")
+    return rank
+
+
 def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
     """Call `work(rank)` on every rank at once, each with its own default process group; the results by rank.
 
@@ -267,20 +282,25 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
 
     def on(number):
         rank = Rank(meeting, number)
+        torch._C._distributed_c10d._register_process_group(rank.group_name, rank)
         c10d._world.default_pg = rank
         c10d._world.pg_group_ranks[rank] = {member: member for member in range(ranks)}
         c10d._world.pg_map[rank] = ("gloo", None)
-        c10d._world.pg_names[rank] = ""
+        c10d._world.pg_names[rank] = rank.group_name
         try:
             return work(rank), None
         except Exception as error:
             return None, error
         finally:
+            torch._C._distributed_c10d._unregister_process_group(rank.group_name)
             c10d._world.default_pg = None
             meeting.end(number)
 
     try:
-        with ThreadPoolExecutor(ranks) as pool:
+        with (
+            mock.patch.object(distributed, "new_group", _same_group),
+            ThreadPoolExecutor(ranks) as pool,
+        ):
             results = list(pool.map(on, range(ranks)))
     finally:
         c10d._world = before

@@ -1,5 +1,6 @@
 """A lesson in JupyterLab, as a learner uses it: run, answer, measure, save, close, open again, restart the kernel; in the course's own environment."""
 
+import json
 import re
 import time
 
@@ -51,8 +52,13 @@ player(record(loop, [1.0, 2.0], watch={"weight": lambda v: v["weight"], "micro-b
     ),
     new_code_cell("seconds = 30"),
     new_code_cell("print('measured', calls)"),
+    new_code_cell(
+        """from trainlean import put_in_order, recall
+recall("1_accumulation/1_pytorch")
+put_in_order("train_accumulated")"""
+    ),
 ]
-FIRST_EXPLORER, SECOND_EXPLORER, PLAYER, SLOW, CALLS = 3, 4, 5, 7, 8
+FIRST_EXPLORER, SECOND_EXPLORER, PLAYER, SLOW, CALLS, QUESTIONS = 3, 4, 5, 7, 8, 9
 
 
 class Lab(RunningLab):
@@ -62,6 +68,16 @@ class Lab(RunningLab):
         self.lesson = folder / "lesson.ipynb"
         nbformat.write(new_notebook(cells=CELLS, metadata={"kernelspec": KERNELSPEC}), self.lesson)
         super().__init__(folder, self.lesson)
+
+    def answers(self, kind):
+        """How many answers of a kind the learner's records have, once the kernel has written them."""
+        path, until = self.folder / "TRAINLEAN_WORK" / "questions.jsonl", time.monotonic() + 10
+        while time.monotonic() < until:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+            if found := sum(json.loads(line)["kind"] == kind for line in lines):
+                return found
+            time.sleep(0.1)
+        return 0
 
     @property
     def address(self):
@@ -123,6 +139,11 @@ def says(page, number, words, selector=""):
     ).first.wait_for()
 
 
+def titled(explorer, words):
+    """Wait until an explorer shows this point."""
+    explorer.locator(".tl-title").first.filter(has_text=re.compile(f"^{words}$")).wait_for()
+
+
 def save(page, lab):
     page.evaluate("jupyterapp.shell.currentWidget.context.save()")
     return nbformat.read(lab.lesson, as_version=4)
@@ -157,14 +178,30 @@ def test_a_learners_day(lab, open_page, lesson):
     first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
     first.get_by_label("micro-batch").focus()
     page.keyboard.press("ArrowLeft")
-    title = first.locator(".tl-title").first
-    assert title.inner_text() == "8×2, measured"
+    titled(first, "8×2, measured")
     first.get_by_role("option", name=re.compile("^4×4")).click()
-    assert title.inner_text() == "4×4, measured"
+    titled(first, "4×4, measured")
     # The other explorer, of the same runs' names, stands as it stood.
-    assert cell(page, SECOND_EXPLORER).locator(".tl-title").first.inner_text() == "8×1, measured"
+    titled(cell(page, SECOND_EXPLORER), "8×1, measured")
     broken = violations(page, ".jp-Notebook .tl-explorer")
     assert broken == []
+
+    # Answer questions, by keyboard: arrows go from answer to answer and not from cell to cell, and the answers are kept.
+    quiz = cell(page, QUESTIONS).locator(".tl-quiz")
+    quiz.locator(".tl-option").first.focus()
+    for _ in range(4):
+        page.keyboard.press("Enter")
+        page.keyboard.press("ArrowDown")
+    quiz.locator(".tl-right").first.wait_for()
+    lines = cell(page, QUESTIONS).locator(".tl-lines")
+    lines.locator("summary").press("Enter")
+    lines.locator(".tl-pool button").first.press("Enter")
+    lines.locator(".tl-answer button").first.press("ArrowRight")
+    lines.locator(".tl-check").press("Enter")
+    assert lines.locator(".tl-verdict").inner_text()
+    assert violations(page, ".jp-Notebook .tl-quiz") == []
+    assert violations(page, ".jp-Notebook .tl-lines") == []
+    assert lab.answers("recall") >= 1 and lab.answers("lines") == 1
 
     # Measure: one press and a double click are a measurement each.
     first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
@@ -197,16 +234,19 @@ def test_a_learners_day(lab, open_page, lesson):
     assert violations(page, ".jp-Notebook .tl-explorer") == []
     cell(page, PLAYER).locator(".tl-player.tl-dark").wait_for()
     assert violations(page, ".jp-Notebook .tl-player") == []
+    cell(page, QUESTIONS).locator(".tl-quiz.tl-dark").wait_for()
+    assert violations(page, ".jp-Notebook .tl-quiz") == []
     command(page, "apputils:change-theme", theme="JupyterLab Light")
 
     # Save: the widgets are kept with the notebook, the progress bar is not.
     first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
     first.get_by_role("option", name=re.compile("^8×2")).click()
+    titled(first, "8×2, measured")
     cell(page, PLAYER).get_by_role("button", name="last step").click()
     page.wait_for_timeout(600)
     saved = save(page, lab)
     states = saved.metadata.widgets[STATE]["state"]
-    assert len(views(saved)) == 3 and all(view["model_id"] in states for view in views(saved))
+    assert len(views(saved)) == 5 and all(view["model_id"] in states for view in views(saved))
     assert not saved.cells[6].outputs
     assert lab.lesson.stat().st_size < 500_000
     kept = lab.lesson.read_bytes()
@@ -218,7 +258,7 @@ def test_a_learners_day(lab, open_page, lesson):
     button.click()
     says(page, FIRST_EXPLORER, "^No kernel answers", ".tl-status")
     first.get_by_role("option", name=re.compile("^4×4")).click()
-    assert first.locator(".tl-title").first.inner_text() == "4×4, measured"
+    titled(first, "4×4, measured")
     cell(page, PLAYER).get_by_role("button", name="first step").click()
     # JupyterLab keeps no widgets now: what is saved are the pictures, and no view that would be an error.
     saved = save(page, lab)
@@ -235,11 +275,14 @@ def test_a_learners_day(lab, open_page, lesson):
     page = open_lesson(lab, open_page)
     first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
     first.wait_for()
-    assert first.locator(".tl-title").first.inner_text() == "8×2, measured"
+    titled(first, "8×2, measured")
     first.get_by_role("option", name=re.compile("^4×4")).click()
-    assert first.locator(".tl-title").first.inner_text() == "4×4, measured"
+    titled(first, "4×4, measured")
     says(page, FIRST_EXPLORER, "^No kernel answers", ".tl-status")
     assert "at step 7" in cell(page, PLAYER).locator(".tl-note").inner_text()
+    cell(page, QUESTIONS).locator(".tl-quiz .tl-right").first.wait_for()
+    cell(page, QUESTIONS).locator(".tl-lines summary").press("Enter")
+    cell(page, QUESTIONS).locator(".tl-answer button").wait_for()
     for number in range(len(CELLS)):
         cell(page, number).wait_for()
         assert page.get_by_text("Error displaying widget").count() == 0

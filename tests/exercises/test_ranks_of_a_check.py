@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 
 from exercises_tests.probing.rank_threads import as_ranks
 from trainlean.devices.waiting import DeviceError
@@ -66,6 +67,15 @@ def by_all_to_all(tensor):
     parts = [torch.empty_like(tensor) for _ in range(RANKS)]
     dist.all_to_all(parts, [tensor] * RANKS)
     return torch.stack(parts).mean(0)
+
+
+def by_a_further_group(tensor):
+    dist.all_reduce(tensor, group=dist.new_group())
+    return tensor / RANKS
+
+
+def by_a_functional_collective(tensor):
+    return functional.all_reduce(tensor, "sum", dist.group.WORLD) / RANKS
 
 
 def by_messages_both_ways(tensor):

@@ -12,6 +12,10 @@ from trainlean.workspace import COURSE
 LESSONS = {place.name: place for place in find_notebooks()}
 WIDEST = 100  # letters; more runs out of sight on a screen of 1,440 pixels beside the file list
 WORDS, LINES = 200, 10  # that are read in a minute
+ASKED = {
+    "recall(": 2,
+    "reveal(": 0.5,
+}  # minutes to answer; lines to order and one's own loop are of the exercise's
 AT_A_STRETCH = 45  # minutes, of a lesson or up to the next place to stop
 LINK = re.compile(r"\]\(([^)#\s]+\.ipynb)\)")
 
@@ -94,7 +98,7 @@ def test_a_lesson_is_in_the_readme_and_says_its_minutes_there_too(name):
 
 
 def stretches(cells):
-    """Minutes up to each place to stop: words and lines of code as they are read, and the exercises' own minutes."""
+    """Minutes up to each place to stop: words and lines of code as they are read, questions, and the exercises' own minutes."""
     minutes = [0.0]
     for cell in cells:
         if cell.cell_type == "markdown":
@@ -105,6 +109,10 @@ def stretches(cells):
         elif not cell.metadata.get("jupyter", {}).get("source_hidden"):
             code = [line.split("#")[0].strip() for line in cell.source.splitlines()]
             minutes[-1] += sum(map(bool, code)) / LINES
+            minutes[-1] += sum(
+                time * len(re.findall(rf"^\s*{re.escape(call)}", cell.source, re.MULTILINE))
+                for call, time in ASKED.items()
+            )
     return minutes
 
 
@@ -124,6 +132,8 @@ def test_the_checks_see_what_they_look_for():
         nbformat.v4.new_code_cell("1\n\n# x"),
     )
     assert stretches([text, code, stop]) == pytest.approx([8 + 5 / WORDS + 1 / LINES, 5 / WORDS])
+    asked = nbformat.v4.new_code_cell('recall("one")\n  reveal("two", 3, "s")\nprint("recall(")')
+    assert stretches([asked]) == pytest.approx([2.5 + 3 / LINES])
 
     assert list(imports_of("%%px\nfrom trainlean.costs import runs\nimport torch, a.b")) == [
         "trainlean.costs",

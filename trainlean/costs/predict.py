@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 
 from trainlean.costs.depth import Stack, extrapolate, leaving_out, stacks_of
+from trainlean.costs.kept import kept
 from trainlean.costs.runs import Run
 from trainlean.costs.subject import Subject, subject_of
 from trainlean.costs.tracing import Trace, Tracer
@@ -70,7 +71,7 @@ def predict_run(
 
     Its peak (bytes by category) is that of an optimizer step in the middle of a training, the optimizer's state in place,
     and the batch is kept until the backward pass is over; its samples and FLOPs are those of one optimizer step. Nothing of
-    the model's size is allocated. ValueError: a setting that cannot be, one that no prediction is made for, such as more
+    the model's size is allocated, and that of a configuration is kept in the work folder. ValueError: a setting that cannot be, one that no prediction is made for, such as more
     than one device, or a model whose memory depends on numbers that only a real training has.
     """
     if layers and not 0 < layers[0] < layers[1]:
@@ -79,8 +80,14 @@ def predict_run(
         )
     subject = subject_of(model, task, batch, loss)
     setup = checked_setup(subject, changed(setup, settings), device)
-    trace = _traced(subject, setup, device, layers)
-    return result(subject, setup, device, trace.peak, trace.flops, trace.overhead, name)
+
+    def make():
+        trace = _traced(subject, setup, device, layers)
+        return {"peak": trace.peak, "flops": trace.flops, "overhead": trace.overhead}
+
+    question = ["run", subject.identity, setup.settings(), device, layers]
+    found = kept(question, make) if subject.identity else make()
+    return result(subject, setup, device, found["peak"], found["flops"], found["overhead"], name)
 
 
 def predict_largest_batch(

@@ -8,23 +8,19 @@ the fullest at any size are left out, which leaves a table of some dozens of row
 Two further traces must agree to the byte, and all traces must run the same operations: else there is no such table.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass, replace
-from importlib import metadata
 
 import numpy as np
 
 from trainlean.costs.depth import Stack, extrapolate, leaving_out
+from trainlean.costs.kept import kept
 from trainlean.costs.predict import checked_setup, groups_of, result, traces_of
 from trainlean.costs.runs import CATEGORIES, Run
 from trainlean.costs.subject import Subject, subject_of
 from trainlean.costs.tracing import Tracer, Unpredictable
 from trainlean.setup import TrainingSetup, changed
-from trainlean.workspace import work_folder
 
 MICRO_BATCHES = (2, 4)  # traced
-FORM = 2  # of the files; a new one when traces mean something else
 
 
 @dataclass
@@ -110,39 +106,23 @@ def scaling_of(
         )
     own = (setup.sequence_length, setup.sequence_length)
     low, high = (lengths or own) if subject.usual_length is not None else (None, None)
-    path = _path(subject, setup, (low, high), device)
-    if path and path.exists():
-        with np.load(path) as kept:
-            about = json.loads(str(kept["about"]))
-            return Scaling(
-                subject,
-                setup,
-                (low, high),
-                about["smallest"],
-                about["layers"],
-                kept["rows"],
-                kept["flops"],
-                device,
-            )
-    found = _traced(subject, setup, low, high, device)
-    if path:
-        words = json.dumps({"smallest": found.smallest, "layers": found.layers})
-        part = path.with_suffix(".part.npz")
-        np.savez_compressed(part, about=words, rows=found.rows, flops=found.flops)
-        part.replace(path)
-    return found
 
+    def make():
+        return _traced(subject, setup, low, high, device).to_dict()
 
-def _path(subject, setup, lengths, device):
-    if not subject.identity:
-        return None
-    versions = [metadata.version(name) for name in ("torch", "transformers")]
     settings = setup.settings() | {"micro_batch": None}
-    about = [FORM, versions, subject.identity, settings, lengths, device]
-    name = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
-    folder = work_folder() / "predictions"
-    folder.mkdir(exist_ok=True)
-    return folder / f"{name[:24]}.npz"
+    question = ["scaling", subject.identity, settings, low, high, device]
+    found = kept(question, make) if subject.identity else make()
+    return Scaling(
+        subject,
+        setup,
+        (low, high),
+        found["smallest"],
+        found["layers"],
+        np.array(found["rows"]),
+        np.array(found["flops"]),
+        device,
+    )
 
 
 def _traced(subject, setup, low, high, device):

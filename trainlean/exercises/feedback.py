@@ -13,6 +13,7 @@ from IPython.display import display
 
 from trainlean.arguments import LIBRARY
 from trainlean.exercises.finding import all_exercises, find_exercise, place_in_lesson
+from trainlean.exercises.own_loop import ask_about_own_loop
 from trainlean.exercises.progress import record_verdict
 from trainlean.exercises.verdicts import (
     CANNOT,
@@ -63,8 +64,11 @@ def check(*answer, seed: int | None = None, **named) -> None:
         return
     record_verdict(found)
     display(panel(found))
-    if os.environ.get("NBGRADER_EXECUTION") and found.outcome != RIGHT:
-        raise AssertionError(str(found))  # nbgrader takes a cell without an error for full points
+    if os.environ.get("NBGRADER_EXECUTION"):
+        if found.outcome != RIGHT:  # nbgrader takes a cell without an error for full points
+            raise AssertionError(str(found))
+    elif found.outcome == RIGHT:
+        ask_about_own_loop(name, value)
 
 
 def hint(*answer, **named) -> None:

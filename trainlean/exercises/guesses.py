@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from IPython.display import display
 
+from trainlean.exercises.questions import because
 from trainlean.pictures.cards import bars_card
 from trainlean.workspace import CourseError, append_record, read_records
 
@@ -37,29 +38,24 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
 
 
 def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:
-    """Show the `value` (in `unit`) beside the guess that was made before; `origin` says how it was found: measured, predicted."""
+    """Show the `value` (in `unit`) beside the guess that was made before, and ask for the reason where the lesson has one to choose.
+
+    `origin` says how the value was found: measured, predicted.
+    """
     guessed, _ = _history(name)
     append_record(
         "guesses",
         {"name": name, "kind": "reveal", "value": float(value), "unit": unit, "created": _now()},
     )
     if guessed is None:
-        display(
-            bars_card(
-                f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before.",
-                {origin: value},
-                unit,
-            )
-        )
-        return
-    off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
-    display(
-        bars_card(
-            f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off}).",
-            {"guess": guessed, origin: value},
-            unit,
-        )
-    )
+        text = f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before."
+        bars = {origin: value}
+    else:
+        off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
+        text = f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off})."
+        bars = {"guess": guessed, origin: value}
+    display(bars_card(text, bars, unit))
+    because(name)
 
 
 def _history(name: str) -> tuple[float | None, bool]:

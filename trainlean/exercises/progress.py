@@ -46,7 +46,7 @@ def standings() -> dict[str, Standing]:
 
 
 def show_progress() -> None:
-    """Print each exercise's last outcome and best points, and the total over the whole course."""
+    """Print each exercise's last outcome and best points, the lessons' questions, and the total over the whole course."""
     found = standings()
     exercises = all_exercises().values()
     table = Table("lesson", "exercise", "last outcome", "best points")
@@ -64,6 +64,9 @@ def show_progress() -> None:
         )
     console = Console()
     console.print(table)
+    first = [record["right"] for record in read_records("questions") if record.get("first")]
+    if first:
+        console.print(f"{sum(first)} of {len(first)} questions right at the first try.")
     console.print(
         f"{right} of {len(exercises)} exercises right, {points} of {sum(exercise.points for exercise in exercises)} points."
     )

@@ -12,6 +12,8 @@ from trainlean.exercises.verdicts import OUTCOMES, RIGHT, WRONG
 from trainlean.grading.rows import Row
 from trainlean.grading.sheets import write_csv
 
+HEADER = ["exercise", "outcome", "mistake", "learners"]  # of the CSV file
+
 
 def tally(rows: list[Row], exercises: list[Exercise]) -> list[tuple[str, str, str, int]]:
     """(exercise, outcome, mistake, learners): how often each was seen, in course order, the most frequent first."""
@@ -35,8 +37,7 @@ def tally(rows: list[Row], exercises: list[Exercise]) -> list[tuple[str, str, st
 
 def write_tally(path: Path, rows: list[Row], exercises: list[Exercise]) -> None:
     """The tally as a CSV file."""
-    header = ["exercise", "outcome", "mistake", "learners"]
-    write_csv(path, [header, *map(list, tally(rows, exercises))])
+    write_csv(path, [HEADER, *map(list, tally(rows, exercises))])
 
 
 def show_class(rows: list[Row], exercises: list[Exercise]) -> None:

@@ -1,4 +1,4 @@
-"""A widget that plays in the browser, with a kernel and without one, and is a picture and a text where no scripts run.
+"""A widget that plays in the browser, with a kernel and without one, and is a picture (or HTML) and a text where no scripts run.
 
 Its script and style are files of web/. A notebook that is saved keeps, beside picture and text, what the script needs in
 the output's metadata (`HANDED_OVER`): a page made of the notebook then plays without a kernel (trainlean.pages).
@@ -47,15 +47,18 @@ class Live(anywidget.AnyWidget):
         """The picture of the present state, as a PNG file. NotImplementedError: each kind draws its own."""
         raise NotImplementedError
 
+    def still(self) -> tuple[dict, dict]:
+        """What stands beside the text where no scripts run, by MIME type, and its metadata: the picture."""
+        size = {"width": self.width, "alt": repr(self)}
+        return {"image/png": base64.b64encode(self.png()).decode()}, {"image/png": size}
+
     def _repr_mimebundle_(self, **kwargs) -> tuple[dict, dict]:
         shown = super()._repr_mimebundle_(**kwargs)
         data, metadata = shown or ({}, {})
-        data = data | {"image/png": base64.b64encode(self.png()).decode(), "text/plain": repr(self)}
+        still, size = self.still()
         state = {trait: getattr(self, trait) for trait in self.handed_over}
-        return data, metadata | {
-            "image/png": {"width": self.width, "alt": repr(self)},
-            HANDED_OVER: {"widget": self.name, "state": state},
-        }
+        handed_over = {HANDED_OVER: {"widget": self.name, "state": state}}
+        return data | still | {"text/plain": repr(self)}, metadata | size | handed_over
 
 
 class Shown(widgets.VBox):

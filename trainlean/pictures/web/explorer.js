@@ -317,7 +317,11 @@ class Figure {
       make("div", { class: "tl-right" }, this.title, this.stack, this.note),
       make("div", { class: "tl-below" }, this.above, this.steps),
     );
-    this.points.addEventListener("click", (event) => this.picked(event.target));
+    this.points.addEventListener("click", (event) => {
+      // Where the points were drawn anew under the finger, the event's target is none of them.
+      const onPoint = event.target !== this.points;
+      this.picked(onPoint ? event.target : this.plot.getRootNode().elementFromPoint(event.clientX, event.clientY));
+    });
     this.points.addEventListener("pointerover", (event) => this.hover(event.target));
     this.points.addEventListener("pointerout", () => (this.tip.hidden = true));
     this.points.addEventListener("keydown", (event) => this.walk(event));
@@ -337,7 +341,7 @@ class Figure {
   }
 
   picked(target) {
-    const run = this.runOf(target);
+    const run = target && this.runOf(target);
     if (run) this.pick(run);
   }
 
@@ -715,6 +719,7 @@ function render({ model, el }) {
   el.append(root);
   let data = model.get("data"), chosen = model.get("chosen"), controls = null, saving = null, width = 0;
   const save = () => {
+    saving = null;
     model.set("chosen", chosen);
     model.save_changes();
   };
@@ -755,6 +760,7 @@ function render({ model, el }) {
   };
   const elsewhere = () => {
     const said = model.get("chosen");
+    if (saving) return; // the hand has moved on since
     if (JSON.stringify(said) === JSON.stringify(chosen)) return;
     chosen = said;
     build();

@@ -1,4 +1,4 @@
-// What both widgets use; Python puts it before each of them, since a widget is one module.
+// What all widgets use; Python puts it before each of them, since a widget is one module.
 
 const NS = "http://www.w3.org/2000/svg";
 const DRAWN = ["svg", "g", "path", "line", "rect", "circle", "text"];

@@ -1,0 +1,108 @@
+"""What the lesson 1_accumulation/1_pytorch asks besides its exercises."""
+
+from exercises_tests.probing.own_runs import accumulated_run, backward_run
+from exercises_tests.probing.toys import windows
+from trainlean.exercises.ordering import Puzzle
+from trainlean.exercises.questions import question
+from trainlean.exercises.recall import computed
+
+BECAUSE = question(
+    "activations at batch 64",
+    "Why have the activations grown just as much as the batch?",
+    (
+        "Each review leaves its own, and the backward pass needs them all.",
+        "Nothing of them is shared between reviews, and they are held until backward comes to their layer.",
+    ),
+    (
+        "Attention compares every review of the batch with every other.",
+        "It compares the tokens of one review with each other. Between reviews it would make a square: not as many times the activations, but that many times that many.",
+    ),
+    (
+        "The gradients of more reviews are larger.",
+        "A gradient has the shape of its weight, whatever the batch: the reviews are summed into it.",
+    ),
+) | question(
+    "length of the undivided step",
+    "What makes the undivided step too long?",
+    (
+        "`.grad` holds the sum of the micro-batches' means, where their mean is wanted.",
+        "The number of micro-batches is what is missing below the line. With SGD the step is the gradient times the learning rate, so it is as many times too long.",
+    ),
+    (
+        "The samples of a micro-batch are summed, not averaged.",
+        "`mse_loss` takes their mean. Were they summed as well, the step would be as many times too long as there are samples.",
+    ),
+    (
+        "The optimizer steps after every micro-batch.",
+        "It steps once in both loops, when the window is complete; only the divisor differs.",
+    ),
+)
+
+LINES = {
+    "train_accumulated": Puzzle(
+        (
+            "steps on the first micro-batch",
+            "loss not divided",
+            "divided by the number of samples",
+        ),
+    ),
+    "train_accumulated_to_the_end": Puzzle(
+        ("last window divided by k", "loss not divided", "last window dropped"),
+    ),
+    "first_wrong_step": Puzzle(
+        (
+            "every window divided by k",
+            "the shorter record ends the comparison",
+            "only the steps counted",
+        ),
+    ),
+    "token_weighted_backward": Puzzle(
+        ("divided by its own targets only", "labels not shifted", "labels counted, not targets"),
+        orders=((1, 2, 4, 3, 5, 6),),
+    ),
+}
+
+OWN_RUNS = {
+    "train_accumulated": lambda loop: accumulated_run(loop, 6, 3),
+    "train_accumulated_to_the_end": lambda loop: accumulated_run(loop, 5, 3),
+    "token_weighted_backward": backward_run,
+}
+
+
+def number_of_steps(draw):
+    k = draw.choice((3, 4, 8))
+    number = k * draw.randint(2, 5) + draw.randint(1, k - 1)
+    whole, steps = number // k, len(windows([*range(number)], k))
+    return computed(
+        f"An epoch has {number} micro-batches, and {k} of them make a step. How many steps should an epoch have?",
+        (str(steps), "What is left after the last whole window is a window too, a shorter one."),
+        [
+            (str(whole), "Then the last micro-batches are read and never learned from."),
+            (
+                str(whole + number % k),
+                "What is left over makes one window together, and not a step each.",
+            ),
+            (str(number), "That is a step for every micro-batch: nothing is accumulated."),
+        ],
+    )
+
+
+def divisor(draw):
+    k = draw.choice((4, 5, 8))
+    number = k * draw.randint(2, 4) + draw.randint(2, k - 1)
+    last = len(windows([*range(number)], k)[-1])
+    return computed(
+        f"{number} equally large micro-batches, {k} accumulation steps. By what is the loss of the very last micro-batch divided?",
+        (str(last), "By the size of its own window, so that its step is the mean of that window."),
+        [
+            (
+                str(k),
+                "That is right in whole windows; the last one holds fewer, and its step would be too short.",
+            ),
+            (str(number), "That would make one mean over the whole epoch; a step is a window's."),
+            ("1", "Undivided it would count as much as all of its window should together."),
+        ],
+    )
+
+
+RECALL = {"number of steps": number_of_steps, "divisor": divisor}

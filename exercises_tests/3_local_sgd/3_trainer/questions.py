@@ -1,0 +1,22 @@
+"""What the lesson 3_local_sgd/3_trainer asks besides its exercises."""
+
+from trainlean.exercises.questions import question
+
+BECAUSE = question(
+    "averages with H=3, 4 steps and save_steps=2",
+    "Which of these averages does H ask for?",
+    (
+        "The one after the third step; the others come because something is saved, or ends.",
+        "A checkpoint and the end of the training need equal weights, whatever H is.",
+    ),
+    (
+        "All of them: one for each step of a period.",
+        "H says how many steps go by without an average, not how many averages there are.",
+    ),
+    (
+        "The first and the last, around a period of three steps.",
+        "At the beginning the ranks are equal: nothing is averaged there.",
+    ),
+)
+
+RECALL: dict = {}

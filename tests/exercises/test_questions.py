@@ -1,0 +1,435 @@
+"""What lessons ask besides exercises: reasons, recall with fresh numbers, lines in order, the learner's own loop; kept, switched off, never told beforehand."""
+
+import re
+
+import pytest
+import torch
+
+from trainlean.exercises import ordering, own_loop, questions, recall
+from trainlean.exercises.feedback import check
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.guesses import guess, reveal
+from trainlean.exercises.ordering import put_in_order, puzzle_of
+from trainlean.exercises.progress import show_progress
+from trainlean.exercises.questions import ask_questions, question_files
+from trainlean.exercises.solutions import answer_in
+from trainlean.exercises.verdicts import RIGHT, judge
+from trainlean.workspace import COURSE, CourseError, append_record, read_records
+
+LESSONS = list(question_files())
+REASONS = {name: one for file in question_files().values() for name, one in file.BECAUSE.items()}
+RECALLS = [(lesson, name) for lesson in LESSONS for name in question_files()[lesson].RECALL]
+PUZZLES = [name for file in question_files().values() for name in getattr(file, "LINES", {})]
+THREE_FIRST = LESSONS[:3]
+LONG = 5  # lines of a solution
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    things = []
+    for room in ("feedback", "guesses", "questions", "ordering"):
+        monkeypatch.setattr(
+            f"trainlean.exercises.{room}.display", lambda thing, **_: things.append(thing)
+        )
+    return things
+
+
+def press(quiz, number, option):
+    """What the browser does when an answer is chosen."""
+    chosen = [list(some) for some in quiz.chosen]
+    chosen[number].append(option)
+    quiz.chosen = chosen
+
+
+def place_of(quiz, number, right):
+    return next(
+        i
+        for i, one in enumerate(quiz.asked["questions"][number]["options"])
+        if one["right"] == right
+    )
+
+
+# ---------------------------------------------------------------- every question
+
+
+def whole(question):
+    texts = [one.text for one in question.options]
+    assert len(question.wrong) >= 2 and len({*texts}) == len(texts)
+    assert question.ask.rstrip("`").endswith("?")
+    assert all(one.says.endswith(".") and one.text for one in question.options)
+    assert len({one.says for one in question.options}) == len(texts), "each has its own answer"
+
+
+def guesses_in(lesson):
+    text = (COURSE / "authoring" / f"{lesson}.py").read_text(encoding="utf-8")
+    return re.findall(r'^guess\(\s*"([^"]+)"', text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_every_guess_of_a_lesson_has_its_reasons_and_no_other(lesson):
+    assert [*question_files()[lesson].BECAUSE] == guesses_in(lesson)
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_reasons_are_whole(name):
+    question = REASONS[name]
+    whole(question)
+    assert len(question.options) == 3
+    # A long right one among short wrong ones would be a hint.
+    assert len(question.right.text) < 2 * max(len(one.text) for one in question.wrong)
+
+
+@pytest.mark.parametrize(("lesson", "name"), RECALLS)
+def test_recall_has_fresh_numbers_each_time(lesson, name):
+    make = question_files()[lesson].RECALL[name]
+    drawn = [recall.drawn(f"{lesson}/{name}", make, turn) for turn in range(4)]
+    assert len({one.ask for one in drawn}) == 4
+    for one in drawn:
+        whole(one)
+        assert re.search(r"\d", one.ask)
+    assert recall.drawn(f"{lesson}/{name}", make, 2) == drawn[2], "the same turn asks the same"
+
+
+def test_the_first_lessons_have_enough_to_ask_for():
+    assert len(recall.due_names(LESSONS[:1])) >= 3
+
+
+# ---------------------------------------------------------------- shown, answered, kept, switched off
+
+
+def test_a_reason_is_asked_after_the_reveal_and_each_answer_is_kept(shown):
+    name = next(iter(REASONS))
+    guess(name, 4, "times")
+    reveal(name, 10, "times")
+    quiz = shown[-1]
+    assert REASONS[name].right.says not in repr(quiz) + quiz.still()[0]["text/html"]
+    wrong, right = (place_of(quiz, 0, kind) for kind in (False, True))
+    press(quiz, 0, wrong)
+    press(quiz, 0, right)
+    kept = [
+        {key: record[key] for key in ("kind", "name", "right", "first")}
+        for record in read_records("questions")
+    ]
+    assert kept == [
+        {"kind": "because", "name": name, "right": False, "first": True},
+        {"kind": "because", "name": name, "right": True, "first": False},
+    ]
+
+
+def test_progress_counts_what_was_known_at_the_first_try(shown, capsys):
+    show_progress()
+    assert "questions" not in capsys.readouterr().out
+    for right in (True, False):
+        questions.because(next(iter(REASONS)))
+        press(shown[-1], 0, place_of(shown[-1], 0, right))
+    press(shown[-1], 0, place_of(shown[-1], 0, True))
+    show_progress()
+    assert "1 of 2 questions right at the first try." in capsys.readouterr().out
+
+
+def test_a_guess_without_reasons_is_revealed_as_ever(shown):
+    reveal("nobody's", 10, "times")
+    assert len(shown) == 1
+
+
+def test_one_setting_takes_all_of_them_off(shown):
+    ask_questions(False)
+    reveal(next(iter(REASONS)), 10, "times")
+    recall.recall(LESSONS[1])
+    put_in_order("train_accumulated")
+    check(train_accumulated=by_count, seed=1)
+    assert [type(one).__name__ for one in shown] == ["Card", "Card"]
+    ask_questions(True)
+    recall.recall(LESSONS[1])
+    assert len(shown) == 3
+
+
+def test_what_is_asked_in_a_lesson_comes_from_those_before(shown):
+    recall.recall(LESSONS[2])
+    names = [record["name"] for record in read_records("questions")]
+    assert len(names) == 3 and all(name.startswith((LESSONS[0], LESSONS[1])) for name in names)
+    assert len({name.rpartition("/")[0] for name in names}) == 2, "of several lessons"
+    recall.recall(LESSONS[0])
+    assert len(shown) == 1, "nothing comes before the first lesson"
+    with pytest.raises(CourseError, match="no one lesson 'nowhere'; the lessons are 0_start/"):
+        recall.recall("nowhere")
+    with pytest.raises(CourseError, match="from 1, not 0"):
+        recall.recall(LESSONS[1], 0)
+
+
+def test_what_was_not_known_comes_again_first(shown):
+    recall.recall(LESSONS[1])
+    quiz = shown[-1]
+    [first, *others] = [record["name"] for record in read_records("questions")]
+    press(quiz, 0, place_of(quiz, 0, False))
+    for number in range(1, len(others) + 1):
+        press(quiz, number, place_of(quiz, number, True))
+    assert recall.due_names(LESSONS[:1])[0] == first
+    recall.recall(LESSONS[1])
+    asked = [one["ask"] for one in shown[-1].asked["questions"]]
+    assert not {*asked} & {one["ask"] for one in quiz.asked["questions"]}, "fresh numbers"
+
+
+def test_what_a_notebook_keeps_is_the_same_each_time(shown, work):
+    """nbval compares it: a fresh work folder gives the same text."""
+    texts = []
+    for _ in range(2):
+        recall.recall(LESSONS[2])
+        texts.append((repr(shown[-1]), shown[-1].still()[0]["text/html"]))
+        (work / "questions.jsonl").unlink()
+    assert texts[0] == texts[1]
+
+
+def test_recall_in_a_terminal(monkeypatch):
+    said, given = [], iter(["z", "a", "b", "c", "d", "", "", ""])
+
+    def read(_):
+        return next(given)
+
+    known = recall.ask_in_terminal(2, LESSONS[0], said.append, read)
+    text = "\n".join(said)
+    assert "1 of 2. " in text and "Choose a, b, c" in text and known in (0, 1)
+    assert f"{known} of 2 right at the first try." in text
+    assert any(
+        record["kind"] == "recall" and record["right"] for record in read_records("questions")
+    )
+
+    def end(_):
+        raise EOFError
+
+    assert recall.ask_in_terminal(2, None, said.append, end) == 0
+
+
+def test_a_terminal_asks_of_the_lessons_that_were_begun():
+    assert recall.begun(None) == LESSONS[:1]
+    append_record("progress", {"notebook": LESSONS[3]})
+    assert recall.begun(None) == LESSONS[:4]
+
+
+# ---------------------------------------------------------------- lines in order
+
+
+def test_every_long_exercise_of_the_three_first_lessons_has_its_lines():
+    for lesson in THREE_FIRST:
+        text = (COURSE / "authoring" / f"{lesson}.py").read_text(encoding="utf-8")
+        names = re.findall(r'^# %% exercise="(\w+)"', text, re.MULTILINE)
+        long = [
+            name
+            for name in names
+            if len(ordering.lines_of(find_exercise(name), {})) >= LONG
+            and not {"places", "linear_decay"} & {name}  # lines in order by itself; one statement
+        ]
+        assert [*question_files()[lesson].LINES] == long
+        assert re.findall(
+            r'^put_in_order\("(\w+)"\)\n+# %% exercise="(\w+)"', text, re.MULTILINE
+        ) == [(name, name) for name in long]
+
+
+def arranged(puzzle, placed):
+    return tuple((puzzle["lines"][line], depth) for line, depth in placed)
+
+
+@pytest.mark.parametrize("name", PUZZLES)
+def test_what_is_accepted_is_right_and_its_neighbours_are_not(name):
+    """Every two lines exchanged, or one indented otherwise: what the check finds right must be accepted, too."""
+    exercise = find_exercise(name)
+    puzzle = puzzle_of(exercise)
+    accepted = [arranged(puzzle, placed) for placed in puzzle["accepted"]]
+
+    def outcome(placed):
+        try:
+            answer = answer_in(exercise, ordering.source_of(exercise, placed))
+        except CourseError:
+            return "no Python"
+        return judge(exercise, answer, 5, search_seconds=-1).outcome
+
+    assert {outcome(placed) for placed in accepted} == {RIGHT}
+    for placed in accepted:
+        for i, ((one, deep), (other, depth)) in enumerate(zip(placed, placed[1:])):
+            swapped = (*placed[:i], (other, deep), (one, depth), *placed[i + 2 :])
+            assert swapped in accepted or outcome(swapped) != RIGHT, swapped
+
+
+@pytest.mark.parametrize("name", PUZZLES)
+def test_wrong_lines_are_known_mistakes_and_are_named(name):
+    puzzle = puzzle_of(find_exercise(name))
+    assert len(puzzle["wrong"]) >= 3 and len({*puzzle["lines"]}) == len(puzzle["lines"])
+    own = {one["name"] for one in puzzle["wrong"].values()}
+    named = {one["name"] for one in puzzle["known"]}
+    assert own <= named, "each wrong line alone, in its place, is named with its hint"
+    assert not any(one["placed"] in puzzle["accepted"] for one in puzzle["known"])
+
+
+def test_lines_are_kept_when_they_are_checked_and_not_shown_before(shown):
+    put_in_order("train_accumulated")
+    [lines] = shown
+    assert "backward" not in repr(lines) + lines.still()[0]["text/html"]
+    lines.result = {"right": False, "mistake": "loss not divided", "tries": 1}
+    lines.result = {"right": True, "mistake": "", "tries": 2}
+    kept = [(one["name"], one["right"], one["mistake"]) for one in read_records("questions")]
+    assert kept == [
+        ("train_accumulated", False, "loss not divided"),
+        ("train_accumulated", True, ""),
+    ]
+    with pytest.raises(CourseError, match="peak_at_batch has no lines to put in order"):
+        put_in_order("peak_at_batch")
+    with pytest.raises(CourseError, match="the nearest is"):
+        put_in_order("train_acumulated")
+
+
+# ---------------------------------------------------------------- the learner's own loop
+
+
+def by_count(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# fmt: off
+def in_long_lines(
+    model,
+    optimizer,
+    loss_function,
+    micro_batches,
+    accumulation_steps,
+):
+    for number, (inputs, targets) in enumerate(
+        micro_batches,
+        start=1,
+    ):
+        loss = loss_function(
+            model(inputs),
+            targets,
+        )
+        (
+            loss / accumulation_steps
+        ).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step(), optimizer.zero_grad()
+# fmt: on
+
+
+def by_window(net, opt, criterion, data, k):
+    while data:
+        window, data = data[:k], data[k:]
+        for pair in window:
+            criterion(net(pair[0]), pair[1]).backward()
+        for parameter in net.parameters():
+            parameter.grad /= len(window)
+        opt.step()
+        opt.zero_grad()
+
+
+def by_autograd(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    weights = list(model.parameters())
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        total = [torch.zeros_like(weight) for weight in weights]
+        for inputs, targets in window:
+            parts = torch.autograd.grad(loss_function(model(inputs), targets), weights)
+            total = [t + p / len(window) for t, p in zip(total, parts, strict=True)]
+        weights[0].grad = total[0]
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def asked_about(exercise, loop):
+    run = questions.written("OWN_RUNS", exercise)(loop)
+    found = own_loop.questions_about(exercise, run)
+    for question in found:
+        whole(question)
+    return {question.ask: question for question in found}
+
+
+@pytest.mark.parametrize(
+    ("loop", "gradient", "step"),
+    [
+        (by_count, "(loss / accumulation_steps).backward()", "optimizer.step()"),
+        (in_long_lines, "( ...", "optimizer.step(), optimizer.zero_grad()"),
+        (by_window, "criterion(net(pair[0]), pair[1]).backward()", "opt.step()"),
+        (by_autograd, "weights[0].grad = total[0]", "optimizer.step()"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_the_questions_are_about_the_loop_as_it_was_written(loop, gradient, step):
+    found = asked_about("train_accumulated", loop)
+    line, moves, moved = found.values()
+    assert f"`{gradient}`" in line.right.text and f"`{step}`" in moved.right.text
+    assert moves.ask.startswith("6 micro-batches") and moves.right.text == "after 3, 6"
+
+
+def test_a_shorter_last_window_moves_the_weight_too():
+    found = asked_about("train_accumulated_to_the_end", by_window)
+    assert "after 3, 5" in [question.right.text for question in found.values()]
+    assert "after 3" in [one.text for question in found.values() for one in question.wrong]
+
+
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_with_accelerate_the_step_waits_for_the_window():
+    found = asked_about("train_with_accelerator", train_with_accelerator)
+    assert "after 2, 4, 5" in [question.right.text for question in found.values()]
+
+
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    model.train()
+    model.gradient_checkpointing_enable()
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_a_checkpointed_loop_is_asked_about_too():
+    line, moves, moved = asked_about("train_checkpointed", train_checkpointed).values()
+    assert "accelerator.backward(" in line.right.text and moves.right.text == "after 4, 6"
+    assert "optimizer.step()" in moved.right.text
+
+
+def token_weighted_backward(model, window):
+    number = sum(one["labels"][:, 1:].ne(-100).sum() for one in window)
+    for one in window:
+        scores = model(one["input_ids"])[:, :-1].flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(
+            scores, one["labels"][:, 1:].flatten(), reduction="sum"
+        )
+        (loss / number).backward()
+
+
+def test_a_loop_that_makes_no_step_is_asked_for_its_parts():
+    line, parts = asked_about("token_weighted_backward", token_weighted_backward).values()
+    assert "`(loss / number).backward()`" in line.right.text and parts.right.text == "3"
+
+
+def test_after_a_right_answer_and_no_other(shown):
+    check(train_accumulated=by_count, seed=1)
+    assert [type(one).__name__ for one in shown] == ["Card", "Quiz"]
+    assert len(shown[1].asked["questions"]) == 3
+
+    def undivided(model, optimizer, loss_function, micro_batches, accumulation_steps):
+        by_count(model, optimizer, lambda *pair: 4 * loss_function(*pair), micro_batches, 4)
+
+    check(train_accumulated=undivided, seed=1)
+    assert [type(one).__name__ for one in shown[2:]] == ["Card"]
+
+
+def test_a_right_answer_that_cannot_be_recorded_stays_right(shown):
+    scope: dict = {}
+    exec("def loop(*given):\n    by_count(*given)", {"by_count": by_count}, scope)  # without source
+    check(train_accumulated=scope["loop"], seed=1)
+    assert [repr(one) for one in shown] == ["train_accumulated: right, 3 of 3 points"]

@@ -1,0 +1,138 @@
+"""The lines of an exercise's solution to put in order, among them wrong ones out of its known mistakes."""
+
+import random
+import textwrap
+from dataclasses import dataclass
+
+from IPython.display import display
+
+from trainlean.exercises.exercise import Exercise
+from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.questions import now, questions_asked, written
+from trainlean.exercises.solutions import edited_solution
+from trainlean.notebooks.notebook import BEGIN, END
+from trainlean.pictures.lines import Lines
+from trainlean.workspace import CourseError, append_record
+
+STEP = 4  # spaces of an indentation
+Placed = tuple[tuple[str, int], ...]  # the lines of an answer, each with its indentation in steps
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """Which known mistakes give the wrong lines, and in which other orders of the solution's lines (numbered from 1) it is right."""
+
+    mistakes: tuple[str, ...]
+    orders: tuple[tuple[int, ...], ...] = ()
+
+
+def put_in_order(name: str) -> None:
+    """Show the lines of an exercise's solution, mixed and with wrong ones among them, to put in order before it is written.
+
+    CourseError: no exercise of that name, or none with such lines.
+    """
+    exercise = find_exercise(name)
+    if not questions_asked():
+        return
+
+    def keep(right: bool, mistake: str) -> None:
+        append_record(
+            "questions",
+            {"kind": "lines", "name": name, "right": right, "mistake": mistake, "created": now()},
+        )
+
+    display(Lines(puzzle_of(exercise), keep))
+
+
+def puzzle_of(exercise: Exercise) -> dict:
+    """The puzzle as the widget needs it. CourseError: none is written for this exercise."""
+    puzzle = written("LINES", exercise.name)
+    if puzzle is None:
+        raise CourseError(f"{exercise.name} has no lines to put in order.")
+    solution = lines_of(exercise, {})
+    wrong = wrong_lines(exercise, puzzle)
+    lines = list(dict.fromkeys([*(text for text, _ in solution), *wrong]))
+    random.Random(exercise.name).shuffle(lines)
+
+    def numbered(placed: Placed) -> list[list[int]]:
+        return [[lines.index(text), depth] for text, depth in placed]
+
+    known = [
+        {"placed": numbered(placed), "name": name, "why": why, "hint": hint}
+        for placed, (name, why, hint) in known_arrangements(exercise).items()
+        if placed
+        and sorted({text for text, _ in placed} & {*lines}) == sorted(t for t, _ in placed)
+    ]
+    return {
+        "name": exercise.name,
+        "title": f"Before you write {exercise.name}: put its {len(solution)} lines in order; {len(wrong)} wrong ones are among them.",
+        "head": _head(exercise),
+        "lines": lines,
+        "accepted": [numbered(placed) for placed in accepted(exercise, puzzle)],
+        "known": known,
+        "wrong": {lines.index(text): dict(zip(("name", "why"), told, strict=True)) for text, told in wrong.items()},
+    }  # fmt: skip
+
+
+def accepted(exercise: Exercise, puzzle: Puzzle) -> list[Placed]:
+    """The solution's lines in every order in which they are right."""
+    solution = lines_of(exercise, {})
+    return [solution, *(tuple(solution[n - 1] for n in order) for order in puzzle.orders)]
+
+
+def wrong_lines(exercise: Exercise, puzzle: Puzzle) -> dict[str, tuple[str, str]]:
+    """The lines that these mistakes have and the solution has not: (the mistake's name, why).
+
+    CourseError: the exercise has no such mistake, or that has no line of its own.
+    """
+    right = {text for text, _ in lines_of(exercise, {})}
+    known = {mistake.name: mistake for mistake in exercise.mistakes}
+    found: dict[str, tuple[str, str]] = {}
+    for name in puzzle.mistakes:
+        if name not in known:
+            raise CourseError(f"{exercise.name} has no mistake {name!r}.")
+        answers = [
+            [text for text, _ in lines_of(exercise, answer) if text not in right]
+            for answer in known[name].answers
+            if isinstance(answer, dict)
+        ]
+        own = min(filter(None, answers), key=len, default=[])
+        if not own:
+            raise CourseError(f"The mistake {name!r} of {exercise.name} has no line of its own.")
+        for text in own:
+            found.setdefault(text, (name, known[name].why))
+    return found
+
+
+def known_arrangements(exercise: Exercise) -> dict[Placed, tuple[str, str, str]]:
+    """Each mistake that is written as an edit, by the lines that it leaves: name, why, hint."""
+    return {
+        lines_of(exercise, answer): (mistake.name, mistake.why, mistake.hint)
+        for mistake in reversed(exercise.mistakes)
+        for answer in mistake.answers
+        if isinstance(answer, dict)
+    }
+
+
+def lines_of(exercise: Exercise, edit: dict) -> Placed:
+    """The lines between the marks of the solution, with this edit made."""
+    source = edited_solution(exercise, edit)
+    region = source.split(BEGIN, 1)[1].split("\n", 1)[1].split(END, 1)[0]
+    return tuple(
+        (line.strip(), (len(line) - len(line.lstrip())) // STEP)
+        for line in region.splitlines()
+        if line.strip()
+    )
+
+
+def source_of(exercise: Exercise, placed: Placed) -> str:
+    """The exercise's cell with these lines as its answer."""
+    source = edited_solution(exercise, {})
+    head = source.split(BEGIN, 1)[0].rstrip(" ")
+    return head + "".join(f"{' ' * STEP * depth}{text}\n" for text, depth in placed)
+
+
+def _head(exercise: Exercise) -> str:
+    """The line or lines of `def` above the answer."""
+    source = edited_solution(exercise, {}).split(BEGIN, 1)[0]
+    return textwrap.dedent(source.split('"""', 1)[0]).strip()
