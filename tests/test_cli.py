@@ -2,10 +2,12 @@
 
 import importlib.metadata
 import io
+import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ from trainlean import cli, doctor
 from trainlean.exercises import checking, progress
 from trainlean.notebooks import building
 from trainlean.notebooks import notebook as nb
-from trainlean.workspace import CourseError
+from trainlean.workspace import COURSE, CourseError
 
 TEXT = '# %% exercise="one" points=1\ndef one():\n    # BEGIN SOLUTION\n    return 1\n    # END SOLUTION\n\n# %% check="one"\n# check(one)\n'
 
@@ -169,6 +171,20 @@ def test_lab_opens_the_lesson_and_prints_its_address_without_a_browser(course, m
     monkeypatch.setattr(cli, "_can_browse", lambda: False)
     monkeypatch.setattr(cli.os, "geteuid", lambda: 0, raising=False)
     assert {"--no-browser", "--allow-root"} <= set(cli.lab_command(lesson))
+
+
+def test_lab_opens_the_map_of_the_course_and_only_there():
+    """Its links lead to the course's lessons, so it stays away from a notebook elsewhere."""
+    there = cli.lab_command()
+    assert f"--ServerApp.root_dir={COURSE}" in there and "default_url" not in " ".join(there)
+    inside = cli.lab_command(COURSE / "lessons" / "0_start" / "1_where_memory_goes.ipynb")
+    for command in (there, inside):
+        assert "--ServerApp.jpserver_extensions=trainlean.site.lab=True" in command
+        [path] = [part for part in command if "extra_labextensions_path" in part]
+        [extension] = Path(path.partition("=")[2]).glob("*/package.json")
+        about = json.loads(extension.read_text(encoding="utf-8"))
+        assert (extension.parent / about["jupyterlab"]["_build"]["load"]).is_file()
+    assert not [part for part in cli.lab_command(Path("/elsewhere/a.ipynb")) if "extension" in part]
 
 
 # ---------------------------------------------------------------- doctor

@@ -1,6 +1,7 @@
 """Markdown as the HTML of the site: formulas as MathML, headings with the places that links lead to."""
 
 import re
+from functools import cache
 from html import escape, unescape
 
 from nbconvert.filters.markdown_mistune import MarkdownWithMath
@@ -17,6 +18,7 @@ class Headings(Formulas):
         super().__init__(escape=False)
         self.like_github = like_github
         self.headings: list[tuple[int, str, str]] = []
+        self.writer = MarkdownWithMath(renderer=self)  # to make one takes longer than a cell
 
     def heading(self, text, level, **attrs):
         """A heading with an id, as JupyterLab gives it to a lesson's or GitHub to a document's."""
@@ -30,9 +32,14 @@ class Headings(Formulas):
         return f'<h{level} id="{escape(id_, quote=True)}">{text}</h{level}>\n'
 
 
+@cache
+def _plain() -> MarkdownWithMath:
+    return MarkdownWithMath(renderer=Formulas(escape=False, exclude_anchor_links=True))
+
+
 def html_of(text: str, renderer: Headings | None = None) -> str:
-    """A markdown text as HTML."""
-    return MarkdownWithMath(renderer=renderer or Headings()).render(text)
+    """A markdown text as HTML; with a renderer its headings have ids, which the renderer keeps."""
+    return (renderer.writer if renderer else _plain()).render(text)
 
 
 def line_of(text: str) -> str:
