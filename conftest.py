@@ -72,9 +72,13 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_sessionstart(session):
-    """What is started by this process from here on is known as its own."""
+    """What is started by this process from here on is known as its own. Of one question all tests and notebooks make one prediction."""
     if not getattr(session.config.option, "numprocesses", None):  # this process runs tests itself
         started_here.mark()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="trainlean-predictions-")
+        session.config.add_cleanup(folder.cleanup)
+        os.environ["TRAINLEAN_PREDICTIONS"] = folder.name  # inherited by workers
 
 
 @pytest.hookimpl(wrapper=True)

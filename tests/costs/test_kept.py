@@ -8,6 +8,13 @@ from trainlean.costs.predict import predict_run
 from trainlean.models import small_bert_config
 from trainlean.workspace import work_folder
 
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch):
+    """Other tests share one folder."""
+    monkeypatch.delenv("TRAINLEAN_PREDICTIONS")
+
+
 CONFIG = small_bert_config(num_hidden_layers=1)
 SETTINGS = {"micro_batch": 2, "sequence_length": 8}
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -18,6 +19,7 @@ def kept(question: list, make: Callable[[], dict]) -> dict:
 
     The same question is the same text for the same libraries, the same sources of these predictions, and, since a kernel's own
     memory is measured, the same kind of processor and number of threads. A folder that cannot be written keeps nothing.
+    `$TRAINLEAN_PREDICTIONS` names another folder than the work folder's, for several to share.
     """
     about = [*question, _made_with(), torch.get_num_threads()]
     name = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:24]
@@ -30,7 +32,8 @@ def kept(question: list, make: Callable[[], dict]) -> dict:
 
 
 def _path(name):
-    return work_folder() / "predictions" / f"{name}.json"
+    folder = os.environ.get("TRAINLEAN_PREDICTIONS") or work_folder() / "predictions"
+    return Path(folder) / f"{name}.json"
 
 
 @cache
