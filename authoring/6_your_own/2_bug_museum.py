@@ -284,8 +284,25 @@ reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each 
 # %% [markdown]
 # The accelerator counts blocks, and there are two for each micro-batch. So the window is half as long and divided by $k$ all the same: twice the steps, each half as long.
 #
-# **Cure**: one block, `with accelerator.accumulate(model, other):`.
-#
+# **Cure**: one block for all models.
+
+
+# %%
+def train_one_block(model, optimizer, micro_batches, k):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=k)
+    other = nn.Linear(1, 1)
+    prepared = accelerator.prepare(model, other, optimizer, micro_batches)
+    model, other, optimizer, micro_batches = prepared
+    for batch in micro_batches:
+        with accelerator.accumulate(model, other):
+            accelerator.backward(model(batch).mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+show_receipts(train_one_block)
+
+# %% [markdown]
 # ### 7. The short window, cut again
 #
 # **Reported**: [Lightning, issue 19987](https://github.com/Lightning-AI/pytorch-lightning/issues/19987) (June 2024, seen in 2.0 and 2.2, open when this was written): at the end of an epoch the window is shorter, and its gradient is still divided by `accumulate_grad_batches`. [RF-DETR, issue 916](https://github.com/roboflow/rf-detr/issues/916) inherited it in April 2026; [ms-swift](https://github.com/modelscope/ms-swift/pull/10084) mended its own in September.
@@ -599,7 +616,7 @@ for loop, samples in [(loop, 32) for loop in loops] + [(train_leaking, 40), (tra
 verdict(train_sum)
 
 # %% [markdown]
-# It is never in doubt whether, and mostly right about what: a name is drawn from what a gradient looks like, and two faults can leave the same gradient. (What looks like clipping in exhibit 13 is the scaler.) Receipts and names together tell you where to look.
+# Whether it is the same training is never in doubt here. What it is called is drawn from what the gradients look like, and two faults can leave the same ones: where exhibit 13 is called clipping, it is the scaler that makes shorter what is there already. Receipts and names together tell you where to look.
 #
 # **Halt.** All exhibits are seen; the exercises can wait. A good place to stop.
 #

@@ -58,7 +58,9 @@ def test_same_training_finds_it_too(windows, loop):
         assert found.mistake == name
 
 
-@pytest.mark.parametrize("loop", ["train_right", "train_zero_last", "train_clipped"])
+@pytest.mark.parametrize(
+    "loop", ["train_right", "train_zero_last", "train_one_block", "train_clipped"]
+)
 def test_same_training_passes_the_cured_loops(windows, loop):
     assert windows["verdict"](windows[loop]).same is True
 
@@ -88,6 +90,8 @@ def test_exhibit_2_the_trainer_does_not_divide(windows):
 def test_exhibit_6_two_blocks_halve_the_window(windows):
     found = shares(windows, windows["train_two_blocks"])
     assert found == [quarters(n, n + 1) for n in (0, 2, 4, 6)]
+    cured = shares(windows, windows["train_one_block"])
+    assert cured == [quarters(0, 1, 2, 3), quarters(4, 5, 6, 7)]
 
 
 def test_exhibit_8_the_rest_leaks_into_the_next_epoch(windows):
