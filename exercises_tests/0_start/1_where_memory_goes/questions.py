@@ -1,6 +1,6 @@
 """What the lesson 0_start/1_where_memory_goes asks besides its exercises."""
 
-from exercises_tests.probing.sizes import Parameters
+from exercises_tests.asking.sizes import Parameters
 from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise

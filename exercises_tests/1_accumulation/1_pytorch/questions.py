@@ -1,6 +1,6 @@
 """What the lesson 1_accumulation/1_pytorch asks besides its exercises."""
 
-from exercises_tests.probing.own_runs import accumulated_run, backward_run
+from exercises_tests.asking.own_runs import accumulated_run, backward_run
 from exercises_tests.probing.toys import windows
 from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question

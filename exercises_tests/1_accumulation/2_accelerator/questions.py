@@ -1,6 +1,6 @@
 """What the lesson 1_accumulation/2_accelerator asks besides its exercises."""
 
-from exercises_tests.probing.own_runs import accelerated_run
+from exercises_tests.asking.own_runs import accelerated_run
 from exercises_tests.probing.toys import windows
 from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question

@@ -1,6 +1,6 @@
 """What the lesson 2_checkpointing/2_accelerator asks besides its exercises."""
 
-from exercises_tests.probing.own_runs import checkpointed_run
+from exercises_tests.asking.own_runs import checkpointed_run
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 from trainlean.setup import TrainingSetup

@@ -1,6 +1,6 @@
 """What the lesson 3_local_sgd/1b_averages_and_bytes asks besides its exercises."""
 
-from exercises_tests.probing.sizes import Parameters
+from exercises_tests.asking.sizes import Parameters
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise
 
