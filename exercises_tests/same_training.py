@@ -15,6 +15,8 @@ ZIP = "`zip` ends with the shorter of the two."
 ONE_DEVICE = "On one device there is nothing to synchronise or to hold back."
 SILENT = "Under LocalSGD nothing is synchronised, whatever `accumulate` says."
 SKIPS = "A prepared optimizer skips `zero_grad` inside a window by itself."
+ONE_NAME = "A record is described by one row of the table, whichever is asked first."
+A_HUNDREDTH = "No sum of shares is a whole hundredth beside 1."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
@@ -369,5 +371,81 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "with nullcontext() if number == len(window) else model.no_sync():",
             "with nullcontext() if number >= len(window) else model.no_sync():",
         ): "The number never gets above the length.",
+    },
+    "name_fault": {
+        (
+            "if len(behind) == k - 1:\n    return 'early'\nif sum(first) > 1.01:\n    return 'not divided'",
+            "if sum(first) > 1.01:\n    return 'not divided'\nif len(behind) == k - 1:\n    return 'early'",
+        ): ONE_NAME,
+        (
+            "if sum(first) > 1.01:\n    return 'not divided'\nif sum(first) < 0.99:\n    return 'divided twice'",
+            "if sum(first) < 0.99:\n    return 'divided twice'\nif sum(first) > 1.01:\n    return 'not divided'",
+        ): ONE_NAME,
+        (
+            "if sum(first) < 0.99:\n    return 'divided twice'\nif not last[-1]:\n    return 'rest lost'",
+            "if not last[-1]:\n    return 'rest lost'\nif sum(first) < 0.99:\n    return 'divided twice'",
+        ): ONE_NAME,
+        (
+            "if not last[-1]:\n    return 'rest lost'\nif sum(last) < 0.99:\n    return 'short window divided by k'",
+            "if sum(last) < 0.99:\n    return 'short window divided by k'\nif not last[-1]:\n    return 'rest lost'",
+        ): ONE_NAME,
+        (
+            "if behind == [k - 1]:",
+            "if behind >= [k - 1]:",
+        ): "Every other record's first step begins with micro-batch 0.",
+        (
+            "if len(behind) == k - 1:",
+            "if len(behind) <= k - 1:",
+        ): "A shorter first step was named before.",
+        ("if sum(first) > 1.01:", "if sum(first) >= 1.01:"): A_HUNDREDTH,
+        ("if sum(first) < 0.99:", "if sum(first) <= 0.99:"): A_HUNDREDTH,
+        ("if sum(last) < 0.99:", "if sum(last) <= 0.99:"): A_HUNDREDTH,
+    },
+    "cured_windows": {
+        (
+            "optimizer.zero_grad()\nscheduler.step()",
+            "scheduler.step()\noptimizer.zero_grad()",
+        ): ORDER,
+    },
+    "cured_average": {
+        (
+            "optimizer.zero_grad()",
+            "optimizer.zero_grad()  # after: mean.lerp_(weight, 1 - decay)",
+        ): ORDER,
+        (
+            "optimizer.zero_grad()\nwith torch.no_grad():",
+            "with torch.no_grad():\n    optimizer.zero_grad()",
+        ): ORDER,
+    },
+    "train_diloco": {
+        (
+            "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
+            "trained = [parameter for parameter in model.parameters()]",
+        ): "What is frozen has not moved: its outer gradient is 0.",
+        ("outer.zero_grad()", ""): "The next round begins with inner.zero_grad().",
+        (
+            "outer.zero_grad()\nstart = [parameter.detach().clone() for parameter in trained]",
+            "start = [parameter.detach().clone() for parameter in trained]\nouter.zero_grad()",
+        ): ORDER,
+        (
+            "if step % local_steps == 0 or step == len(micro_batches):",
+            "if step % local_steps == 0 or step >= len(micro_batches):",
+        ): NEVER_ABOVE,
+        (
+            "dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
+            "parameter.grad /= dist.get_world_size()\ndist.all_reduce(parameter.grad)",
+        ): DIVIDED_FIRST,
+        (
+            "parameter.grad /= dist.get_world_size()\nparameter.data.copy_(before)",
+            "parameter.data.copy_(before)\nparameter.grad /= dist.get_world_size()",
+        ): ORDER,
+        (
+            "start = [parameter.detach().clone() for parameter in trained]",
+            "start = [parameter.clone() for parameter in trained]",
+        ): "A copy with a history holds the same numbers.",
+        (
+            "parameter.grad = before - parameter.detach()",
+            "parameter.grad = before - parameter",
+        ): "A gradient with a history holds the same numbers.",
     },
 }

@@ -20,6 +20,7 @@ from trainlean.workspace import COURSE, CourseError
 
 # The last line of each; \N stands for a number.
 FIGURES = {
+    "audit_mistakes": r"(\d+) of \1 known mistakes are named, 0 under a wrong name",
     "explorer_redraw": r"the slowest control takes \N of the limit of 50 ms",
     "link_model": r"steps of DDP and Local SGD: mean of the absolute errors \N %, largest \N %",
     "meter_against_allocator": r"\d+ of \d+ trainings agree with the allocator to 0.1 %, \d+ are said not to, 0 miss",

@@ -17,6 +17,7 @@ ROOMS = [
     "pages",
     "grading",
     "table",
+    "audit",
     "exercises",
     "notebooks",
     "pictures",

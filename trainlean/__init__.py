@@ -45,6 +45,8 @@ EXPORTS = {  # by the file that has them
     "devices.engines": ["DeviceError", "start_devices", "stop_devices"],
     "recordings.ranks": ["RankRecorder", "record_rank"],
     "devices.lazy": ["in_fresh_process", "lazy_or_recorded"],
+    "audit.same": ["same_training", "assert_same_training"],
+    "audit.callback": ["AuditCallback"],
     "exercises.finding": ["find_exercise"],
     "exercises.verdicts": ["judge"],
     "exercises.guesses": ["guess", "reveal"],

@@ -1,4 +1,4 @@
-"""The command line: lab, build, check, grade, deck, measure, plan, progress, recall, questions, reset, page, site, doctor."""
+"""The command line: lab, build, check, grade, deck, measure, plan, audit, progress, recall, questions, reset, page, site, doctor."""
 
 import enum
 import inspect
@@ -247,6 +247,44 @@ def measure(
     from trainlean.table.command import measure_table
 
     measure_table(model, rows, repeats=repeats, picture=picture, record=record)
+
+
+@app.command()
+def audit(
+    function: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:train",
+            help="a function train(micro_batch, accumulation_steps) that trains a small model from scratch",
+        ),
+    ],
+    batch: Annotated[int, typer.Option(help="samples to an optimizer step, of all ranks")] = 64,
+    accumulate: Annotated[int, typer.Option(help="accumulation steps")] = 4,
+    checkpointing: Annotated[
+        bool,
+        typer.Option(
+            "--checkpointing",
+            help="compare train(..., checkpointing=True) with checkpointing=False instead",
+        ),
+    ] = False,
+    ranks: Annotated[
+        int, typer.Option(help="compare so many processes with the large batch on one")
+    ] = 1,
+    json: Annotated[bool, typer.Option("--json", help="print the verdict for programs")] = False,
+) -> None:
+    """Compare a training in micro-batches with its own large batch, and name what differs; exit with 1 where it is another training."""
+    from trainlean.audit.command import audit_file
+
+    found = audit_file(
+        function,
+        batch=batch,
+        accumulate=accumulate,
+        checkpointing=checkpointing,
+        ranks=ranks,
+        json=json,
+    )
+    if not found.same:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -165,7 +165,7 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts of tensors and operations. They are the same on every machine.
+# Memory, steps and FLOPs are counts of tensors and operations. On the CPU they are the same on every machine; a graphics card keeps a few other tensors.
 
 # %%
 plot_memory(runs)
@@ -465,6 +465,6 @@ for run in (predicted[1], mixed):
 # - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too.
 # - Activations grow with the batch. They are what the techniques of this course make smaller.
 # - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
-# - A training run fits if both peaks fit. Counts (bytes, FLOPs, steps) are the same on every machine; seconds are yours alone.
+# - A training run fits if both peaks fit. Counts (bytes, FLOPs, steps) are the same on every CPU; seconds are yours alone.
 #
 # Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.

@@ -846,7 +846,7 @@ for parts in (4, 8, 16):
     )
 
 # %% [markdown]
-# With micro-batches of one there is nobody else, and the gradient is zero. Such losses cannot be accumulated by this loop. (The embeddings can be computed in portions and kept, the loss taken over all of them, and each portion run again for its gradient: GradCache.)
+# With micro-batches of one there is nobody else, and the gradient is zero. Such losses cannot be accumulated by this loop. (The embeddings can be computed in portions and kept, the loss taken over all of them, and each portion run again for its gradient: GradCache. The [museum of bugs](../6_your_own/2b_bug_museum_recomputed.ipynb) has it in ten lines.)
 #
 # ## Once per window
 #
@@ -907,6 +907,20 @@ for name, every in {"once per window": 4, "every micro-batch": 1}.items():
 
 # %% [markdown]
 # bf16 has the range of fp32 and needs no scaler.
+#
+# **A checkpoint** that is saved in the middle of a window holds weights, optimizer state and counters, but not what `.grad` has added up so far. The toy again, stopped behind its second micro-batch and started from what was saved:
+
+# %%
+for stop in (None, 2):
+    weight = torch.zeros(1, requires_grad=True)
+    for number, (inputs, targets) in enumerate(in_twos, start=1):
+        (mse_loss(weight * inputs, targets) / 4).backward()
+        if number == stop:
+            weight = weight.detach().clone().requires_grad_()  # saved and loaded
+    print(f"stopped behind micro-batch {stop}: gradient at the step {weight.grad.item():6.1f}")
+
+# %% [markdown]
+# The first half of the window is lost, and the divisor still counts it. So save where a window ends, or save the gradients too. (transformers' issue #22143 is about this; it was left as it is.)
 #
 # **Logging**: the loss of a step is the mean over its window. The last micro-batch's loss is a noisier number, and `loss / k` a smaller one.
 #

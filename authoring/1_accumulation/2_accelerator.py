@@ -16,7 +16,7 @@
 import inspect
 import math
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import pandas as pd
 import torch
@@ -330,7 +330,42 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# Cutting a batch of the data loader into pieces inside the block is the same mistake. Give the data loader the size of a micro-batch instead.
+# **Two models** in one training, a generator and its critic or an encoder for texts and one for pictures, are still one block. Two blocks for a micro-batch are counted twice:
+
+
+# %%
+def train_two_models(accumulate):
+    def train(model, optimizer, dataloader, loss_of, accumulation_steps):
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+        second = nn.Linear(1, 1)
+        prepared = accelerator.prepare(model, second, optimizer, dataloader)
+        model, second, optimizer, dataloader = prepared
+        for batch in dataloader:
+            with accumulate(accelerator, model, second):
+                accelerator.backward(loss_of(model, batch))
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train
+
+
+@contextmanager
+def a_block_each(accelerator, *models):
+    with ExitStack() as blocks:
+        for model in models:
+            blocks.enter_context(accelerator.accumulate(model))
+        yield
+
+
+print("a block for each model")
+print_receipts(receipts_of(train_two_models(a_block_each)))
+print("one block, accumulate(model, second)")
+print_receipts(receipts_of(train_two_models(Accelerator.accumulate)))
+
+# %% [markdown]
+# With a block each, a window is half as long and its shares are still quarters (accelerate issue #668; `accumulate` takes several models since pull request #1708).
+#
+# Cutting a batch of the data loader into pieces inside the block is the same mistake as two micro-batches in it. Give the data loader the size of a micro-batch instead.
 #
 # ## One Accelerator at a time
 #

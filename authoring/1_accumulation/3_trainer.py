@@ -38,8 +38,10 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 from trainlean import (
+    Meter,
     check,
     dataset,
+    format_bytes,
     guess,
     hint,
     load_reviews,
@@ -657,6 +659,34 @@ for name, model, more in [
 # - As it comes, Llama is exact. It uses the count.
 # - The flag that cures a classifier *harms* here. It brings the mean of means back: nearly the right length, another direction. So the flag is not something to set always.
 # - A loss of our own that ignores the count is about $k$ times too long, *and* a mean of means. A `compute_loss_func` is trusted to divide.
+#
+# ### On several devices
+#
+# DDP takes the mean of the devices' gradients. If each device divides by its own targets, that is a mean of means again. Two devices, one with the eight shortest texts and one with the eight longest; the last line is what the Trainer does by default since 2025 (`average_tokens_across_devices=True`): divide by the targets of all devices, and multiply by their number, which the all-reduce divides out.
+
+# %%
+by_length = sorted(texts, key=lambda text: int((text["labels"] != -100).sum()))
+devices = [by_length[:8], by_length[8:]]
+
+
+def summed_gradient(part):
+    """The gradient of the summed loss of some texts, and how many targets they have."""
+    model = tiny_llama()
+    batch = {name: torch.stack([text[name] for text in part]) for name in part[0]}
+    labels = batch.pop("labels")
+    logits = model(**batch).logits[:, :-1].flatten(0, 1)
+    cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum").backward()
+    vector = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    return vector, int((labels[:, 1:] != -100).sum())
+
+
+(first, targets_0), (second, targets_1) = map(summed_gradient, devices)
+everything = (first + second) / (targets_0 + targets_1)
+own = (first / targets_0 + second / targets_1) / 2
+counted = (2 * first + 2 * second) / (targets_0 + targets_1) / 2
+print(f"targets: {targets_0} and {targets_1}")
+print("own means:              ", compare(own, everything))
+print("over tokens of all ranks:", compare(counted, everything))
 
 # %% [markdown]
 # ### Exercise: `num_items_in_batch`
@@ -752,6 +782,30 @@ for name, model, more in [
 
 # %% [markdown]
 # Only the sum divided by the count is exact here.
+#
+# ### Evaluation has a peak of its own
+#
+# An evaluation keeps no activations, since nothing is trained. But with `compute_metrics` the Trainer keeps the logits of the *whole* data set until the end, and those of a language model have a number for each word of the vocabulary. Many run out of memory just there, in training runs that had fitted for hours:
+
+
+# %%
+def evaluation_peak(**more):
+    args = arguments(4, 4, per_device_eval_batch_size=4)
+    trainer = Trainer(model=tiny_llama(), args=args, eval_dataset=texts, **more)
+    trainer.remove_callback(PrinterCallback)
+    with Meter() as meter:
+        trainer.evaluate()
+    return format_bytes(meter.peak_bytes)
+
+
+no_metrics = {"compute_metrics": lambda prediction: {}}
+print("the loss only:           ", evaluation_peak())
+print("logits for metrics:      ", evaluation_peak(**no_metrics))
+best = {"preprocess_logits_for_metrics": lambda logits, labels: logits.argmax(-1)}
+print("the best word only:      ", evaluation_peak(**no_metrics, **best))
+
+# %% [markdown]
+# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
 #
 # Overriding `Trainer.compute_loss` has the same trap. There the class attribute `loss_is_scaled_for_ga = False` (transformers 5.19 and later) tells the Trainer to divide by the window's micro-batches, which is right for means over samples.
 

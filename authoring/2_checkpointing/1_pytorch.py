@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import (
+    CheckpointError,
     CheckpointPolicy,
     checkpoint_sequential,
     create_selective_checkpoint_contexts,
@@ -108,7 +109,7 @@ print(
 )
 
 # %% [markdown]
-# Plain: x, A, B and C. Checkpointed: x and C. Three words for what happens, which you need all through this lesson:
+# Plain: x, A and B. Checkpointed: x alone. (C is gone from both: its sum is all that was wanted of it.) Three words for what happens, which you need all through this lesson:
 #
 # - **kept**: x, the input of the function, and the function itself;
 # - **discarded**: A and B, at the end of the forward pass;
@@ -141,7 +142,7 @@ plain_lives = record_lives(layers, lambda: layers(x).sum())
 player(plain_lives)
 
 # %% [markdown]
-# Every output lives from the forward pass until its turn in the backward pass. At the turn all twelve are alive.
+# Every output lives from the forward pass until its turn in the backward pass. Where forward ends and backward begins, all twelve are alive.
 #
 # Now cut the chain into three *segments* of four layers. The first two are checkpointed. The third one runs plainly, because its backward pass comes next anyway.
 # At which event is output 1 discarded? Which output comes back first?
@@ -299,7 +300,7 @@ print(f"FLOPs: {checkpointed.flops / plain.flops:.3f} times")
 #
 # ### Where weights are frozen
 #
-# Checkpointing is used most where a large model is adapted: most of its weights are *frozen*, and small additions or a few weights train.
+# Checkpointing is often used where a large model is adapted: most of its weights are *frozen*, and small additions or a few weights train.
 # Here are three ways. The last one is LoRA: beside a frozen linear layer stands a product of two narrow ones, and only those train.
 
 
@@ -370,7 +371,7 @@ for prepare in (train_all, freeze_embeddings, train_biases, train_lora):
 reveal("FLOPs of LoRA with checkpoints", round(more_flops["train_lora"], 2), "times plain")
 
 # %% [markdown]
-# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, up to a half more where weights are frozen**. In seconds it costs the same one forward pass.
+# A frozen matrix has no gradient of the weights. Plain training is 2 units then, checkpointed training 3: **a third more where everything trains, about half more where most weights are frozen**. Each time it is one more forward pass; with frozen weights the backward pass beside it is shorter.
 # (A first layer on data has no gradient of the input, so it too has 2 units plain. That is why some factors in this lesson lie a little above 4/3.)
 #
 # Is it the same training?
@@ -518,7 +519,7 @@ print("non-reentrant:", first_block_gradient(False))
 print("the reentrant one warns:", seen_warnings[0].message)
 
 # %% [markdown]
-# The first block is never trained, and the loss still falls, because the second one is. One warning says so, once, and in a long log it is easily missed. The same happens with frozen embeddings in front.
+# The first block is never trained, and the loss may still fall, because the second one is. One warning says so, once, and in a long log it is easily missed. The same happens with frozen embeddings in front.
 # In a function of your own there is a cure: hand the weights to `apply` as well.
 #
 # **Second: random numbers.** Dropout draws a mask. A second forward pass draws *another* mask, unless the random state is set back to what it was:
@@ -727,7 +728,7 @@ for name, layers, ratio in (
 
 # %% [markdown]
 # With eager attention the rule asks for more segments than there are layers, so every layer is a segment of its own. That is the usual advice for Transformers.
-# It is not a law. The rule asks for fewer than $n$ segments as soon as $n$ is larger than the number of boundaries that a layer keeps, and with fused attention that number is small. Here is the formula for deeper models, each layer a segment against the best number of segments:
+# It is not a law. With fused attention a layer keeps few boundaries, and the rule asks for fewer segments than there are layers. But segments hold whole layers, and the next choice is two layers to each. That saves $n/2$ boundaries of $n$ and adds what one layer keeps: it pays where $n$ is more than twice the boundaries that a layer keeps. Here is the formula for deeper models, each layer a segment against the best number of segments:
 
 # %%
 for layers in (24, 48, 80):
@@ -1017,6 +1018,30 @@ print(
 )
 
 # %% [markdown]
+# ### Reading a `CheckpointError`
+#
+# Where shape, type, device or number of the saved tensors differ, PyTorch does raise. The usual reason is a cache: the block writes to it in the forward pass, and finds it filled when it runs again. Here attention keeps its keys, as a language model does to generate text:
+
+
+# %%
+class RemembersKeys(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.keys = nn.Linear(4, 4), torch.empty(0, 4)
+
+    def forward(self, x):
+        self.keys = torch.cat([self.keys, x.detach()])
+        return torch.softmax(self.linear(x) @ self.keys.T, dim=1) @ self.keys
+
+
+try:
+    torch_checkpoint(RemembersKeys(), torch.randn(3, 4), use_reentrant=False).sum().backward()
+except CheckpointError as error:
+    print(*str(error).splitlines()[:4], sep="\n")
+
+# %% [markdown]
+# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew (in transformers: `use_cache=True`); another type is an autocast that was on in one pass only; another number of tensors is an `if` that went the other way. `debug=True` prints all operations of both passes. `determinism_check="none"` silences the error and keeps the fault.
+#
 # And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
 
 # %%
@@ -1030,9 +1055,9 @@ print("gradient of the first layer:", first.linear.weight.grad)
 # %% [markdown]
 # ## What to keep
 #
-# - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients for one more forward pass. That is a third of the FLOPs of plain training where everything trains, up to a half where weights are frozen.
+# - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients for one more forward pass. That is a third of the FLOPs of plain training where everything trains, about half where most weights are frozen.
 # - Only activations shrink. The peak is the boundaries plus one segment.
-# - Cheap layers: about $\sqrt n$ segments. Where a layer keeps more boundaries than there are layers, as in most Transformers: every layer. In a very deep one with fused attention, two layers to a segment. One segment, or one around everything, is useless.
+# - Cheap layers: about $\sqrt n$ segments. In Transformers, whose layers keep many boundaries: every layer. Two layers to a segment, as soon as there are more than twice as many layers as boundaries that one layer keeps: very deep models with fused attention. One segment, or one around everything, is useless.
 # - Selective: keep what is expensive to compute and small to store. Look at bytes and FLOPs, since a policy that matches nothing is silent.
 # - What runs twice must be the same twice: torch's random state (kept for you), numpy's, counters and batch norm (not). Write `use_reentrant=False`.
 #

@@ -475,7 +475,7 @@ pd.DataFrame(rows, columns=["blocks", "embedding", "blocks with gradients"])
 # %% [markdown]
 # Read the last row. With frozen embeddings and the reentrant variant **no block gets a gradient**. Nothing is raised; the line above the table is a warning, and all that a log would show. The head still trains, so the loss may still fall.
 #
-# The reentrant variant runs the block without recording and afterwards asks: did one of the *inputs* need a gradient? It does not notice that the block's own weights do. Integers never need one. So the same happens to an embedding inside a checkpoint:
+# The reentrant variant runs the block without recording, and asks only whether one of the *inputs* needs a gradient. It does not notice that the block's own weights do. Integers never need one. So the same happens to an embedding inside a checkpoint:
 
 # %%
 for reentrant in (False, True):
@@ -594,7 +594,7 @@ print("same weights to 1e-6:", bool((plain_weights - lean_weights).abs().max() <
 # %% [markdown]
 # Fewer activations, the same communication, the same weights. (Rank 0 sends more than rank 1 because it also hands out the starting weights; DDP sends gradients in groups, called *buckets*, so a step may take more than one all-reduce.) Gradients are sent when they are ready, and checkpointing only makes them ready a little later.
 #
-# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block's recomputation is a backward pass *within* the backward pass.
+# Now the combinations. `find_unused_parameters=True` lets DDP search the graph for parameters that take no part; a model with such parameters needs it. So the model below gets a spare layer that is never used, where the setting is on. In the reentrant variant every block is recomputed and then has a backward pass of its own, *within* the model's.
 
 # %%
 # %%px
@@ -691,7 +691,7 @@ print(f"your own blocks: same gradient to 1e-6: {bool((one - other).abs().max() 
 # ## What to keep
 #
 # - `model.activation_checkpointing_enable()` before `prepare`; the loop stays as it is. Look whether it is on: an inner pre-hook counts two.
-# - It saves the layers' activations only, for one more forward pass: a third more FLOPs where everything trains, up to half more where weights are frozen. `model.eval()` turns it off.
+# - It saves the layers' activations only, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen. `model.eval()` turns it off.
 # - Own models: `checkpoint(block, hidden, padding, use_reentrant=False)` for each block. No lambda over the loop's variable, no single checkpoint around everything.
 # - The reentrant variant loses the gradients behind frozen or integer inputs with a warning and no error, and fails with DDP's `find_unused_parameters=True`.
 # - After the first backward pass: which parameters have no gradient?

@@ -193,7 +193,7 @@ if curve:
     display(plot_budgets(curve))
 
 # %% [markdown]
-# Read it from the right. The first large saving costs no FLOPs: the compiler's own choice keeps many things that no product is needed for. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
+# Read it from the right. The first large saving costs no FLOPs: the compiler's own choice keeps many results that can be computed again without a product. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
 #
 # ## What the compiler solves
 #

@@ -92,8 +92,8 @@ def train_every_step(model, optimizer, loss_of, micro_batches):
 
 
 # %% [markdown]
-# The mean of the two ranks' gradients is the gradient of one large batch: the micro-batches of both ranks together (they are equally large). That is all that `DistributedDataParallel` (DDP) does.
-# It only packs many gradients into a few *buckets*, and sends a bucket as soon as the backward pass has filled it.
+# The mean of the two ranks' gradients is the gradient of one large batch: the micro-batches of both ranks together (they are equally large). This average is what `DistributedDataParallel` (DDP) makes at each step.
+# For that it packs many gradients into a few *buckets*, and sends a bucket as soon as the backward pass has filled it.
 #
 # Both on the small BERT. Rank $r$ takes micro-batches $r$, $r + 2$, $r + 4$ and so on. `Meter` counts what a rank hands to collectives, its *payload*.
 
@@ -155,7 +155,7 @@ communication_table(on_rank_0)
 
 # %% [markdown]
 # The same gradients, so the same bytes, in a few large calls instead of many small ones. (DDP sorts its buckets anew after the first step, so not every step has equally many.
-# Its *broadcasts*, in which one rank sends to all, are not gradients: in each forward pass rank 0 sends the model's *buffers*, tensors that are no parameters. More of them in the next lesson.)
+# Its *broadcasts*, in which one rank sends to all, are not gradients. In each forward pass rank 0 sends the model's *buffers*, tensors that are no parameters; two more broadcasts tell the new order of the buckets. More of them in the next lesson.)
 #
 # *Messages* and *bytes sent* are what the network would see. They depend on who sends to whom.
 #
@@ -171,7 +171,7 @@ plot_driver_and_ring()
 
 # %% [markdown]
 # The driver's work grows with the number of ranks. In the ring a rank sends less than two gradients, however many ranks there are. This is why libraries use rings or trees.
-# But the *number* of messages grows, and each of them takes the time that a signal needs. Between continents that is what hurts.
+# But the *number* of messages grows, and each of them takes at least the time that a signal needs. With many ranks far apart, that time adds up.
 #
 # ## Not meeting at all
 #
@@ -233,7 +233,7 @@ local = recorded(train_local, 5)
 plot_drift(devices.pull("local"), what="weight", title="Local SGD, H = 5")
 
 # %% [markdown]
-# Five steps apart, and back to one point: the mean of where the two have come. From there they set off again.
+# Five steps apart, and back to one point: the mean of the two weights. From there they set off again.
 #
 # Why does the mean of two models help? With plain SGD each path is a sum of small steps, so the mean of the paths holds the steps of *both* ranks, at half the length: all samples count.
 # But each gradient was computed where its own rank stood. It is nearly the one that you wanted as long as the replicas stay near each other.
@@ -458,7 +458,7 @@ for lives_on, processes in [(seconds, two_ranks(seconds)) for seconds in (0, 5)]
 print("rank 0 waited longer for the rank that lived on:", waited[5] > waited[0] + 1)
 
 # %% [markdown]
-# When the other process **ends**, rank 0 fails at once. The last line of its log is "Connection closed by peer" or "Connection reset by peer", with no word on why: look into the *other* rank's log.
+# When the other process **ends**, rank 0 fails at once. The last line of its log has "Connection closed by peer" or "Connection reset by peer". That is not the cause: look into the *other* rank's log.
 # While the other process **lives**, because it evaluates, or waits elsewhere, or sits in a notebook as ours do, rank 0 waits, up to the time-out of gloo:
 
 # %%

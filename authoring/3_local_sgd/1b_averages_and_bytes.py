@@ -611,7 +611,7 @@ plot_losses(
 )
 
 # %% [markdown]
-# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ is through.
+# In the data centre small $H$ are nearly one line and large ones stay behind: there is little waiting to be saved. Between continents it is reversed: when $H = 1$ has its first point, $H = 32$ has finished.
 # Time to a loss is what counts, and it has a best $H$ in the middle: the single average at the end comes early, with a loss that the others beat.
 #
 # Choose a network of your own. (The number of devices changes the modelled time only. The losses stay those of the eight replicas that were trained.)
@@ -644,9 +644,9 @@ pd.DataFrame(rows).T
 # - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP goes around the ring once for each of its buckets. The last row of the data centre is this ring's price, not what a data centre would do: with so many devices libraries take trees, whose number of messages in a row grows with the logarithm.
 # - Here $H = 1$ sends one flat buffer, and DDP many buckets. Where latency rules, that is why $H = 1$ is the faster of the two.
 #
-# What the table does not know: with 4096 replicas the loss at equal samples suffers more than with 8.
+# What the table does not know is the loss. The curves above are those of 8 replicas; nothing here was trained with 4096.
 #
-# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one costs loss and gains nothing. **Learning rate**: begin with DDP's, as above. **Resuming**: save right after an average, with every rank's optimizer state.
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one costs loss and saves little time. **Learning rate**: begin with DDP's, as above. **Resuming**: save right after an average, with every rank's optimizer state.
 #
 # ## Memory, speed and communication
 #

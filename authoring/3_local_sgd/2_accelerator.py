@@ -412,7 +412,7 @@ print(
 )
 
 # %% [markdown]
-# DDP leaves the frozen part at home. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
+# DDP does not send the frozen part. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
 #
 # Do so many messages matter? Each one costs the link's *latency*. The link model of the [previous lesson](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
 
@@ -522,7 +522,7 @@ except AttributeError as error:
 # %% [markdown]
 # A clear error, if you know what `no_sync` is. On *one* device the same line runs without a word: there `LocalSGD` does nothing.
 #
-# The commonest failure comes with a larger model: under FSDP, DeepSpeed or Megatron each rank holds only a part of the weights, and there is no whole model to average. The class refuses. Here a stand-in says that it is one of these:
+# The next failure comes with a larger model: under FSDP, DeepSpeed or Megatron a rank holds only a part of the weights, or of the optimizer's state (DeepSpeed's ZeRO stages 1 and 2), and cannot train alone. The class refuses. Here a stand-in says that it is one of these:
 
 # %%
 from accelerate.utils import DistributedType
@@ -538,7 +538,7 @@ except NotImplementedError as error:
     print("NotImplementedError:", error)
 
 # %% [markdown]
-# The next failure is worse. Let rank 0 meet a broken batch in its third step, with $H=4$.
+# Another failure is worse. Let rank 0 meet a broken batch in its third step, with $H=4$.
 #
 # Its `with` block ends with the error. But `__exit__` averages on the way out, and waits for rank 1. Rank 1 comes, for *its own* periodic average in step 4; the two pair up. Then rank 0 is gone, and rank 1 waits for it at step 8.
 

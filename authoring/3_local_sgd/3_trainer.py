@@ -167,7 +167,7 @@ guess("averages with H=3, 4 steps and save_steps=2", my_guess, "averages")
 # - No rank sends gradients while it trains, and between averages your callback sends nothing and waits for nobody, not even at a barrier. When the callback is made the Trainer has not wrapped the model yet.
 # - All ranks average all parameters (afterwards each holds the mean of all) after optimizer steps $H$, $2H$, $3H$ and so on ($H$ is `local_steps`), whatever comes in between.
 # - They also average right before every evaluation and every checkpoint, by steps or by epochs, and at the end of the training. After it the model synchronises again.
-# - If the model is not wrapped in `DistributedDataParallel` when training begins (FSDP and DeepSpeed keep only a part of the weights on each rank), raise a `ValueError` with a sentence.
+# - If the model is not wrapped in `DistributedDataParallel` when training begins (under FSDP and DeepSpeed a rank holds only a part of the weights, or of the optimizer's state, and cannot train alone), raise a `ValueError` with a sentence.
 # - Any number of ranks. Averages may be made with `torch.distributed` or with the Trainer's accelerator.
 #
 # Add methods as you need them. Callback methods are called with `(args, state, control, **kwargs)`. In `on_optimizer_step`, the step that has just been made is not yet counted in `state.global_step`.

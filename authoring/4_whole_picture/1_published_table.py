@@ -205,6 +205,26 @@ print(
 )
 
 # %% [markdown]
+# ### Reading an out-of-memory message
+#
+# Such a message names three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Two trainings of the same model, at the end of a step's highest reserve:
+
+# %%
+for name, run in {
+    "vanilla": steps["gpu"],
+    "batch 1": predict_run(bert_large_config(), micro_batch=1, device="gpu"),
+}.items():
+    allocated = run.device_bytes["allocator_peak"]
+    idle = run.device_bytes["allocator_reserved"] - allocated
+    print(
+        f"{name:8} allocated {allocated / MiB:6,.0f} MiB at most,"
+        f" {idle / MiB:4,.0f} MiB more reserved ({idle / allocated:.1%})"
+    )
+
+# %% [markdown]
+# If the first number is near the card's memory, the training is too large, and this course is what helps. If the second one is large (the message asks for less than it says is reserved), the memory is there in pieces, none of which is large enough: inputs of ever new lengths do that. Then pad to a few lengths, or set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which the message recommends.
+
+# %% [markdown]
 # ## Every row
 #
 # The same for all rows. What is modelled in each:
@@ -686,6 +706,6 @@ explorer(
 # - A device's figure is tensors, the allocator's blocks around them, and the context. Each can be predicted without the device.
 # - What a library keeps changes with its version: the softmax's input was there in 2022 and is gone today.
 # - Rules of thumb leave out the batch or the optimizer. Know which one before you trust them.
-# - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: a third more FLOPs where everything trains, up to half more where weights are frozen. Which of the two is faster, only the clock tells.
+# - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen. Which of the two is faster, only the clock tells.
 #
 # This was the last lesson. `trainlean progress` shows which exercises are still open.

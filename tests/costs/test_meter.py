@@ -518,6 +518,18 @@ def two_ranks(rank, folder):
         dist.reduce(torch.ones(7), dst=1)
         dist.all_reduce(torch.ones(9), group=dist.new_group([rank]))
         functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD).sum()
+    from torch.distributed.fsdp import fully_shard
+
+    shared = torch.nn.Sequential(*(torch.nn.Linear(24, 24, bias=False) for _ in range(3)))
+    for layer in shared:
+        fully_shard(layer)
+    fully_shard(shared)
+    optimizer = OPTIMIZERS["adamw"](shared.parameters())
+    with Meter() as sharded:  # the first that DTensors are asked, so their shapes are found within
+        for _ in range(2):
+            shared(torch.randn(8, 24)).sum().backward()
+        optimizer.step()
+    full = sharded.moments["optimizer step"]
     ddp = [
         meter.all_reduces,
         meter.collectives["all-reduce"],
@@ -525,7 +537,7 @@ def two_ranks(rank, folder):
         meter.peak["gradients"],
     ]
     by_hand = [plain.all_reduces, plain.bytes_sent, plain.collectives]
-    (folder / f"{rank}.json").write_text(json.dumps([ddp, by_hand]))
+    (folder / f"{rank}.json").write_text(json.dumps([ddp, by_hand, [full, sharded.collectives]]))
     # Not destroy_process_group(): it waits, holding Python's lock, for gloo's thread, which may want that lock to free a bucket.
     os._exit(0)
 
@@ -534,14 +546,14 @@ def counts(calls, payload, messages, sent):
     return {"calls": calls, "payload": payload, "messages": messages, "sent": sent}
 
 
-def test_ddps_all_reduces_are_seen(tmp_path):
+def test_collectives_of_two_ranks_are_seen(tmp_path):
     ranks = torch.multiprocessing.spawn(two_ranks, (tmp_path,), nprocs=2, join=False)
     until = time.monotonic() + 120
     while not ranks.join(timeout=1):
         assert time.monotonic() < until, "the ranks did not end"
     seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     weights = 4 * (16 * 32 + 32 * 4)
-    for ddp, _ in seen:
+    for ddp, *_ in seen:
         assert ddp[:3] == [3, counts(3, 3 * weights, 6, 3 * weights), 48]
         # Gradients and the bucket they are sent in; one more where gloo's thread still holds the bucket before.
         assert ddp[3] in (2 * weights, 3 * weights)
@@ -554,6 +566,15 @@ def test_ddps_all_reduces_are_seen(tmp_path):
     }
     for rank, broadcast in enumerate([counts(1, 20, 1, 20), counts(1, 0, 0, 0)]):
         assert seen[rank][1] == [3, 116 + broadcast["payload"], same | {"broadcast": broadcast}]
+    # fully_shard: half of everything on each rank, gathered for the forward and the backward pass of both micro-batches.
+    whole = 4 * 3 * 24 * 24
+    for *_, (full, collectives) in seen:
+        kept = [full["weights"], full["gradients"], full["optimizer state"]]
+        assert kept == [whole / 2, whole / 2, whole + 3 * 4]  # a step count of 4 bytes each
+        assert collectives == {
+            "all-gather": counts(12, 2 * whole, 12, 2 * whole),
+            "reduce-scatter": counts(6, 2 * whole, 6, whole),
+        }
 
 
 # measure

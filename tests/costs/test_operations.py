@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainlean.costs.operations import KEY, unwatched, watched, watchers
 
@@ -74,6 +75,19 @@ def test_another_thread_is_not_watched():
         thread.start()
         thread.join()
     assert names.seen == []
+
+
+def test_a_fake_mode_that_begins_within_is_left_alone():
+    names = Names()
+    with watched(names):
+        with FakeTensorMode() as mode, mode:
+            shape = torch.zeros_like(mode.from_tensor(torch.ones(3))).clone()
+        shape.add_(1)
+        torch.zeros(1)
+    assert names.seen[-1] == "aten::zeros" and "aten::zeros_like" not in names.seen
+    with FakeTensorMode(), watched(Names()):
+        torch.ones(3)
+    assert not torch._C._dispatch_tls_is_dispatch_key_included(KEY)
 
 
 def test_inference_mode_is_taken_apart():

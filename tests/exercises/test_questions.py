@@ -157,6 +157,22 @@ def test_what_is_asked_in_a_lesson_comes_from_those_before(shown):
         recall.recall(LESSONS[1], 0)
 
 
+def test_an_optional_lesson_is_asked_about_only_where_it_was_done(shown):
+    optional = "2_checkpointing/4_budgets"
+    recall.recall("3_local_sgd/1_pytorch")
+    names = [record["name"] for record in read_records("questions")]
+    assert not any(name.startswith(optional) for name in names)
+    append_record("progress", {"notebook": optional})
+    recall.recall("3_local_sgd/1_pytorch")
+    names = [record["name"] for record in read_records("questions")]
+    assert any(name.startswith(optional) for name in names)
+    table = (COURSE / "README.md").read_text(encoding="utf-8")
+    said = {*re.findall(r"\(lessons/(\S+)\.ipynb\) \(optional\)", table)}
+    assert said & {*LESSONS} == {
+        one for one in LESSONS if getattr(question_files()[one], "OPTIONAL", False)
+    }
+
+
 def test_what_was_not_known_comes_again_first(shown):
     recall.recall(LESSONS[1])
     quiz = shown[-1]

@@ -80,6 +80,7 @@ def test_only_the_lessons_that_are_asked_for(tmp_path):
     write_deck(deck, lessons=["0_start"])
     page = deck.read_text(encoding="utf-8")
     assert "0_start/1_where" in page and "1_accumulation/" not in page
+    assert "<b>One average for AdamW.</b>" in page
     assert 'class="class"' not in page, "no class, no bars"
     with pytest.raises(CourseError, match="no lesson 'nowhere'"):
         write_deck(deck, lessons=["nowhere"])

@@ -37,6 +37,7 @@ SHOWN_BEFORE = {
     "train_checkpointed": "the loop of the lesson; the exercise is where to switch on",
     "run_checkpointed": "the plain loop over the blocks is given; the exercise is one call in it",
     "train_locally": "the loop of the lesson; the exercise is what the context counts",
+    "cured_average": "the loop to be cured is given; the exercise is which of its lines belong to a window",
 }
 # Exercises whose solution stands for the greater part right after their check, and why.
 SHOWN_AFTER = {

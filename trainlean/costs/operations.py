@@ -16,6 +16,7 @@ from functools import cache
 
 import torch
 from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -24,6 +25,11 @@ aten = torch.ops.aten
 KEY = torch._C._dispatch_key_parse("Fake")
 WATCHERS = "trainlean.costs.operations"  # where a thread's watchers are kept
 _included = torch._C._dispatch_tls_set_dispatch_key_included
+
+
+def _is_on() -> bool:
+    """Whether operations of this thread are shown."""
+    return torch._C._dispatch_tls_is_dispatch_key_included(KEY)
 
 
 def in_backward() -> bool:
@@ -78,7 +84,7 @@ def watched(watcher):
 @contextmanager
 def unwatched():
     """Operations within are nobody's: what a watcher computes itself."""
-    was = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
+    was = _is_on()
     _included(KEY, False)
     try:
         yield
@@ -140,8 +146,32 @@ def _register():
             if name.startswith("aten::") and _is_view(name):
                 views.impl(name, torch.library.fallthrough_kernel, "Fake")
         _registered.extend((library, views))
+        _leave_fakes_alone()
         if hasattr(os, "register_at_fork"):  # a worker of a DataLoader is nobody's to watch
             os.register_at_fork(after_in_child=_watch_no_more)
+
+
+def _leave_fakes_alone():
+    """Operations under a fake mode that begins within, as DTensor's does to find a shape, have no bytes and are nobody's.
+
+    torch looks for a kernel in Python by the operation's name while a mode is on, and finds no fallback.
+    """
+    enter, leave = FakeTensorMode.__enter__, FakeTensorMode.__exit__
+    were = threading.local()
+
+    def enter_unwatched(mode):
+        entered = enter(mode)
+        were.__dict__.setdefault("on", []).append(_is_on())
+        _included(KEY, False)
+        return entered
+
+    def leave_unwatched(mode, *error):
+        try:
+            return leave(mode, *error)
+        finally:
+            _included(KEY, were.on.pop())
+
+    FakeTensorMode.__enter__, FakeTensorMode.__exit__ = enter_unwatched, leave_unwatched
 
 
 def _watch_no_more():

@@ -149,7 +149,8 @@ def panel(verdict: Verdict) -> Card:
     if verdict.outcome != RIGHT:
         lines.append(prose_html(verdict.message))
     if verdict.mistake:
-        lines.append(f"<b>{escape(verdict.mistake.capitalize())}.</b> {prose_html(verdict.why)}")
+        name = verdict.mistake[:1].upper() + verdict.mistake[1:]  # AdamW stays AdamW
+        lines.append(f"<b>{escape(name)}.</b> {prose_html(verdict.why)}")
     if verdict.outcome in (WRONG, CRASHED):
         folded = {
             "A hint": prose_html(verdict.hint),

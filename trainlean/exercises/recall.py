@@ -30,7 +30,9 @@ def recall(lesson: str, number: int = 3) -> None:
     `lesson` is a path such as "1_accumulation/2_accelerator". CourseError: no lesson of that name, or no number of questions.
     """
     lessons = list(question_files())
-    before = lessons[: lessons.index(lesson_named(lesson))]
+    before = [
+        one for one in lessons[: lessons.index(lesson_named(lesson))] if one not in passed_over()
+    ]
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise CourseError(f"recall asks a whole number of questions from 1, not {number!r}.")
     if questions_asked() and (questions := fresh_questions(before, number)):
@@ -184,4 +186,11 @@ def begun(lesson: str | None) -> list[str]:
         last = max([lessons.index(one) for one in seen if one in lessons], default=0)
     else:
         last = lessons.index(lesson_named(lesson))
-    return lessons[: last + 1]
+    return [one for one in lessons[: last + 1] if one == lesson or one not in passed_over()]
+
+
+def passed_over() -> set[str]:
+    """The optional lessons of which no exercise was checked."""
+    done = {record["notebook"] for record in read_records("progress")}
+    optional = {name for name, file in question_files().items() if getattr(file, "OPTIONAL", False)}
+    return optional - done

@@ -67,7 +67,7 @@ def _exercise_part(exercise: Exercise, verdict: Verdict | None) -> str:
         lines.append(f"<p>{html.escape(verdict.message)}</p>")
         if verdict.mistake:
             lines.append(
-                f"<p><b>{html.escape(verdict.mistake.capitalize())}.</b> {html.escape(verdict.why)}</p>"
+                f"<p><b>{html.escape(verdict.mistake[:1].upper() + verdict.mistake[1:])}.</b> {html.escape(verdict.why)}</p>"
             )
         if outcome != NOT_ATTEMPTED:
             folded = {

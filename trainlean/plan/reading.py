@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from trainlean.costs.subject import Subject, subject_of
@@ -65,11 +66,10 @@ def _config(path):
         ) from None
 
 
-def _of_file(path, function):
+def function_of_file(path: Path, function: str) -> Callable:
+    """A function of a Python file that need not be a module of anything. ValueError: no such file or function, or the file raises."""
     if not path.exists():
-        raise ValueError(
-            f"There is no {path}: MODEL is file.py:function, a folder or a config.json."
-        )
+        raise ValueError(f"There is no {path}, of which a function {function!r} was wanted.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -89,6 +89,11 @@ def _of_file(path, function):
         raise ValueError(
             f"{path} has no function {function!r}; it has {', '.join(there) or 'none'}."
         )
+    return make
+
+
+def _of_file(path, function):
+    make = function_of_file(path, function)
     try:
         made = make()
     except Exception as error:

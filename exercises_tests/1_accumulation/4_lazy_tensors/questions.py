@@ -3,6 +3,8 @@
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 
+OPTIONAL = True
+
 BECAUSE = question(
     "graphs run with one mark in a window",
     "The marks run four graphs. What can have run all the others?",

@@ -3,6 +3,8 @@
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise
 
+OPTIONAL = True
+
 BECAUSE = question(
     "FLOPs of four levels",
     "Every layer is checkpointed once with a third more. Why is it more than that here?",
@@ -24,12 +26,12 @@ BECAUSE = question(
 def keep(draw):
     results = [(draw.randint(2, 9), draw.randint(10, 60)) for _ in range(4)]
     budget = sum(size for size, _ in results) // 2
-    listed = ", ".join(f"{size} MiB and {flops} GFLOP" for size, flops in results)
+    listed = ", ".join(f"{size} and {flops}" for size, flops in results)
     return by_exercise(
         "least_recomputation",
         results,
         budget,
-        ask=f"Four results: {listed}. {budget} MiB may be kept. How many GFLOP must be computed again at the least?",
+        ask=f"Four results of a forward pass, each with the MiB that it takes and the GFLOP that compute it again: {listed}. {budget} MiB may be kept. How many GFLOP must be computed again at the least?",
         says="Of all choices that fit, the one that keeps the most FLOPs, whatever the order of single results.",
         mistakes=(
             "greedy by FLOPs per byte",

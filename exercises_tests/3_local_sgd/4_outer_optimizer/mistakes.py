@@ -1,0 +1,299 @@
+"""Known mistakes in the lesson 3_local_sgd/4_outer_optimizer, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- train_diloco: texts of the solution
+
+GRADIENT = "parameter.grad = before - parameter.detach()"
+SUM = "                dist.all_reduce(parameter.grad)\n"
+DIVISION = "                parameter.grad /= dist.get_world_size()\n"
+MEAN = SUM + DIVISION
+ROUND = "                parameter.data.copy_(before)\n"
+OUTER = "            outer.step()\n            outer.zero_grad()\n"
+START_AGAIN = OUTER + "            start = [parameter.detach().clone() for parameter in trained]\n"
+DUE = "step % local_steps == 0 or step == len(micro_batches)"
+INNER = "        inner.step()\n"
+ZEROED = "        inner.zero_grad()\n"
+ENDS = "                dist.all_reduce(parameter.data)\n                parameter.data /= dist.get_world_size()\n"
+
+train_diloco = (
+    Mistake(
+        "the wrong sign",
+        {GRADIENT: "parameter.grad = parameter.detach() - before"},
+        why="An optimizer subtracts its gradient, so with end minus start it goes away from where the ranks have come.",
+        hint="The weight was 1.0 and is 1.4 now: in which direction does `step()` go with a gradient of 0.4?",
+    ),
+    Mistake(
+        "the outer step begins where the rank is",
+        {ROUND: ""},
+        why="The outer optimizer subtracts from what the model holds: here that is the end of this rank's own round, not the start, so every rank lands somewhere else.",
+        hint="Which weights does the model hold when you call `outer.step()`?",
+    ),
+    Mistake(
+        "the outer step begins at the mean",
+        {ROUND: ENDS},
+        why="The ranks are equal, but the change counts twice: once in the mean from which you begin, and once more in the outer step.",
+        hint="With outer learning rate 1 this must be Local SGD: how far do you go in all?",
+    ),
+    Mistake(
+        "the first start kept for all rounds",
+        {START_AGAIN: OUTER},
+        why="Every outer step begins at the weights of the very first round, and takes the whole way since then for this round's.",
+        hint="Where does the second round begin?",
+    ),
+    Mistake(
+        "sum in place of mean",
+        {DIVISION: ""},
+        why="`all_reduce` adds up; the outer gradient is as many times too long as there are ranks.",
+        hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
+    ),
+    Mistake(
+        "divided by two",
+        {"/= dist.get_world_size()": "/= 2"},
+        why="The mean over three ranks is a third of the sum; the number of ranks is `dist.get_world_size()`.",
+        hint="How many summands does the sum have on three ranks?",
+    ),
+    Mistake(
+        "each rank's own outer gradient",
+        {MEAN: ""},
+        why="Without the average every rank makes an outer step with its own change, and the ranks never come together.",
+        hint="What does rank 0 know of where rank 1 has come?",
+    ),
+    Mistake(
+        "each rank's own outer step, averaged afterwards",
+        {
+            MEAN: "",
+            "            outer.step()\n": "            outer.step()\n            for parameter in trained:\n" + ENDS,
+        },
+        why="With a plain SGD outside the weights come out the same, but every rank's outer optimizer has seen another gradient; one that is not linear, such as AdamW, then does something else.",
+        hint="Is the gradient the mean over the ranks at the moment when `outer.step()` is called?",
+    ),
+    Mistake(
+        "Local SGD",
+        {MEAN + ROUND + OUTER: ENDS},
+        why="The ranks take the mean of their weights, and the outer optimizer is never asked: its learning rate and momentum have no effect.",
+        hint="Where do you call `outer.step()`?",
+    ),
+    Mistake(
+        "no outer step at the end",
+        {" or step == len(micro_batches)": ""},
+        why="When the number of steps is no multiple of H, the training ends in the middle of a round and every rank keeps another model.",
+        hint="With 7 steps and H = 3: when did the ranks last meet, and what happened afterwards?",
+    ),
+    Mistake(
+        "first outer step after the first step",
+        {"start=1)": "start=0)", DUE: "step % local_steps == 0 or step == len(micro_batches) - 1"},
+        {"start=1)": "start=0)", DUE: "step % local_steps == 0"},
+        why="Counted from 0, the very first step is a multiple of H; the rounds end after steps 1, H + 1, 2 H + 1.",
+        hint="Which number does your counter have right after the first inner step?",
+    ),
+    Mistake(
+        "an outer step after every step",
+        {DUE: "True"},
+        why="The ranks meet after each inner step, which is what DiLoCo was to avoid.",
+        hint="How many inner steps belong to one round?",
+    ),
+    Mistake(
+        "gradients averaged at every step",
+        {INNER: f"        for parameter in trained:\n{MEAN}{INNER}"},
+        why="The inner steps are each rank's own; here the ranks meet at every step and go the same way, so nothing is saved.",
+        hint="What does a rank need from the others within a round?",
+    ),
+    Mistake(
+        "the outer gradient left for the inner optimizer",
+        {ZEROED: "        if step % local_steps != 1:\n            inner.zero_grad()\n", OUTER: "            outer.step()\n"},
+        why="What stands in `.grad` when a round begins is added to the first gradients of its inner steps.",
+        hint="Who empties `.grad` between `outer.step()` and the next `backward()`?",
+    ),
+    Mistake(
+        "gradients never zeroed",
+        {ZEROED: ""},
+        why="Each inner step uses the sum of all gradients of the round so far.",
+        hint="Who empties `.grad` between two inner steps?",
+    ),
+    Mistake(
+        "the inner optimizer makes the outer step",
+        {"            outer.step()\n": "            inner.step()\n"},
+        why="The inner optimizer's learning rate and momentum are for gradients of the loss; the outer gradient is for `outer`.",
+        hint="Which of the two optimizers has the outer learning rate?",
+    ),
+    Mistake(
+        "the start is no copy",
+        {"    start = [parameter.detach().clone() for parameter in trained]\n    for": "    start = [parameter.detach() for parameter in trained]\n    for"},
+        {
+            "    start = [parameter.detach().clone() for parameter in trained]\n    for": "    start = [parameter.detach() for parameter in trained]\n    for",
+            START_AGAIN: START_AGAIN.replace(".clone()", ""),
+        },
+        why="`detach()` shares its numbers with the parameter, so the start moves along with every inner step, and start minus end is zero.",
+        hint="Do the numbers in `start` change when the inner optimizer steps?",
+    ),
+)  # fmt: skip
+
+# ---------------------------------------------------------------- choose_local_steps
+
+AVERAGE = "average = all_reduce_seconds(payload, world_size, link)"
+NEEDED = "average * (1 - share) / (share * compute)"
+CHOSEN = f"max(1, math.ceil({NEEDED}))"
+
+choose_local_steps = (
+    Mistake(
+        "share of the computing",
+        {NEEDED: "average / (share * compute)"},
+        why="The share is one of all the time; the average itself is a part of that.",
+        hint="When computing takes 1 s and the average 1 s, what is the average's share of the time?",
+    ),
+    Mistake(
+        "shares exchanged",
+        {NEEDED: "average * share / ((1 - share) * compute)"},
+        why="`share` is what communication may take; here it is what computing may take.",
+        hint="Does a smaller share ask for a larger or a smaller H?",
+    ),
+    Mistake(
+        "the average counted in every step",
+        {NEEDED: "average / (share * (compute + average))"},
+        why="A round of H steps has one average: H times the computing, once the average.",
+        hint="What are the seconds of a whole round, and which of them are communication?",
+    ),
+    Mistake(
+        "rounded down",
+        {"math.ceil": "math.floor"},
+        why="With the next smaller H the averages take more than the share.",
+        hint="Put your H into the share of the time: is it kept?",
+    ),
+    Mistake(
+        "rounded to the nearest",
+        {"math.ceil": "round"},
+        why="Where it is rounded down the averages take more than the share.",
+        hint="Put your H into the share of the time: is it kept?",
+    ),
+    Mistake(
+        "one too many",
+        {CHOSEN: f"{CHOSEN} + 1"},
+        {CHOSEN: f"1 + math.ceil({NEEDED})"},
+        why="A smaller H keeps the share, too; the smallest was asked for.",
+        hint="Does your H minus one keep the share as well?",
+    ),
+    Mistake(
+        "H = 0",
+        {CHOSEN: f"math.ceil({NEEDED})"},
+        why="H is a number of steps between two averages, and at least 1, also for one rank alone, which sends nothing.",
+        hint="What does your function return for one rank?",
+    ),
+    Mistake(
+        "latency left out",
+        {AVERAGE: "average = 2 * (world_size - 1) / world_size * payload / link.bandwidth"},
+        why="A ring makes 2(N-1) messages one after the other, and each takes the link's latency, however small it is.",
+        hint="What takes the time of an average when the payload is one byte?",
+    ),
+    Mistake(
+        "payload through the link once",
+        {AVERAGE: "average = link.latency + payload / link.bandwidth"},
+        {AVERAGE: "average = payload / link.bandwidth"},
+        why="An all-reduce is no single message: in a ring a rank sends 2(N-1)/N payloads in 2(N-1) messages.",
+        hint="How many messages does one rank send in a ring all-reduce, and how large is each?",
+    ),
+    Mistake(
+        "the driver's line",
+        {AVERAGE: "average = 2 * (world_size - 1) * (link.latency + payload / link.bandwidth)"},
+        why="This is a driver that receives and sends everything; in a ring each message is an N-th of the payload.",
+        hint="How large is one message of a ring all-reduce among N ranks?",
+    ),
+)  # fmt: skip
+
+# ---------------------------------------------------------------- quantise
+
+WANTED = "wanted = change + error"
+SCALE = "wanted.abs().max().item() / 127"
+CODES = "(wanted / scale).round().to(torch.int8)"
+LEFT = "return codes, scale, wanted - codes * scale"
+
+quantise = (
+    Mistake(
+        "earlier errors not sent",
+        {WANTED: "wanted = change.clone()"},
+        why="What earlier rounds have rounded off is never sent; a change that is always too small never arrives.",
+        hint="What is `error` for?",
+    ),
+    Mistake(
+        "the error forgets the earlier one",
+        {LEFT: "return codes, scale, change - codes * scale"},
+        why="What was to be sent is change plus error; compared with the change alone, the error that was just sent is taken away again.",
+        hint="What did you want to send in this round: the change, or the change and what was left?",
+    ),
+    Mistake(
+        "errors added up",
+        {LEFT: "return codes, scale, error + wanted - codes * scale"},
+        why="The old error is in what was sent already; added once more it is sent again and again.",
+        hint="After this round, is the old error still missing at the receivers?",
+    ),
+    Mistake(
+        "the error with the wrong sign",
+        {LEFT: "return codes, scale, codes * scale - wanted"},
+        {WANTED: "wanted = change - error"},
+        why="What receivers are missing is wanted minus received, and it is added to the next change; with the other sign each error is doubled in the next round.",
+        hint="0.3 was wanted and 0 arrived: what must be added to the next change?",
+    ),
+    Mistake(
+        "no error kept",
+        {LEFT: "return codes, scale, torch.zeros_like(wanted)"},
+        {LEFT: "return codes, scale, error"},
+        why="What this round has rounded off is lost: nobody adds it to the next change.",
+        hint="Where does what was rounded off go?",
+    ),
+    Mistake(
+        "rounded towards zero",
+        {CODES: "(wanted / scale).to(torch.int8)"},
+        {CODES: "(wanted / scale).trunc().to(torch.int8)"},
+        why="`to(torch.int8)` cuts off what stands behind the point; the nearest whole number is at most half a scale away.",
+        hint="What does `torch.tensor(2.9).to(torch.int8)` give?",
+    ),
+    Mistake(
+        "rounded down",
+        {CODES: "(wanted / scale).floor().to(torch.int8)"},
+        why="`floor` goes to the next smaller whole number, so that every code is too low by a half on average.",
+        hint="Which whole number is nearest to 2.9, and which to -2.9?",
+    ),
+    Mistake(
+        "the largest value, not the largest absolute value",
+        {SCALE: "wanted.max().item() / 127"},
+        why="Where the largest entry is negative, the scale is set by a smaller one, or is negative itself, and codes leave the range.",
+        hint="What is the scale of [-2.0, 1.0]?",
+    ),
+    Mistake(
+        "a scale of the largest value / 128",
+        {SCALE: "wanted.abs().max().item() / 128"},
+        {SCALE: "wanted.abs().max().item() / 128", CODES: "(wanted / scale).round().clamp(-128, 127).to(torch.int8)"},
+        {SCALE: "wanted.abs().max().item() / 128", CODES: "(wanted / scale).round().clamp(-127, 127).to(torch.int8)"},
+        why="The largest entry should become 127; 128 does not fit into 8 bits with a sign.",
+        hint="Which is the largest whole number that `torch.int8` holds?",
+    ),
+    Mistake(
+        "a scale of the largest value / 255",
+        {SCALE: "wanted.abs().max().item() / 255"},
+        {SCALE: "2 * wanted.abs().max().item() / 255"},
+        why="Codes have a sign: from -127 to 127 there are 127 steps on each side of 0.",
+        hint="Which code does the largest entry get?",
+    ),
+    Mistake(
+        "the scale of the change alone",
+        {SCALE: "change.abs().max().item() / 127"},
+        why="What is sent is change plus error, and that can be larger than the change: its code then does not fit.",
+        hint="Which tensor is it that must fit into -127 to 127?",
+    ),
+    Mistake(
+        "codes that are not int8",
+        {CODES: "(wanted / scale).round()"},
+        {CODES: "(wanted / scale).round().to(torch.int16)"},
+        {CODES: "(wanted / scale).round().to(torch.int32)"},
+        {CODES: "(wanted / scale).round().to(torch.int64)"},
+        why="The numbers are whole, but the tensor has more than one byte for each: nothing is saved on the wire.",
+        hint="How many bytes has your tensor of codes for each number (`element_size()`)?",
+    ),
+    Mistake(
+        "the error written over",
+        {WANTED: "wanted = error.add_(change)"},
+        {WANTED: "wanted = change.add_(error)"},
+        why="The result is right, but a tensor that was given to you holds something else now.",
+        hint="Which of your operations ends with an underscore, or is a `+=`?",
+    ),
+)  # fmt: skip

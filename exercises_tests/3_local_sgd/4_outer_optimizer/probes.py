@@ -1,0 +1,224 @@
+"""The questions of the lesson 3_local_sgd/4_outer_optimizer."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+
+from exercises_tests.probing.local_sgd import (
+    LEARNING_RATE,
+    Diary,
+    LocalCase,
+    local_training,
+    squared_error,
+)
+from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.toys import as_it_was, flat
+from trainlean.costs.links import Link
+from trainlean.exercises.comparing import Observation
+
+# ---------------------------------------------------------------- train_diloco
+
+
+@dataclass(frozen=True)
+class OuterCase(LocalCase):
+    """A training on several ranks with an outer optimizer: SGD with this learning rate and Nesterov momentum."""
+
+    outer_lr: float = 1.0
+    outer_momentum: float = 0.0
+
+    def __str__(self):
+        kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        kind += f", inner momentum {self.momentum:g}" * bool(self.momentum)
+        return (
+            f"{self.ranks} ranks, H={self.local_steps}, {self.steps} steps each, "
+            f"outer lr {self.outer_lr:g}, momentum {self.outer_momentum:g}{kind}"
+        )
+
+
+OUTER_CASES = (
+    OuterCase(accumulation_steps=1, micro_batches=12, local_steps=2, outer_lr=0.5),
+    OuterCase(accumulation_steps=1, micro_batches=12, local_steps=2),
+    OuterCase(
+        accumulation_steps=1, micro_batches=14, local_steps=3, outer_lr=0.7, outer_momentum=0.9
+    ),
+    OuterCase(
+        accumulation_steps=1,
+        micro_batches=15,
+        local_steps=2,
+        outer_lr=0.7,
+        outer_momentum=0.5,
+        ranks=3,
+    ),
+    OuterCase(accumulation_steps=1, micro_batches=8, local_steps=2, outer_lr=0.8, frozen=True),
+    OuterCase(
+        accumulation_steps=1, micro_batches=12, local_steps=3, outer_lr=0.6, tied=True, momentum=0.9
+    ),
+    OuterCase(
+        accumulation_steps=1, micro_batches=6, local_steps=1, outer_lr=0.7, outer_momentum=0.9
+    ),
+)
+
+
+class OuterDiary:
+    """What an outer optimizer was given and did: at each of its steps the weights before, the gradient, the weights after."""
+
+    def __init__(self, model, optimizer):
+        self.model, self.steps = model, []
+        optimizer.register_step_pre_hook(lambda *_: self._before())
+        optimizer.register_step_post_hook(lambda *_: self.steps[-1].append(flat(self.model)))
+
+    def _before(self):
+        self.steps.append([flat(self.model), flat(self.model, gradients=True)])
+
+
+def outer_training(case: OuterCase, ranks: list[dict], outer: list[list]) -> Observation:
+    """What a training with an outer optimizer shows: its steps first, then every inner step."""
+    shown = {
+        f"the number of outer steps on rank {number} ({case})": len(steps)
+        for number, steps in enumerate(outer)
+    }
+    for step in range(max(map(len, outer))):
+        for number, steps in enumerate(outer):
+            for what, value in zip(
+                (
+                    "gradient at outer step {}",
+                    "weight before outer step {}",
+                    "weight after outer step {}",
+                ),
+                (steps[step][place] for place in (1, 0, 2)) if step < len(steps) else (),
+                strict=False,
+            ):
+                shown[f"rank {number}'s {what.format(step + 1)} ({case})"] = value
+    return shown | local_training(case, ranks)
+
+
+def train_diloco(answer, seed):
+    shown = {}
+    for case in OUTER_CASES:
+        models, micro_batches = case.draw(seed, apart=False)
+        before = copy.deepcopy(micro_batches)
+
+        def train(rank, case=case, models=models, micro_batches=micro_batches, before=before):
+            model, share = models[rank.number], case.shares(micro_batches)[rank.number]
+            parameters = list(model.parameters())
+            inner = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=case.momentum)
+            outer = torch.optim.SGD(
+                parameters,
+                lr=case.outer_lr,
+                momentum=case.outer_momentum,
+                nesterov=bool(case.outer_momentum),
+            )
+            diary, outside = Diary(model, inner, rank, 1), OuterDiary(model, outer)
+            answer(model, inner, outer, squared_error, share, case.local_steps)
+            unchanged = as_it_was(share, case.shares(before)[rank.number])
+            return diary.pages() | {"as_before": unchanged}, outside.steps
+
+        pages, outer = zip(*as_ranks(train, case.ranks), strict=True)
+        shown |= outer_training(case, list(pages), list(outer))
+    return shown
+
+
+# ---------------------------------------------------------------- choose_local_steps
+
+
+def links_to_choose_for(seed: int) -> list[tuple]:
+    """(compute, payload, ranks, link, share) from an easy to a hard link; one rank alone sends nothing."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def between(low, high):
+        return low + (high - low) * torch.rand((), generator=generator).item()
+
+    return [
+        (between(0.5, 1.5), between(1e8, 2e8), 4, Link(between(1e-2, 3e-2), between(4e6, 6e6)), 0.1),
+        (between(0.5, 1.5), between(2e8, 4e8), 8, Link(between(1e-4, 2e-4), between(1e8, 2e8)), 0.25),
+        (between(0.1, 0.2), between(4e5, 8e5), 16, Link(between(5e-2, 8e-2), between(1e9, 2e9)), 0.05),
+        (between(1, 2), between(3e8, 6e8), 2, Link(between(1e-3, 2e-3), between(1e6, 2e6)), 0.6),
+        (between(1, 2), between(1e6, 2e6), 8, Link(1e-6, 200e9), 0.5),
+        (between(0.02, 0.03), between(1e9, 2e9), 64, Link(1e-5, between(5e9, 9e9)), 0.9),
+        (between(1, 2), between(1e8, 2e8), 1, Link(1e-2, 1e6), 0.1),
+    ]  # fmt: skip
+
+
+def link_case(compute, payload, ranks, link, share):
+    return f"{ranks} ranks, {payload / 1e6:,.1f} MB, {compute:.2f} s of computing, {link}, share {share:g}"
+
+
+def choose_local_steps(answer, seed):
+    shown = {}
+    for asked in links_to_choose_for(seed):
+        chosen = answer(*asked)
+        number = float(chosen)
+        shown[f"H ({link_case(*asked)})"] = int(number) if number.is_integer() else number
+    return shown
+
+
+# ---------------------------------------------------------------- quantise
+
+ROUNDS = 4
+FINE = (
+    128  # parts of a scale: with scales that are powers of two, 32 bits have room for every result
+)
+
+
+def changes_to_quantise(seed: int) -> dict[str, tuple[torch.Tensor, list[torch.Tensor]]]:
+    """By case the error from before and the changes of several rounds, one of whose entries is 127 scales.
+
+    The others are 8 n + 1 parts of a scale, so that no sum of ROUNDS of them lies half-way between two codes.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(*shape, most=100.0, scale=2.0**-6, largest=127):
+        parts = (
+            8
+            * torch.randint(-int(most * FINE / 8), int(most * FINE / 8), shape, generator=generator)
+            + 1
+        )
+        parts.view(-1)[0] = largest * FINE
+        return parts * (scale / FINE)
+
+    def rounds(*shape, **how):
+        return [drawn(*shape, **how) for _ in range(ROUNDS)]
+
+    none = torch.zeros(6)
+    from_before = torch.zeros(5)
+    from_before[0] = 64 * 2.0**-3
+    return {
+        "a vector": (torch.zeros(30), rounds(30)),
+        "small numbers beside a large one": (torch.zeros(12), rounds(12, most=0.45)),
+        "a matrix, the largest value negative": (torch.zeros(4, 5), rounds(4, 5, scale=2.0**-10, largest=-127)),
+        "nothing to send at first": (none, [none, none, drawn(6)]),
+        "an error that is larger than the change": (
+            from_before,
+            [drawn(5, most=9, scale=2.0**-3, largest=63), drawn(5, scale=2.0**-3)],
+        ),
+        "64-bit numbers": (torch.zeros(8).double(), [one.double() for one in rounds(8, scale=4.0)]),
+    }  # fmt: skip
+
+
+def quantised(case: str, number: int, codes, scale, error, received, untouched) -> Observation:
+    """What one round shows."""
+    where = f"{case}, round {number + 1}"
+    return {
+        f"the type of the codes ({where})": str(codes.dtype).removeprefix("torch."),
+        f"the list of codes ({where})": codes.double().numpy(),
+        f"the scale ({where})": float(scale),
+        f"what receivers have got so far ({where})": received.double().numpy(),
+        f"the error that is left ({where})": error.double().numpy(),
+        f"whether change and error are as they were ({where})": untouched,
+    }
+
+
+def quantise(answer, seed):
+    shown = {}
+    for case, (error, changes) in changes_to_quantise(seed).items():
+        received = torch.zeros_like(error)
+        for number, change in enumerate(changes):
+            given, before = (change.clone(), error.clone()), (change.clone(), error.clone())
+            codes, scale, error = answer(*given)
+            received = received + codes.to(received.dtype) * float(scale)
+            error = error.detach().clone()
+            shown |= quantised(
+                case, number, codes, scale, error, received, as_it_was(given, before)
+            )
+    return shown

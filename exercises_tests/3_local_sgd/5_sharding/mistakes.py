@@ -1,0 +1,197 @@
+"""Known mistakes in the lesson 3_local_sgd/5_sharding, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- train_sharded
+
+TRAINED = "[parameter for parameter in model.parameters() if parameter.requires_grad]"
+SHARE = "trained[rank::world_size]"
+ZEROED = "        model.zero_grad()\n"
+SUM = "            dist.all_reduce(parameter.grad)\n"
+DIVISION = "            parameter.grad /= world_size\n"
+MEAN = "        for parameter in trained:\n" + SUM + DIVISION
+STEP = "        optimizer.step()\n"
+SENT = """        for number, parameter in enumerate(trained):
+            dist.broadcast(parameter.data, src=number % world_size)
+"""
+OWNER = "src=number % world_size"
+
+train_sharded = (
+    Mistake(
+        "every optimizer has everything",
+        {SHARE: "trained"},
+        {SHARE: "model.parameters()"},
+        why="The training is the same, but every rank keeps the state of all parameters: no memory is saved.",
+        hint="How many bytes of moments does a rank keep, and how many with DDP?",
+    ),
+    Mistake(
+        "consecutive pieces",
+        {
+            SHARE: "trained[rank * -(-len(trained) // world_size) : (rank + 1) * -(-len(trained) // world_size)]"
+        },
+        why="Parameter number i belongs to rank i mod N; with consecutive pieces the owner of a parameter is another one.",
+        hint="Which slice takes every N-th element of a list, from the rank-th on?",
+    ),
+    Mistake(
+        "new values not handed out",
+        {SENT: ""},
+        why="Each rank has stepped its own parameters only; of the others it still holds the old values, so the ranks part after the first step.",
+        hint="After the step, what does rank 1 hold in a parameter of rank 0?",
+    ),
+    Mistake(
+        "rank 0's values handed out",
+        {OWNER: "src=0"},
+        why="Rank 0 has new values for its own parameters only; of the others it sends the old ones, and their owners lose their step.",
+        hint="Which rank has made the step of parameter number 1?",
+    ),
+    Mistake(
+        "values averaged in place of handed out",
+        {
+            "            dist.broadcast(parameter.data, src=number % world_size)\n": "            dist.all_reduce(parameter.data)\n            parameter.data /= world_size\n"
+        },
+        why="One rank has the new value and the others have the old one; their mean is only an N-th of the step.",
+        hint="How many of the ranks have moved parameter number 0?",
+    ),
+    Mistake(
+        "each rank's own gradients",
+        {MEAN: ""},
+        why="A parameter's owner steps with what its own micro-batch says; the other ranks' samples are never learned from.",
+        hint="What does the owner of a parameter know of the other ranks' gradients?",
+    ),
+    Mistake(
+        "sum in place of mean",
+        {DIVISION: ""},
+        why="`all_reduce` adds up, so the gradient is as many times too large as there are ranks; AdamW hardly shows it.",
+        hint="What does `all_reduce` leave in the tensor when both ranks hold 1.0?",
+    ),
+    Mistake(
+        "divided by two",
+        {DIVISION: "            parameter.grad /= 2\n"},
+        why="The mean over three ranks is a third of the sum; the number of ranks is `dist.get_world_size()`.",
+        hint="How many summands does the sum have on three ranks?",
+    ),
+    Mistake(
+        "only its own gradients zeroed",
+        {ZEROED: "        optimizer.zero_grad()\n"},
+        why="The optimizer empties the gradients of its own parameters; those of the others go on adding up, and are summed into their owners' gradients at the next step.",
+        hint="Which gradients does `optimizer.zero_grad()` empty, when the optimizer has half of the parameters?",
+    ),
+    Mistake(
+        "gradients never zeroed",
+        {ZEROED: ""},
+        why="Each step uses the sum of all gradients so far.",
+        hint="Who empties `.grad` between two micro-batches?",
+    ),
+    Mistake(
+        "a new optimizer in every step",
+        {
+            f"    optimizer = make_optimizer({SHARE})\n": "",
+            STEP: f"        optimizer = make_optimizer({SHARE})\n{STEP}",
+        },
+        why="With every new optimizer the moments begin at zero again.",
+        hint="What does an optimizer remember from one step to the next?",
+    ),
+    Mistake(
+        "frozen parameters numbered, too",
+        {
+            SHARE: "[p for n, p in enumerate(model.parameters()) if p.requires_grad and n % world_size == rank]",
+            SENT: SENT.replace("trained", "model.parameters()"),
+        },
+        why="Only what is trained has a number; otherwise a rank may own nothing but frozen weights.",
+        hint="Which number has the first trained parameter behind two frozen ones?",
+    ),
+)  # fmt: skip
+
+# ---------------------------------------------------------------- shard_bytes
+
+PIECES = "parameter.chunk(ranks)"
+ADDED = "kept[rank] += piece.numel() * piece.element_size()"
+LOOP = f"""        for rank, piece in enumerate({PIECES}):
+            {ADDED}
+"""
+ALL = "in model.parameters()"
+
+shard_bytes = (
+    Mistake(
+        "an equal share for every rank",
+        {LOOP: "        for rank in range(ranks):\n            kept[rank] += parameter.nbytes // ranks\n"},
+        {LOOP: "        for rank in range(ranks):\n            kept[rank] += parameter.nbytes / ranks\n"},
+        why="Rows are not cut: a rank keeps whole rows, the first ranks the rounded-up number, the last ones what is left.",
+        hint="A bias of 5 numbers on 4 ranks: how many does each keep?",
+    ),
+    Mistake(
+        "one row more for the first ranks",
+        {PIECES: "parameter.tensor_split(ranks)"},
+        why="`tensor_split` makes the pieces as equal as possible; `fully_shard` takes the rounded-up number of rows for each rank, as long as there are any.",
+        hint="5 rows on 4 ranks: does rank 1 keep one row or two?",
+    ),
+    Mistake(
+        "rounded down",
+        {LOOP: "        for rank in range(ranks):\n            kept[rank] += len(parameter) // ranks * parameter[0].nbytes\n"},
+        {PIECES: "[p for p in parameter.split(max(1, len(parameter) // ranks))][:ranks]"},
+        why="The number of rows of a piece is rounded up; rounded down some rows are nobody's.",
+        hint="Do your bytes of all ranks add up to the model's?",
+    ),
+    Mistake(
+        "every rank as large as the first",
+        {LOOP: "        for rank in range(ranks):\n            kept[rank] += -(-len(parameter) // ranks) * parameter[0].nbytes\n"},
+        why="The last pieces are smaller, or empty; this is what is sent when weights are gathered, with padding, not what is kept.",
+        hint="Do your bytes of all ranks add up to the model's?",
+    ),
+    Mistake(
+        "cut along the last dimension",
+        {PIECES: "parameter.chunk(ranks, dim=-1)"},
+        why="`fully_shard` cuts along the first dimension, the rows.",
+        hint="Which dimension of a Linear's weight are its outputs?",
+    ),
+    Mistake(
+        "cut as one flat tensor",
+        {PIECES: "parameter.flatten().chunk(ranks)"},
+        why="That is FSDP1's way. FSDP2 cuts along the first dimension, so a piece holds whole rows.",
+        hint="Can a row of the weight be on two ranks?",
+    ),
+    Mistake(
+        "whole parameters in turn",
+        {f"    for parameter {ALL}:\n{LOOP}": "    for number, parameter in enumerate(model.parameters()):\n        kept[number % ranks] += parameter.nbytes\n"},
+        why="That is how the first stage shares out the optimizer's state in the exercise before; here each parameter is cut.",
+        hint="How many ranks keep a part of one weight?",
+    ),
+    Mistake(
+        "four bytes for every number",
+        {"piece.element_size()": "4"},
+        why="A number in 16 bits has 2 bytes, one in 64 bits 8.",
+        hint="Which method of a tensor gives the bytes of one of its numbers?",
+    ),
+    Mistake(
+        "frozen weights left out",
+        {ALL: "in filter(lambda p: p.requires_grad, model.parameters())"},
+        why="What is frozen is kept, too, and is cut like everything else.",
+        hint="Does a weight have to be trained in order to need memory?",
+    ),
+    Mistake(
+        "tied weights counted twice",
+        {ALL: "in (p for module in model.modules() for p in module.parameters(recurse=False))"},
+        {ALL: "in model.state_dict(keep_vars=True).values()"},
+        why="A weight that two layers share is one tensor, and lies in memory once.",
+        hint="How often does `model.parameters()` give a tied weight?",
+    ),
+    Mistake(
+        "buffers cut, too",
+        {ALL: "in [*model.parameters(), *(b for b in model.buffers() if b.dim())]"},
+        {ALL: "in [*model.parameters(), *(b.reshape(-1) for b in model.buffers())]"},
+        why="`fully_shard` cuts parameters; buffers stay whole on every rank, and were not asked for.",
+        hint="Are batch norm's running averages parameters?",
+    ),
+    Mistake(
+        "the bytes of all ranks together",
+        {"return kept": "return [sum(kept)] * ranks"},
+        why="This is the whole model; a rank keeps only its pieces.",
+        hint="What does one rank keep?",
+    ),
+    Mistake(
+        "empty shards left out",
+        {"return kept": "return [size for size in kept if size]"},
+        why="A rank without a shard is a rank, too: it keeps 0 bytes.",
+        hint="How long is your list on four ranks, when no parameter has four rows?",
+    ),
+)  # fmt: skip

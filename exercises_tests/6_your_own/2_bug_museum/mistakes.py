@@ -1,0 +1,229 @@
+"""Known mistakes in the lesson 6_your_own/2_bug_museum, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- name_fault
+
+EARLY = """    if len(behind) == k - 1:
+        return "early"
+"""
+LOST = """    if not last[-1]:
+        return "rest lost"
+"""
+LONGER, SHORTER, SHORT_LAST = "sum(first) > 1.01", "sum(first) < 0.99", "sum(last) < 0.99"
+
+name_fault = (
+    Mistake(
+        "short windows taken to be wrong",
+        {SHORT_LAST: "len(last) % k"},
+        why="A shorter last window is no fault; its shares are 1 over its own length, and only 1/k there is one.",
+        hint="What are the right shares of a window that has two micro-batches?",
+    ),
+    Mistake(
+        "right and divided by k exchanged in the short window",
+        {SHORT_LAST: "len(last) % k and sum(last) > 0.99"},
+        why="The mean over a window of two has shares of 1/2, whatever k is.",
+        hint="By what would the large batch of this window divide?",
+    ),
+    Mistake(
+        "short window not looked at",
+        {f'    if {SHORT_LAST}:\n        return "short window divided by k"\n': ""},
+        why="Whole windows can be right while the last one is divided by k; its shares are the only place where this shows.",
+        hint="Which step of the record have you not looked at?",
+    ),
+    Mistake(
+        "rest not looked for",
+        {LOST: ""},
+        why="A rest that is in no step leaves no trace in the shares of the steps that are there; only its own places are empty.",
+        hint="In which step is the last micro-batch of the epoch?",
+    ),
+    Mistake(
+        "first step's micro-batches not looked at",
+        {EARLY: ""},
+        why="When the first step comes early its shares add up to less than 1, as with another divisor; how many micro-batches are in it tells the two apart.",
+        hint="How many micro-batches are in the first step?",
+    ),
+    Mistake(
+        "rounded shares compared exactly",
+        {LONGER: "sum(first) != 1"},
+        {SHORTER: "sum(first) != 1"},
+        {SHORT_LAST: "sum(last) != 1"},
+        {SHORTER: "sum(first) != 1", SHORT_LAST: "sum(last) != 1"},
+        why="Shares are floats, rounded to 4 decimals here: three thirds of 0.3333 are not 1.",
+        hint="What does Python say of 3 * 0.3333 == 1?",
+    ),
+)
+
+# ---------------------------------------------------------------- cured_windows
+
+BACKWARD = "(loss / len(window)).backward()"
+END = """        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+"""
+WINDOWS = "range(0, len(micro_batches), k)"
+LOOP = f"""    for start in {WINDOWS}:
+        window = micro_batches[start : start + k]
+        for inputs, targets in window:
+            loss = loss_function(model(inputs), targets)
+            {BACKWARD}
+{END}"""
+
+
+def by_index(divisor: str, schedule: str) -> str:
+    """The loop of the report, which leaves the rest in .grad."""
+    return f"""    for index, (inputs, targets) in enumerate(micro_batches):
+        loss = loss_function(model(inputs), targets)
+        {divisor}.backward()
+        if (index + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+{schedule}scheduler.step()
+"""
+
+
+cured_windows = (
+    Mistake(
+        "the loop as it was reported",
+        {LOOP: by_index("loss", " " * 8)},
+        why="Its gradients are sums, the shorter last window has no step, and the schedule moves with every micro-batch.",
+        hint="What do the receipts of this loop show, for six micro-batches and k = 4?",
+    ),
+    Mistake(
+        "loss not divided",
+        {BACKWARD: "loss.backward()"},
+        why="backward() adds gradients up, so a window of k micro-batches steps with the sum of k means.",
+        hint="What do the shares of a step add up to?",
+    ),
+    Mistake(
+        "short window divided by k",
+        {BACKWARD: "(loss / k).backward()"},
+        why="The last window is shorter, and its large batch divides by its own length.",
+        hint="How many micro-batches are in the last window of six, with k = 4?",
+    ),
+    Mistake(
+        "short window lost",
+        {LOOP: by_index("(loss / k)", " " * 12)},
+        {WINDOWS: "range(0, len(micro_batches) - k + 1, k)"},
+        {LOOP: by_index("(loss / k)", " " * 12) + "    optimizer.zero_grad()\n"},
+        why="What is left after the last whole window is a window too: without a step of its own it is lost, or it waits in .grad for the next epoch.",
+        hint="Which micro-batches are in no step when there are six and k is 4?",
+    ),
+    Mistake(
+        "schedule moved with every micro-batch",
+        {
+            END: END.replace("        scheduler.step()\n", ""),
+            BACKWARD: f"{BACKWARD}\n            scheduler.step()",
+        },
+        {
+            LOOP: LOOP.replace(
+                BACKWARD,
+                f"{BACKWARD}\n            if inputs is not window[-1][0]:\n                scheduler.step()",
+            )
+        },
+        why="The schedule counts optimizer steps; moved with every micro-batch it is at its end k times too early.",
+        hint="At which learning rate is the second step made?",
+    ),
+    Mistake(
+        "schedule moved before the step",
+        {
+            END: "        scheduler.step()\n        optimizer.step()\n        optimizer.zero_grad()\n"
+        },
+        why="The first step is made at the schedule's first rate; the schedule moves behind it.",
+        hint="At which learning rate is the first step made?",
+    ),
+    Mistake(
+        "gradients not cleared",
+        {"        optimizer.zero_grad()\n": ""},
+        why="Without zero_grad the next window begins with the gradient of this one.",
+        hint="What is in .grad when the second window begins?",
+    ),
+    Mistake(
+        "only the last micro-batch of a window",
+        {
+            "            loss = loss_function": "            optimizer.zero_grad()\n            loss = loss_function"
+        },
+        why="zero_grad before each micro-batch throws away what the window has added up.",
+        hint="What is in .grad just before the second micro-batch's backward()?",
+    ),
+    Mistake(
+        "activations of the window held",
+        {
+            LOOP: f"""    for start in {WINDOWS}:
+        window = micro_batches[start : start + k]
+        losses = [loss_function(model(inputs), targets) for inputs, targets in window]
+        (sum(losses) / len(window)).backward()
+{END}"""
+        },
+        why="The same gradients, but nothing is freed until the whole window went forward: accumulation saves no memory then.",
+        hint="When are the activations of the first micro-batch freed?",
+    ),
+)
+
+# ---------------------------------------------------------------- cured_average
+
+DIVIDED = "(loss / k).backward()"
+CLIP = "nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+STEP = "            optimizer.step()\n"
+ZERO = "            optimizer.zero_grad()\n"
+AVERAGE = """            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    mean.lerp_(weight, 1 - decay)
+"""
+AVERAGE_ALWAYS = "".join(line[4:] + "\n" for line in AVERAGE.splitlines())
+
+cured_average = (
+    Mistake(
+        "the loop as it was reported",
+        {
+            f"            {CLIP}": "",
+            DIVIDED: f"{DIVIDED}\n        {CLIP.strip()}",
+            AVERAGE: AVERAGE_ALWAYS,
+        },
+        why="It clips what a window has added up so far, again and again, and averages k times at the same weights.",
+        hint="Which lines belong to a window, and which to a micro-batch?",
+    ),
+    Mistake(
+        "clipped every micro-batch",
+        {f"            {CLIP}": "", DIVIDED: f"{DIVIDED}\n        {CLIP.strip()}"},
+        why="What is already in .grad is cut again with each micro-batch, so the last of a window counts most.",
+        hint="When is the gradient of a window complete?",
+    ),
+    Mistake(
+        "average moved every micro-batch",
+        {AVERAGE: AVERAGE_ALWAYS},
+        why="Between two steps the weights stand still: an average that moves k times there forgets k times as fast.",
+        hint="How often do the weights change in a window?",
+    ),
+    Mistake(
+        "average moved before the step",
+        {STEP + ZERO + AVERAGE: AVERAGE + STEP + ZERO},
+        why="The average then follows the weights of one step ago, and never sees the last ones.",
+        hint="Which weights does the average see at the first step?",
+    ),
+    Mistake(
+        "decay the wrong way round",
+        {"mean.lerp_(weight, 1 - decay)": "mean.lerp_(weight, decay)"},
+        why="With a decay of 0.9 the average keeps nine tenths of itself; this keeps one tenth.",
+        hint="What is `mean.lerp_(weight, 1.0)`?",
+    ),
+    Mistake(
+        "not clipped",
+        {f"            {CLIP}": ""},
+        {f"            {CLIP}{STEP}": f"{STEP}            {CLIP}"},
+        why="The step is made with the gradient as long as it is; clipping behind the step comes too late.",
+        hint="How long is the gradient at the step?",
+    ),
+    Mistake(
+        "loss not divided",
+        {DIVIDED: "loss.backward()"},
+        why="backward() adds gradients up, so the step is made with a sum of k means; clipping hides it where it cuts.",
+        hint="What do the shares of a window add up to?",
+    ),
+    Mistake(
+        "gradients not cleared",
+        {ZERO: ""},
+        why="Without zero_grad the next window begins with the gradient of this one.",
+        hint="What is in .grad when the second window begins?",
+    ),
+)

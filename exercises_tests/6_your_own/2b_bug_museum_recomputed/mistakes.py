@@ -1,0 +1,40 @@
+"""Known mistakes in the lesson 6_your_own/2b_bug_museum_recomputed, as edits of its solution."""
+
+from trainlean.exercises.exercise import Mistake
+
+CALL = "checkpoint(block, output, use_reentrant=False)"
+
+cured_blocks = (
+    Mistake(
+        "the loop as it was reported",
+        {CALL: "checkpoint(block, output, use_reentrant=True, preserve_rng_state=False)"},
+        why="The reentrant variant drops the gradients of blocks whose input needs none, and without the random state dropout draws another mask the second time.",
+        hint="Which of the two arguments belongs to which exhibit?",
+    ),
+    Mistake(
+        "still reentrant",
+        {CALL: "checkpoint(block, output, use_reentrant=True)"},
+        {CALL: "checkpoint(block, output, use_reentrant=True, preserve_rng_state=True)"},
+        why="The reentrant variant asks whether an input needs a gradient, and behind a frozen embedding none does: the adapters get none.",
+        hint="Does the output of the first block require a gradient?",
+    ),
+    Mistake(
+        "random state not kept",
+        {CALL: "checkpoint(block, output, use_reentrant=False, preserve_rng_state=False)"},
+        why="The recomputation drops other values than the forward pass did, so the gradient is that of another network.",
+        hint="Which random numbers does dropout draw the second time?",
+    ),
+    Mistake(
+        "not checkpointed",
+        {CALL: "block(output)"},
+        why="The gradients are right, and nothing is computed again: all activations are kept.",
+        hint="How often does a checkpointed block run?",
+    ),
+    Mistake(
+        "blocks cut apart",
+        {CALL: "checkpoint(block, output.detach().requires_grad_(), use_reentrant=False)"},
+        {CALL: "checkpoint(block, output.detach().requires_grad_(), use_reentrant=True)"},
+        why="detach() ends the gradient's way back, so only the last block learns.",
+        hint="How does the gradient get from the second block to the first?",
+    ),
+)

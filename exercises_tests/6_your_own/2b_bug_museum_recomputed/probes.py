@@ -1,0 +1,83 @@
+"""The questions of the lesson 6_your_own/2b_bug_museum_recomputed."""
+
+import warnings
+
+import torch
+from torch import nn
+
+from exercises_tests.probing.toys import flat
+from trainlean.exercises.comparing import Observation
+
+WIDTH = 6
+
+
+class Adapted(nn.Module):
+    """A frozen layer with a trainable adapter beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
+
+    def forward(self, hidden):
+        return hidden + torch.tanh(self.base(hidden) + self.up(self.down(hidden)))
+
+
+def block_with_dropout():
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5), nn.Tanh())
+
+
+BLOCKS = {  # what is asked about: which blocks, and whether their input needs a gradient
+    "adapters behind a frozen embedding": ((Adapted, Adapted, Adapted), False),
+    "blocks with dropout": ((block_with_dropout, block_with_dropout), True),
+    "adapters and dropout behind a frozen embedding": (
+        (Adapted, block_with_dropout, Adapted),
+        False,
+    ),
+    "one plain block": ((lambda: nn.Linear(WIDTH, WIDTH),), True),
+}
+
+
+def draw_blocks(case: str, seed: int):
+    """The blocks, a head that trains, and what goes into the first block, with the random state that follows."""
+    kinds, trains = BLOCKS[case]
+    torch.manual_seed(seed)
+    blocks, head = [kind() for kind in kinds], nn.Linear(WIDTH, 1)
+    embedding = nn.Embedding(10, WIDTH).requires_grad_(trains)
+    return blocks, head, embedding(torch.arange(8))
+
+
+def seen_of(run, case: str, seed: int) -> Observation:
+    """The output, the gradient of everything that trains, and how often each block ran."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        blocks, head, hidden = draw_blocks(case, seed)
+        runs = [0] * len(blocks)
+
+        def count(number):
+            def hook(*_):
+                runs[number] += 1
+
+            return hook
+
+        for number, block in enumerate(blocks):
+            block.register_forward_pre_hook(count(number))
+        output = run(blocks, hidden)
+        if not isinstance(output, torch.Tensor):
+            return {f"what is returned ({case})": f"of type {type(output).__name__}"}
+        head(output).square().mean().backward()
+    shown = {
+        f"what is returned ({case})": "a tensor",
+        f"the output ({case})": output.detach().double().numpy(),
+    }
+    for number, block in enumerate(blocks, start=1):
+        shown[f"the gradient of block {number} ({case})"] = flat(block, gradients=True)
+        shown[f"how often block {number} ran ({case})"] = runs[number - 1]
+    return shown
+
+
+def cured_blocks(answer, seed):
+    shown = {}
+    for case in BLOCKS:
+        shown |= seen_of(answer, case, seed)
+    return shown

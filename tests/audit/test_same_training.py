@@ -1,0 +1,330 @@
+"""same_training: no right loop is accused, what cannot be told is said. The known mistakes are named in benchmarks/audit_mistakes.py."""
+
+import functools
+import json
+
+import pytest
+import torch
+from right_loops import RIGHT, cut, net
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from trainlean import assert_same_training, same_training
+from trainlean.audit.naming import MISTAKES
+from trainlean.exercises.finding import all_exercises
+from trainlean.workspace import COURSE, CourseError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("train", RIGHT, ids=lambda train: train.__name__)
+def test_a_right_loop_is_not_accused(train):
+    found = same_training(train, batch=32, accumulation_steps=4)
+    assert found.same is True, found
+    assert found.mistake is None
+
+
+def test_there_are_loops_in_many_styles():
+    assert len(RIGHT) >= 25
+
+
+def test_the_lessons_of_the_names_exist_and_most_names_are_theirs():
+    theirs = {one.name for exercise in all_exercises().values() for one in exercise.mistakes}
+    for name, (why, lesson) in MISTAKES.items():
+        assert why.endswith("."), name
+        assert (COURSE / "authoring" / f"{lesson}.py").exists(), lesson
+    assert len(set(MISTAKES) & theirs) > len(MISTAKES) / 2
+
+
+# ---------------------------------------------------------------- what cannot be accumulated, or told
+
+
+def plain(model, loss, micro_batch, accumulation_steps, count=64):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for number, (x, y) in enumerate(cut(micro_batch, count), 1):
+        (loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_batch_norm_is_named_and_hides_nothing():
+    def train(micro_batch, accumulation_steps):
+        plain(net(nn.BatchNorm1d(8)), F.mse_loss, micro_batch, accumulation_steps)
+
+    found = same_training(train, 32, 4)
+    assert (found.same, found.mistake) == (False, "batch norm")
+
+    def wrong(micro_batch, accumulation_steps):
+        plain(
+            net(nn.BatchNorm1d(8)),
+            F.mse_loss,
+            micro_batch * accumulation_steps // accumulation_steps,
+            1,
+        )
+
+    found = same_training(wrong, 32, 4)
+    assert (found.same, found.mistake) == (False, "steps on every micro-batch")
+
+
+def test_a_contrastive_loss_cannot_be_accumulated():
+    def contrastive(out, y):
+        return F.cross_entropy(F.normalize(out) @ F.normalize(y).T, torch.arange(len(out)))
+
+    def train(micro_batch, accumulation_steps):
+        plain(net(), contrastive, micro_batch, accumulation_steps)
+
+    assert same_training(train, 32, 4).mistake == "a loss across samples"
+
+
+def test_a_sum_is_not_divided():
+    def train(micro_batch, accumulation_steps):
+        plain(
+            net(), functools.partial(F.mse_loss, reduction="sum"), micro_batch, accumulation_steps
+        )
+
+    assert same_training(train, 32, 4).mistake == "a sum over samples divided by k"
+
+
+def noise(micro_batch, accumulation_steps):
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x):
+            return self.inner(x + torch.randn_like(x))
+
+    plain(Noisy(), F.mse_loss, micro_batch, accumulation_steps)
+
+
+def fresh_numbers(micro_batch, accumulation_steps):
+    drawn = torch.Generator()
+    drawn.seed()
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(3 * accumulation_steps):
+        model(torch.randn(micro_batch, 5, generator=drawn)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def other_samples(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    drawn = torch.Generator().manual_seed(micro_batch)
+    for _ in range(3):
+        for _ in range(accumulation_steps):
+            x = torch.randn(micro_batch, 5, generator=drawn)
+            (model(x).square().mean() / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def by_hand(micro_batch, accumulation_steps):
+    model = net()
+    for x, y in cut(micro_batch):
+        F.mse_loss(model(x), y).backward()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight -= 0.1 * weight.grad
+                weight.grad = None
+
+
+def deaf(micro_batch, accumulation_steps):
+    plain(net(), F.mse_loss, 32, 1)
+
+
+def leaves_out(micro_batch, accumulation_steps):
+    """A loader that drops its last batch: other samples for every batch size."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    parts = [part for part in cut(micro_batch, 80) if len(part[0]) == micro_batch]
+    for start in range(0, len(parts), accumulation_steps):
+        window = parts[start : start + accumulation_steps]
+        for x, y in window:
+            (F.mse_loss(model(x), y) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def seeded_after(micro_batch, accumulation_steps):
+    torch.randn(micro_batch)
+    model = nn.Linear(5, 3)
+    plain(model, F.mse_loss, micro_batch, accumulation_steps)
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        (noise, "random numbers"),
+        (fresh_numbers, "two runs of"),
+        (other_samples, "other data"),
+        (by_hand, "no step of an optimizer"),
+        (deaf, "does the function use its arguments"),
+        (leaves_out, "leaves out 16 samples"),
+        (seeded_after, "starts from other weights"),
+        (lambda micro_batch, accumulation_steps: None, "no model of torch"),
+    ],
+)
+def test_it_says_why_it_cannot_tell(train, words):
+    found = same_training(train, 32, 4)
+    assert found.same is None
+    assert words in str(found)
+    assert found.mistake is None
+
+
+def offline(micro_batch, accumulation_steps):
+    class LocalEntryNotFoundError(OSError):
+        pass
+
+    raise OSError("We couldn't connect") from LocalEntryNotFoundError()
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "words"),
+    [
+        (lambda: None, {}, "does not take"),
+        (lambda micro_batch, accumulation_steps, lr: None, {}, "lr"),
+        (3, {}, "takes a function"),
+        (by_hand, {"batch": 30}, "cannot be cut into"),
+        (by_hand, {"accumulation_steps": 1}, "nothing to compare"),
+        (by_hand, {"batch": 0}, "whole number"),
+        (by_hand, {"checkpointing": True}, "checkpointing=True"),
+        (offline, {}, "needs the network"),
+        (lambda micro_batch, accumulation_steps: 1 / 0, {}, "ZeroDivisionError"),
+    ],
+)
+def test_what_cannot_be_audited_gets_a_sentence(train, options, words):
+    with pytest.raises(CourseError, match=words):
+        same_training(train, **{"batch": 32, "accumulation_steps": 4, **options})
+
+
+def test_verdict_in_words_card_and_json():
+    def train(micro_batch, accumulation_steps):
+        plain(net(), F.mse_loss, micro_batch, 1)
+
+    found = same_training(train, 32, 4)
+    text = str(found)
+    assert "Not the same training" in text
+    assert text.count(". ") < 3
+    assert "<code>1_accumulation/1_pytorch</code>" in found._repr_html_()
+    assert json.loads(json.dumps(found.to_dict()))["mistake"] == found.mistake
+
+
+def test_as_an_assertion():
+    assert assert_same_training(RIGHT[0], 32, 4).same
+    with pytest.raises(AssertionError, match="Never steps"):
+        assert_same_training(
+            lambda micro_batch, accumulation_steps: plain(net(), F.mse_loss, micro_batch, 999),
+            32,
+            4,
+        )
+
+
+def test_nothing_is_left_behind():
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    dropout, hooks = F.dropout, len(nn.modules.module._global_forward_hooks)
+    same_training(RIGHT[0], 32, 4)
+    assert torch.equal(state, torch.get_rng_state())
+    assert (F.dropout, torch.get_num_threads()) == (dropout, threads)
+    assert len(nn.modules.module._global_forward_hooks) == hooks
+
+
+# ---------------------------------------------------------------- checkpointing and ranks
+
+
+def in_two_parts(**options):
+    batch_norm = options.pop("batch_norm", False)
+    ignores = options.pop("ignores", False)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            norm = nn.BatchNorm1d(8) if batch_norm else nn.Tanh()
+            self.body = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.3), norm, nn.Linear(8, 5))
+            self.head = nn.Linear(5, 3)
+            self.on = False
+
+        def forward(self, x):
+            return self.head(checkpoint(self.body, x, **options) if self.on else self.body(x))
+
+    def train(micro_batch, accumulation_steps, checkpointing):
+        model = Model()
+        model.on = checkpointing and not ignores
+        plain(model, F.mse_loss, micro_batch, accumulation_steps)
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("options", "same", "mistake"),
+    [
+        ({"use_reentrant": False}, True, None),
+        ({"use_reentrant": False, "preserve_rng_state": False}, False, "dropout"),
+        ({"use_reentrant": True}, False, "gradients lost under checkpointing"),
+        ({"use_reentrant": False, "batch_norm": True}, False, "batch norm moved twice"),
+        ({"use_reentrant": False, "ignores": True}, None, None),
+    ],
+)
+def test_checkpointing_on_and_off(options, same, mistake):
+    found = same_training(in_two_parts(**options), 32, 2, checkpointing=True)
+    assert (found.same, found.mistake) == (same, mistake), found
+
+
+def on_ranks(way):
+    def train(micro_batch, accumulation_steps):
+        distributed = torch.distributed
+        here = distributed.is_initialized()
+        rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        parts, window = cut(micro_batch), ranks * accumulation_steps
+        for start in range(0, len(parts), window):
+            for x, y in parts[start : start + window][0 if way == "unshared" else rank :: ranks]:
+                (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            for weight in model.parameters() if ranks > 1 and way in ("mean", "sum") else ():
+                distributed.all_reduce(weight.grad)
+                weight.grad /= ranks if way == "mean" else 1
+            optimizer.step()
+            optimizer.zero_grad()
+            for weight in model.parameters() if ranks > 1 and way == "local" else ():
+                distributed.all_reduce(weight.data)
+                weight.data /= ranks
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("way", "mistake"),
+    [
+        ("mean", None),
+        ("local", None),
+        ("sum", "summed over the ranks"),
+        ("alone", "rank left out"),
+        ("unshared", "every rank trains on the same samples"),
+    ],
+)
+def test_ranks_against_the_large_batch(way, mistake):
+    found = same_training(on_ranks(way), 32, 2, ranks=2)
+    assert (found.same, found.mistake) == (mistake is None, mistake), found
+
+
+def test_a_model_that_the_loop_calls_in_pieces_has_its_mistakes_named():
+    def train(micro_batch, accumulation_steps):
+        torch.manual_seed(0)
+        words, head = nn.Embedding(12, 8), nn.Linear(8, 12)
+        optimizer = torch.optim.SGD([*words.parameters(), *head.parameters()], lr=0.1)
+        texts = torch.randint(1, 12, (64, 6))
+        texts[torch.arange(6) >= torch.randint(3, 7, (64, 1))] = 0
+        for number, part in enumerate(texts.split(micro_batch), start=1):
+            scores = head(words(part[:, :-1]))
+            loss = F.cross_entropy(scores.flatten(0, 1), part[:, 1:].flatten(), ignore_index=0)
+            (loss / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert same_training(train, batch=32, accumulation_steps=4).mistake == "mean of means"

@@ -1,0 +1,378 @@
+# %% train_diloco: right
+# The outer gradients of all parameters in one message.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    params = [p for p in model.parameters() if p.requires_grad]
+    snapshot = [p.data.clone() for p in params]
+
+    def meet():
+        delta = torch.cat([(s - p.data).reshape(-1) for s, p in zip(snapshot, params)])
+        dist.all_reduce(delta)
+        delta.div_(dist.get_world_size())
+        for p, s, g in zip(params, snapshot, delta.split([p.numel() for p in params])):
+            p.data.copy_(s)
+            p.grad = g.view_as(p).clone()
+        outer.step()
+        for p, s in zip(params, snapshot):
+            s.copy_(p.data)
+            p.grad = None
+
+    done = 0
+    for batch in micro_batches:
+        loss = loss_of(model, batch)
+        loss.backward()
+        inner.step()
+        inner.zero_grad(set_to_none=False)
+        done += 1
+        if done % local_steps == 0:
+            meet()
+    if done % local_steps:
+        meet()
+
+
+# %% train_diloco: right
+# Mean of the weights first, then the difference to it.
+import copy
+
+
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    anchor = copy.deepcopy(model.state_dict())
+    for begin in range(0, len(micro_batches), local_steps):
+        for batch in micro_batches[begin : begin + local_steps]:
+            inner.zero_grad()
+            loss_of(model, batch).backward()
+            inner.step()
+        inner.zero_grad()
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                if not p.requires_grad:
+                    continue
+                end = p.clone()
+                dist.all_reduce(end, op=dist.ReduceOp.SUM)
+                p.grad = anchor[name] - end / n
+                p.copy_(anchor[name])
+        outer.step()
+        outer.zero_grad()
+        anchor = copy.deepcopy(model.state_dict())
+
+
+# %% train_diloco: right
+# A class that keeps the round's start, as torchft does.
+class Rounds:
+    def __init__(self, model, outer):
+        self.weights = {id(p): p for p in model.parameters() if p.requires_grad}
+        self.outer = outer
+        self.remember()
+
+    def remember(self):
+        self.start = {key: p.detach().clone() for key, p in self.weights.items()}
+
+    @torch.no_grad()
+    def finish(self):
+        for key, p in self.weights.items():
+            pseudo = torch.sub(self.start[key], p)
+            dist.all_reduce(pseudo, op=dist.ReduceOp.AVG)
+            p.copy_(self.start[key])
+            p.grad = pseudo
+        self.outer.step()
+        self.outer.zero_grad()
+        self.remember()
+
+
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    rounds, left = Rounds(model, outer), local_steps
+    for number, batch in enumerate(micro_batches):
+        loss_of(model, batch).backward()
+        inner.step()
+        inner.zero_grad()
+        left -= 1
+        if left == 0 or number + 1 == len(micro_batches):
+            rounds.finish()
+            left = local_steps
+
+
+# %% train_diloco: wrong, the wrong sign
+# torchft before its pull request 233.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    params = [p for p in model.parameters() if p.requires_grad]
+    old = [p.data.clone() for p in params]
+    for i, batch in enumerate(micro_batches):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if (i + 1) % local_steps == 0 or i + 1 == len(micro_batches):
+            for p, o in zip(params, old):
+                p.grad = p.data - o
+                dist.all_reduce(p.grad)
+                p.grad.div_(dist.get_world_size())
+                p.data.copy_(o)
+            outer.step()
+            outer.zero_grad()
+            old = [p.data.clone() for p in params]
+
+
+# %% train_diloco: wrong, the outer step begins where the rank is
+# The start is never put back.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    params = [p for p in model.parameters() if p.requires_grad]
+    old = [p.data.clone() for p in params]
+    for i, batch in enumerate(micro_batches):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if (i + 1) % local_steps == 0 or i + 1 == len(micro_batches):
+            for p, o in zip(params, old):
+                p.grad = o - p.data
+                dist.all_reduce(p.grad)
+                p.grad.div_(dist.get_world_size())
+            outer.step()
+            outer.zero_grad()
+            old = [p.data.clone() for p in params]
+
+
+# %% train_diloco: wrong, the outer step begins at the mean
+# Averages the weights, then lets the outer optimizer step from there.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    params = [p for p in model.parameters() if p.requires_grad]
+    old = [p.data.clone() for p in params]
+    for i, batch in enumerate(micro_batches):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if (i + 1) % local_steps == 0 or i + 1 == len(micro_batches):
+            for p, o in zip(params, old):
+                dist.all_reduce(p.data)
+                p.data /= n
+                p.grad = o - p.data
+            outer.step()
+            outer.zero_grad()
+            old = [p.data.clone() for p in params]
+
+
+# %% train_diloco: wrong, no outer step at the end
+# The last, shorter round is left as it is.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    params = [p for p in model.parameters() if p.requires_grad]
+    old = [p.data.clone() for p in params]
+    for i, batch in enumerate(micro_batches, 1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if i % local_steps == 0:
+            for p, o in zip(params, old):
+                p.grad = o - p.data
+                dist.all_reduce(p.grad)
+                p.grad.div_(dist.get_world_size())
+                p.data.copy_(o)
+            outer.step()
+            outer.zero_grad()
+            old = [p.data.clone() for p in params]
+
+
+# %% train_diloco: wrong
+# The average is taken of the step's gradient, not of the way.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    for i, batch in enumerate(micro_batches, 1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if i % local_steps == 0 or i == len(micro_batches):
+            for p in model.parameters():
+                if p.requires_grad:
+                    dist.all_reduce(p.grad)
+                    p.grad /= dist.get_world_size()
+            outer.step()
+
+
+# %% train_diloco: wrong
+# The outer gradient is divided by the number of steps, too.
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    params = [p for p in model.parameters() if p.requires_grad]
+    old = [p.data.clone() for p in params]
+    for i, batch in enumerate(micro_batches, 1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if i % local_steps == 0 or i == len(micro_batches):
+            for p, o in zip(params, old):
+                p.grad = (o - p.data) / local_steps
+                dist.all_reduce(p.grad)
+                p.grad.div_(dist.get_world_size())
+                p.data.copy_(o)
+            outer.step()
+            outer.zero_grad()
+            old = [p.data.clone() for p in params]
+
+
+# %% choose_local_steps: right
+import math
+
+
+def choose_local_steps(compute, payload, world_size, link, share):
+    sending = all_reduce_seconds(payload, world_size, link)
+    needed = (sending / share - sending) / compute
+    return max(math.ceil(needed), 1)
+
+
+# %% choose_local_steps: right
+def choose_local_steps(compute, payload, world_size, link, share):
+    """Count up with the step's own model."""
+    H = 0
+    while True:
+        H += 1
+        step = local_sgd_step_seconds(compute, payload, world_size, link, H)
+        if (step - compute) / step <= share:
+            return H
+
+
+# %% choose_local_steps: right
+# The ring by hand.
+def choose_local_steps(compute, payload, world_size, link, share):
+    t = 0.0
+    for _ in range(2 * (world_size - 1)):
+        t += link.latency + (payload / world_size) / link.bandwidth
+    H = 1
+    while t / (H * compute + t) > share:
+        H = H + 1
+    return float(H)
+
+
+# %% choose_local_steps: wrong, share of the computing
+import math
+
+
+def choose_local_steps(compute, payload, world_size, link, share):
+    t = all_reduce_seconds(payload, world_size, link)
+    return max(1, math.ceil(t / (compute * share)))
+
+
+# %% choose_local_steps: wrong, rounded down
+def choose_local_steps(compute, payload, world_size, link, share):
+    t = all_reduce_seconds(payload, world_size, link)
+    return max(1, int(t * (1 - share) / share / compute))
+
+
+# %% choose_local_steps: wrong, H = 0
+import math
+
+
+def choose_local_steps(compute, payload, world_size, link, share):
+    t = all_reduce_seconds(payload, world_size, link)
+    return math.ceil(t * (1 - share) / (share * compute))
+
+
+# %% choose_local_steps: wrong
+# Always a step more than needed, and in tens.
+def choose_local_steps(compute, payload, world_size, link, share):
+    t = all_reduce_seconds(payload, world_size, link)
+    H = 10
+    while t > share * (H * compute + t):
+        H += 10
+    return H
+
+
+# %% choose_local_steps: wrong, shares exchanged
+# The share of computing in the place of the share of communication.
+def choose_local_steps(compute, payload, world_size, link, share):
+    H = 1
+    while local_sgd_step_seconds(compute, payload, world_size, link, H) > compute / share:
+        H += 1
+        if H > 10_000:
+            break
+    return H
+
+
+# %% quantise: right
+def quantise(change, error):
+    total = torch.add(change, error)
+    biggest = float(total.abs().max())
+    if biggest == 0.0:
+        return total.to(torch.int8), 1.0 * 0, total * 0
+    step = biggest / 127
+    q = torch.round(total / step).clamp(-127, 127)
+    return q.to(torch.int8), step, total - q * step
+
+
+# %% quantise: right
+# torch's own quantised tensors.
+def quantise(change, error):
+    wanted = (change + error).float()
+    scale = wanted.abs().max().item() / 127
+    if not scale:
+        return torch.zeros(change.shape, dtype=torch.int8), 0, torch.zeros_like(change)
+    packed = torch.quantize_per_tensor(wanted, scale, 0, torch.qint8)
+    return packed.int_repr(), scale, (change + error) - packed.dequantize().to(change.dtype)
+
+
+# %% quantise: right
+def quantise(change, error):
+    import numpy as np
+
+    wanted = change.numpy() + error.numpy()
+    scale = np.max(np.abs(wanted)) / 127
+    codes = np.rint(wanted / (scale or 1.0)).astype(np.int8)
+    left = wanted - codes * scale
+    return torch.from_numpy(codes), torch.tensor(scale), torch.from_numpy(left).to(change.dtype)
+
+
+# %% quantise: wrong, earlier errors not sent
+def quantise(change, error):
+    top = change.abs().max()
+    if top == 0:
+        return torch.zeros_like(change).to(torch.int8), 0.0, torch.zeros_like(change)
+    s = top.item() / 127
+    q = torch.round(change / s).to(torch.int8)
+    return q, s, change - q * s
+
+
+# %% quantise: wrong, rounded towards zero
+def quantise(change, error):
+    w = change + error
+    s = w.abs().max().item() / 127
+    if s == 0:
+        return w.to(torch.int8), 0.0, w
+    q = (w / s).char()
+    return q, s, w - q * s
+
+
+# %% quantise: right
+# 0 / 0 becomes the code 0, and 0 times the scale 0 is 0.
+def quantise(change, error):
+    w = change + error
+    s = w.abs().max() / 127
+    q = (w / s).round().to(torch.int8)
+    return q, s, w - q * s
+
+
+# %% quantise: wrong
+# Uses all 8 bits without a sign: from 0 to 255.
+def quantise(change, error):
+    w = change + error
+    low, high = w.min(), w.max()
+    s = (high - low).item() / 255
+    if s == 0:
+        return torch.zeros_like(w).to(torch.uint8), 0.0, torch.zeros_like(w)
+    q = ((w - low) / s).round().to(torch.uint8)
+    return q, s, w - (q * s + low)
+
+
+# %% quantise: wrong
+# Returns what arrives in the place of the codes.
+def quantise(change, error):
+    w = change + error
+    s = w.abs().max().item() / 127
+    if s == 0:
+        return torch.zeros_like(w), 0.0, torch.zeros_like(w)
+    arrives = (w / s).round() * s
+    return arrives, s, w - arrives
+
+
+# %% quantise: wrong
+# One scale for each row.
+def quantise(change, error):
+    w = change + error
+    s = w.abs().amax(-1, keepdim=True) / 127
+    s = torch.where(s == 0, torch.ones_like(s), s)
+    q = (w / s).round().to(torch.int8)
+    return q, s.max().item(), w - q * s

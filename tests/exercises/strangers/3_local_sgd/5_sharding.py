@@ -1,0 +1,216 @@
+# %% train_sharded: right
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    me, everyone = dist.get_rank(), dist.get_world_size()
+    weights = [w for w in model.parameters() if w.requires_grad]
+    owner_of = {id(w): i % everyone for i, w in enumerate(weights)}
+    opt = make_optimizer([w for w in weights if owner_of[id(w)] == me])
+    for batch in micro_batches:
+        for w in weights:
+            w.grad = None
+        loss = loss_of(model, batch)
+        loss.backward()
+        flat = torch.cat([w.grad.reshape(-1) for w in weights]) / everyone
+        dist.all_reduce(flat)
+        for w, g in zip(weights, flat.split([w.numel() for w in weights])):
+            w.grad.copy_(g.view_as(w))
+        opt.step()
+        for w in weights:
+            dist.broadcast(w.detach(), src=owner_of[id(w)])
+
+
+# %% train_sharded: right
+# Gradients by autograd.grad, only the owner gets the sum.
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    n = dist.get_world_size()
+    params = list(filter(lambda p: p.requires_grad, model.parameters()))
+    opt = make_optimizer(params[dist.get_rank() :: n])
+    for batch in micro_batches:
+        grads = torch.autograd.grad(loss_of(model, batch), params)
+        for i, (p, g) in enumerate(zip(params, grads)):
+            g = g.contiguous() / n
+            dist.reduce(g, dst=i % n)
+            p.grad = g
+        opt.step()
+        for i, p in enumerate(params):
+            with torch.no_grad():
+                dist.broadcast(p, src=i % n)
+
+
+# %% train_sharded: right
+# Values that are not one's own are set to zero, and summed.
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    params = [p for _, p in model.named_parameters() if p.requires_grad]
+    mine = set(range(rank, len(params), n))
+    optimizer = make_optimizer([params[i] for i in sorted(mine)])
+    for batch in iter(micro_batches):
+        loss_of(model, batch).backward()
+        for p in params:
+            dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)
+        optimizer.step()
+        model.zero_grad()
+        for i, p in enumerate(params):
+            if i not in mine:
+                p.data.zero_()
+            dist.all_reduce(p.data)
+
+
+# %% train_sharded: wrong, every optimizer has everything
+# Everything on every rank.
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    opt = make_optimizer([p for p in model.parameters() if p.requires_grad])
+    for batch in micro_batches:
+        opt.zero_grad()
+        loss_of(model, batch).backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+        opt.step()
+
+
+# %% train_sharded: wrong, new values not handed out
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    n = dist.get_world_size()
+    params = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer(params[dist.get_rank() :: n])
+    for batch in micro_batches:
+        for p in params:
+            p.grad = None
+        loss_of(model, batch).backward()
+        for p in params:
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        opt.step()
+
+
+# %% train_sharded: wrong, only its own gradients zeroed
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    n = dist.get_world_size()
+    params = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer(params[dist.get_rank() :: n])
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        for p in params:
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        opt.step()
+        opt.zero_grad()
+        for i, p in enumerate(params):
+            dist.broadcast(p.data, src=i % n)
+
+
+# %% train_sharded: wrong
+# The values are only handed out at the end.
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    n = dist.get_world_size()
+    params = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer(params[dist.get_rank() :: n])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in params:
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        opt.step()
+    for i, p in enumerate(params):
+        dist.broadcast(p.data, src=i % n)
+
+
+# %% train_sharded: wrong
+# One step for all micro-batches together.
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    n = dist.get_world_size()
+    params = [p for p in model.parameters() if p.requires_grad]
+    opt = make_optimizer(params[dist.get_rank() :: n])
+    for batch in micro_batches:
+        (loss_of(model, batch) / len(micro_batches)).backward()
+    for p in params:
+        dist.all_reduce(p.grad)
+        p.grad /= n
+    opt.step()
+    for i, p in enumerate(params):
+        dist.broadcast(p.data, src=i % n)
+
+
+# %% shard_bytes: right
+import math
+
+
+def shard_bytes(model, ranks):
+    result = []
+    for rank in range(ranks):
+        total = 0
+        for p in model.parameters():
+            each = math.ceil(p.size(0) / ranks)
+            total += p[rank * each : (rank + 1) * each].nbytes
+        result.append(total)
+    return result
+
+
+# %% shard_bytes: right
+from collections import Counter
+
+
+def shard_bytes(model, ranks):
+    sizes = Counter()
+    for name, p in model.named_parameters():
+        for r, piece in enumerate(torch.chunk(p.data, ranks)):
+            sizes[r] += piece.numel() * p.dtype.itemsize
+    return [sizes[r] for r in range(ranks)]
+
+
+# %% shard_bytes: right
+def shard_bytes(model, ranks):
+    kept = torch.zeros(ranks, dtype=torch.long)
+    for p in model.parameters():
+        left, each = len(p), (len(p) - 1) // ranks + 1
+        row = p.element_size() * p.numel() // len(p)
+        for r in range(ranks):
+            rows = min(each, left)
+            kept[r] += rows * row
+            left -= rows
+    return kept.tolist()
+
+
+# %% shard_bytes: wrong, an equal share for every rank
+def shard_bytes(model, ranks):
+    return [sum(p.nbytes // ranks for p in model.parameters())] * ranks
+
+
+# %% shard_bytes: wrong, frozen weights left out
+def shard_bytes(model, ranks):
+    kept = [0] * ranks
+    for p in model.parameters():
+        if p.requires_grad:
+            for r, piece in enumerate(p.chunk(ranks)):
+                kept[r] += piece.nbytes
+    return kept
+
+
+# %% shard_bytes: wrong, four bytes for every number
+def shard_bytes(model, ranks):
+    kept = [0] * ranks
+    for p in model.parameters():
+        for r, piece in enumerate(p.chunk(ranks)):
+            kept[r] += 4 * piece.numel()
+    return kept
+
+
+# %% shard_bytes: wrong
+# All of the model in one flat tensor, as FSDP1 has it, padded.
+def shard_bytes(model, ranks):
+    numbers = sum(p.numel() for p in model.parameters())
+    size = next(model.parameters()).element_size()
+    return [-(-numbers // ranks) * size] * ranks
+
+
+# %% shard_bytes: wrong, tied weights counted twice
+def shard_bytes(model, ranks):
+    kept = [0] * ranks
+    for module in model.modules():
+        for p in module._parameters.values():
+            if p is not None:
+                for r, piece in enumerate(p.chunk(ranks)):
+                    kept[r] += piece.nbytes
+    return kept

@@ -1,0 +1,285 @@
+# %% name_fault: right
+def name_fault(receipts, k):
+    n = len(receipts[0])
+    starts = list(range(0, n, k))
+    sizes = [min(k, n - start) for start in starts]
+
+    def run(value, steps=None):
+        rows = []
+        for start, size in list(zip(starts, sizes))[:steps]:
+            rows.append([value(size) if start <= i < start + size else 0.0 for i in range(n)])
+        return rows
+
+    cases = {
+        "right": run(lambda size: 1 / size),
+        "not divided": run(lambda size: 1.0),
+        "divided twice": run(lambda size: 1 / size / size),
+        "short window divided by k": run(lambda size: 1 / k),
+        "rest lost": run(lambda size: 1 / size, n // k),
+    }
+    for name, rows in cases.items():
+        if len(rows) == len(receipts) and all(
+            abs(a - b) < 0.002 for one, other in zip(rows, receipts) for a, b in zip(one, other)
+        ):
+            return name
+    if sum(1 for share in receipts[0] if share) == 1 and receipts[0][k - 1]:
+        return "only the last"
+    return "early"
+
+
+# %% name_fault: right
+import torch
+
+
+def name_fault(receipts, k):
+    table = torch.tensor(receipts)
+    behind = (table > 0).sum(1).tolist()
+    sums = table.sum(1)
+    rest = table.shape[1] % k
+    if behind[0] == k - 1 and table[0, 0] > 0:
+        return "early"
+    if max(behind) == 1 and len(behind) > 0 and table[0, 0] == 0:
+        return "only the last"
+    if abs(sums[0] - k) < 0.01:
+        return "not divided"
+    if abs(sums[0] - 1 / k) < 0.01:
+        return "divided twice"
+    if rest and len(behind) == table.shape[1] // k:
+        return "rest lost"
+    if rest and abs(sums[-1] - rest / k) < 0.01:
+        return "short window divided by k"
+    return "right"
+
+
+# %% name_fault: right
+def name_fault(receipts, k):
+    first, last = receipts[0], receipts[-1]
+    used = [i for i, share in enumerate(first) if share != 0]
+    if used == [k - 1]:
+        return "only the last"
+    if used[-1] == k - 2:
+        return "early"
+    s = round(sum(first), 2)
+    if s == k:
+        return "not divided"
+    if s == round(k * round(1 / k**2, 4), 2):
+        return "divided twice"
+    if last[-1] == 0:
+        return "rest lost"
+    return "right" if sum(last) > 0.99 else "short window divided by k"
+
+
+# %% name_fault: wrong
+# Knows nothing of the first step that comes early.
+def name_fault(receipts, k):
+    sums = [sum(step) for step in receipts]
+    if sums[0] > 1.5:
+        return "not divided"
+    if sum(1 for x in receipts[0] if x) == 1:
+        return "only the last"
+    if sums[0] < 0.9:
+        return "divided twice"
+    if sums[-1] < 0.9:
+        return "short window divided by k"
+    if not receipts[-1][-1]:
+        return "rest lost"
+    return "right"
+
+
+# %% name_fault: wrong, rest not looked for
+def name_fault(receipts, k):
+    first, last = receipts[0], receipts[-1]
+    used = [i for i, share in enumerate(first) if share != 0]
+    if used == [k - 1]:
+        return "only the last"
+    if used[-1] == k - 2:
+        return "early"
+    if abs(sum(first) - k) < 0.01:
+        return "not divided"
+    if abs(sum(first) - 1 / k) < 0.01:
+        return "divided twice"
+    if sum(last) < 0.99:
+        return "short window divided by k"
+    return "right"
+
+
+# %% name_fault: wrong
+def name_fault(receipts, k):
+    return "right"
+
+
+# %% cured_windows: right
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    n = len(micro_batches)
+    for index, (inputs, targets) in enumerate(micro_batches):
+        size = min(k, n - index // k * k)
+        loss = loss_function(model(inputs), targets) / size
+        loss.backward()
+        if (index + 1) % k == 0 or index + 1 == n:
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+
+
+# %% cured_windows: right
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    window = []
+
+    def finish():
+        if window:
+            for weight in model.parameters():
+                if weight.grad is not None:
+                    weight.grad.div_(len(window))
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            scheduler.step()
+            window.clear()
+
+    for inputs, targets in micro_batches:
+        loss_function(model(inputs), targets).backward()
+        window.append(1)
+        if len(window) == k:
+            finish()
+    finish()
+
+
+# %% cured_windows: right
+from itertools import islice
+
+
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    rest = iter(micro_batches)
+    while window := list(islice(rest, k)):
+        optimizer.zero_grad()
+        for inputs, targets in window:
+            (loss_function(model(inputs), targets) * (1 / len(window))).backward()
+        optimizer.step()
+        scheduler.step()
+    optimizer.zero_grad()
+
+
+# %% cured_windows: wrong, short window divided by k
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    for index, (inputs, targets) in enumerate(micro_batches):
+        loss = loss_function(model(inputs), targets) / k
+        loss.backward()
+        if (index + 1) % k == 0 or index == len(micro_batches) - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+
+
+# %% cured_windows: wrong, schedule moved with every micro-batch
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    n = len(micro_batches)
+    for index, (inputs, targets) in enumerate(micro_batches):
+        size = min(k, n - index // k * k)
+        (loss_function(model(inputs), targets) / size).backward()
+        if (index + 1) % k == 0 or index + 1 == n:
+            optimizer.step()
+            optimizer.zero_grad()
+        scheduler.step()
+
+
+# %% cured_windows: wrong, short window lost
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    for index, (inputs, targets) in enumerate(micro_batches):
+        loss = loss_function(model(inputs), targets) / k
+        loss.backward()
+        if (index + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+
+
+# %% cured_average: right
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for start in range(0, len(micro_batches), k):
+        for inputs, targets in micro_batches[start : start + k]:
+            (loss_function(model(inputs), targets) / k).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        for mean, weight in zip(average.parameters(), model.parameters()):
+            mean.data.mul_(decay).add_(weight.data, alpha=1 - decay)
+
+
+# %% cured_average: right
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    def clip():
+        gradients = [w.grad for w in model.parameters() if w.grad is not None]
+        length = torch.cat([g.flatten() for g in gradients]).norm()
+        for g in gradients:
+            g.mul_(torch.clamp(max_norm / (length + 1e-6), max=1.0))
+
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / k).backward()
+        if number % k:
+            continue
+        clip()
+        optimizer.step()
+        optimizer.zero_grad()
+        weights = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, mean in average.named_parameters():
+                mean.copy_(decay * mean + (1 - decay) * weights[name])
+
+
+# %% cured_average: right
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for i in range(len(micro_batches)):
+        if i % k == 0:
+            optimizer.zero_grad()
+        x, y = micro_batches[i]
+        loss_function(model(x), y).div(k).backward()
+        if i % k == k - 1:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm=max_norm)
+            optimizer.step()
+            with torch.no_grad():
+                torch._foreach_lerp_(
+                    list(average.parameters()), list(model.parameters()), 1 - decay
+                )
+
+
+# %% cured_average: wrong, clipped every micro-batch
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets) / k
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        if number % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    mean.lerp_(weight, 1 - decay)
+
+
+# %% cured_average: wrong, average moved every micro-batch
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for start in range(0, len(micro_batches), k):
+        for place, (inputs, targets) in enumerate(micro_batches[start : start + k]):
+            loss = loss_function(model(inputs), targets) / k
+            loss.backward()
+            if place == k - 1:
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    mean.lerp_(weight, 1 - decay)
+
+
+# %% cured_average: wrong
+# The limit is divided instead of the loss.
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss_function(model(inputs), targets).backward()
+        if number % k == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm / k)
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    mean.lerp_(weight, 1 - decay)

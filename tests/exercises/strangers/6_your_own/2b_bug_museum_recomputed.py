@@ -1,0 +1,75 @@
+# %% cured_blocks: right
+import functools
+
+from torch.utils.checkpoint import checkpoint
+
+
+def cured_blocks(blocks, hidden):
+    run = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=True)
+    return functools.reduce(lambda value, block: run(block, value), blocks, hidden)
+
+
+# %% cured_blocks: right
+def cured_blocks(blocks, hidden):
+    if not hidden.requires_grad:
+        hidden = hidden.clone().requires_grad_(True)
+    for block in blocks:
+        hidden = checkpoint(block, hidden, use_reentrant=True)
+    return hidden
+
+
+# %% cured_blocks: right
+class Again(torch.autograd.Function):
+    """Checkpointing by hand: weights are inputs, too, and the random state is put back."""
+
+    @staticmethod
+    def forward(ctx, block, hidden, *weights):
+        ctx.block, ctx.state = block, torch.get_rng_state()
+        ctx.save_for_backward(hidden)
+        with torch.no_grad():
+            return block(hidden)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        now = torch.get_rng_state()
+        torch.set_rng_state(ctx.state)
+        hidden = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            out = ctx.block(hidden)
+        torch.set_rng_state(now)
+        weights = list(ctx.block.parameters())
+        wanted = [hidden, *(w for w in weights if w.requires_grad)]
+        found = dict(zip(map(id, wanted), torch.autograd.grad(out, wanted, gradient)))
+        return None, found[id(hidden)], *(found.get(id(w)) for w in weights)
+
+
+def cured_blocks(blocks, hidden):
+    for block in blocks:
+        hidden = Again.apply(block, hidden, *block.parameters())
+    return hidden
+
+
+# %% cured_blocks: wrong, random state not kept
+def cured_blocks(blocks, hidden):
+    for block in blocks:
+        hidden = checkpoint(block, hidden, preserve_rng_state=False, use_reentrant=False)
+    return hidden
+
+
+# %% cured_blocks: wrong, still reentrant
+# The default of torch 2.13 is the reentrant variant.
+def cured_blocks(blocks, hidden):
+    for block in blocks:
+        hidden = checkpoint(block, hidden)
+    return hidden
+
+
+# %% cured_blocks: wrong
+# Every other block only.
+def cured_blocks(blocks, hidden):
+    for number, block in enumerate(blocks):
+        if number % 2:
+            hidden = checkpoint(block, hidden, use_reentrant=False)
+        else:
+            hidden = block(hidden)
+    return hidden

@@ -1,0 +1,115 @@
+"""A training in micro-batches beside the large batch."""
+
+import contextlib
+from collections.abc import Callable
+
+from trainlean.audit.differences import ROUNDING, SURE, Difference
+from trainlean.audit.naming import Finding, Sizes, explain
+from trainlean.audit.recording import Recorded
+from trainlean.audit.running import against, recorded_call
+from trainlean.audit.verdict import Audit, cannot_tell, named, unusable
+from trainlean.workspace import CourseError
+
+
+def compare_accumulation(train: Callable, sizes: Sizes) -> Audit:
+    """The verdict on `train(micro_batch, accumulation_steps)` beside `train(batch, 1)`."""
+    batch, k, micro = sizes.batch, sizes.accumulation_steps, sizes.micro_batch
+    truth = recorded_call(train, batch, 1)
+    if audit := unusable(truth, sizes):
+        return audit
+    other, found = against(truth, train, micro, k)
+    note = "Dropout was off for the comparison." if truth.dropout else ""
+    difference, gap = found
+    if difference is None:
+        return _when_equal(other, truth, sizes, gap, note)
+    # A difference: is it the training's own, at every run?
+    again, (drift, _) = against(truth, train, batch, 1)
+    if drift is not None:
+        why = (
+            "its forward pass draws random numbers"
+            if again.drew
+            else "it does not make the same random numbers, or data, each time"
+        )
+        return cannot_tell(
+            sizes,
+            f"two runs of {sizes.truth} from the same random state differ at step {drift.step}, so {why}: set its seeds inside the function",
+            drift.step,
+        )
+    if truth.batch_norm:
+        fixed = recorded_call(train, batch, 1, batch_norm=False)
+        still, (left, _) = against(fixed, train, micro, k, batch_norm=False)
+        if left is None:
+            return named(
+                sizes, "batch norm", _gradient_seen(difference, sizes), difference.step, note
+            )
+        truth, other, difference = fixed, still, left
+        note = f"{note} Batch norm's statistics were held fixed.".strip()
+    return _explained(train, difference, other, truth, sizes, note)
+
+
+def _explained(train, difference, other, truth, sizes, note) -> Audit:
+    if difference.kind == "start":
+        return cannot_tell(
+            sizes,
+            f"{sizes.other} starts from other weights than {sizes.truth}: make the model before anything that depends on the batch size draws random numbers, or set the seed right before it",
+            1,
+        )
+    rounding = ROUNDING[truth.precision]
+    alone = None
+    if difference.kind == "gradient" and difference.step == 1:
+        with contextlib.suppress(CourseError):  # only to see what one micro-batch does
+            alone = recorded_call(train, sizes.micro_batch, 1, batch_norm="Batch norm" not in note)
+    finding: Finding = explain(difference, other, truth, sizes, rounding, alone)
+    if finding.undecided:
+        return cannot_tell(sizes, finding.seen, finding.step)
+    if truth.skipped != other.skipped:
+        return cannot_tell(
+            sizes,
+            f"{finding.seen}; but the gradient scaler left out {truth.skipped} steps of one training and {other.skipped} of the other, where a gradient was infinite: give it a smaller `init_scale`",
+            finding.step,
+        )
+    drew = truth.drew or other.drew or not finding.same_samples and other.drew_between
+    if finding.mistake is None and difference.kind == "gradient" and drew:
+        return cannot_tell(
+            sizes,
+            f"{finding.seen}; but random numbers are drawn while it trains, and a large batch draws others than its parts",
+            finding.step,
+        )
+    if (
+        finding.mistake is None
+        and difference.kind == "gradient"
+        and difference.size < SURE * rounding
+    ):
+        return cannot_tell(
+            sizes,
+            f"{finding.seen}; that is {difference.size:.1e} of its length, more than rounding mostly does in {truth.precision} and less than a known mistake",
+            finding.step,
+        )
+    return named(sizes, finding.mistake, finding.seen, finding.step, note)
+
+
+def _gradient_seen(difference: Difference, sizes: Sizes) -> str:
+    return f"from step {difference.step} on the gradient is not that of {sizes.truth}, by {difference.size:.1g} of its length"
+
+
+def _when_equal(other: Recorded, truth: Recorded, sizes: Sizes, gap: float, note: str) -> Audit:
+    largest = [
+        max((len(call.rows) for call in one.calls if call.rows), default=0)
+        for one in (other, truth)
+    ]
+    if largest[0] == largest[1] > sizes.micro_batch:
+        return cannot_tell(
+            sizes,
+            f"both trainings are equal, but {sizes.other} goes forward with {largest[0]} samples at once, as {sizes.truth} does, so nothing was accumulated: does the function use its arguments?",
+        )
+    count = len(truth.steps)
+    seen = (
+        f"{count} optimizer step{'s' * (count != 1)} with the same samples, settings and gradients, which differ by at most {gap:.0e} of their length"
+        if any(call.rows for call in other.calls)
+        else f"{count} optimizer step{'s' * (count != 1)} with the same settings and gradients, which differ by at most {gap:.0e} of their length"
+    )
+    if truth.precision in ("bfloat16", "float16"):
+        note = f"{note} Rounded to {truth.precision}, smaller differences cannot be seen.".strip()
+    if count == 1:
+        note = f"{note} With a single step it was not seen what one window leaves for the next.".strip()
+    return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))

@@ -1,0 +1,195 @@
+"""Where two recorded trainings part: gradient, learning rate, weights or the number of steps, one step after the other."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from trainlean.audit.recording import Recorded, Step
+
+# What rounding may do to one gradient, relative to it and to what it is the sum of.
+ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
+SURE = 30  # times as much is no rounding; what lies between is not decided
+SMALL_PART = 0.03  # of the whole gradient: a tensor with less is held against that much
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where two trainings part: which step (from 1), in what, and by how much of its length."""
+
+    step: int
+    kind: str  # "start", "gradient", "settings", "update", "between", "steps" or "end"
+    size: float = math.inf
+    setting: str = ""
+
+
+def vector(tensors) -> torch.Tensor:
+    """Tensors as one vector of float64."""
+    parts = [tensor.detach().double().flatten().cpu() for tensor in tensors]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def gradient_of(step: Step) -> torch.Tensor:
+    """A step's gradient; zero where a weight has none."""
+    return vector(
+        torch.zeros_like(weight) if gradient is None else gradient
+        for gradient, weight in zip(step.gradients, step.weights, strict=True)
+    )
+
+
+def of_weights(step: Step, gradients: dict[int, torch.Tensor]) -> torch.Tensor:
+    """What lay in `.grad` of a step's weights before or after a round, as one vector."""
+    return vector(
+        gradients.get(key, torch.zeros_like(weight))
+        for key, weight in zip(step.ids, step.weights, strict=True)
+    )
+
+
+def added_by_rounds(step: Step) -> list[torch.Tensor]:
+    """What each round behind a step added to its gradient."""
+    return [of_weights(step, one.after) - of_weights(step, one.before) for one in step.rounds]
+
+
+def alike(one: Step, other: Step) -> bool:
+    """Whether two steps are about the same weights."""
+    shapes = ([weight.shape for weight in step.weights] for step in (one, other))
+    return one.optimizer == other.optimizer and len(set(map(tuple, shapes))) == 1
+
+
+def gradient_gap(step: Step, other: Step) -> float:
+    """How far a step's gradient is from another's: the largest gap of a tensor, relative to its length and that of its parts.
+
+    Kept with the step, whose parts are forgotten once it was compared.
+    """
+    if step.gap is None:
+        step.gap = _gradient_gap(step, other)
+    return step.gap
+
+
+def _gradient_gap(step: Step, other: Step) -> float:
+    parts = added_by_rounds(step) if any(one.after for one in step.rounds) else []
+    mine, others = gradient_of(step), gradient_of(other)
+    if not torch.isfinite(mine).all() or not torch.isfinite(others).all():
+        return 0.0 if torch.equal(mine.isfinite(), others.isfinite()) else math.inf
+    squares = sum((part.square() for part in parts), torch.zeros_like(mine))
+    squares = torch.maximum(squares * step.scale**2, others.square())
+    floor = SMALL_PART * float(squares.sum().sqrt())
+    largest, start = 0.0, 0
+    for weight in step.weights:
+        here = slice(start, start := start + weight.numel())
+        gap = float((mine[here] - others[here]).norm())
+        if gap:
+            largest = max(largest, gap / max(float(squares[here].sum().sqrt()), floor, 1e-30))
+    return largest
+
+
+def update_gap(step: Step, other: Step) -> float:
+    """How far apart two steps moved the weights. Where a gradient is nearly zero, Adam makes much of its rounding: it counts little."""
+    if step.moved is None or other.moved is None:
+        return 0.0
+    mine = vector(step.moved) - vector(step.weights)
+    others = vector(other.moved) - vector(other.weights)
+    importance = gradient_of(other).abs()
+    whole = float((others.abs() * importance).sum())
+    gap = float(((mine - others).abs() * importance).sum())
+    return gap / whole if whole else (math.inf if gap else 0.0)
+
+
+def other_setting(step: Step, other: Step) -> str:
+    """The first number among the optimizer's settings that differs; empty where none does."""
+    if len(step.settings) != len(other.settings):
+        return "the number of groups"
+    for mine, others in zip(step.settings, other.settings, strict=True):
+        for key in ("lr", *others):
+            if key in others and not math.isclose(
+                mine.get(key, math.nan), others[key], rel_tol=1e-5, abs_tol=1e-12
+            ):
+                return key
+    return ""
+
+
+def compare_steps(step: Step, other: Step, rounding: float) -> Difference | None:
+    """Where two steps of one number part; None where they do not. The number is left at 0."""
+    if not alike(step, other):
+        return Difference(0, "weights")
+    size = gradient_gap(step, other)
+    if size > rounding:
+        return Difference(0, "gradient", size)
+    if setting := other_setting(step, other):
+        return Difference(0, "settings", setting=setting)
+    moved = update_gap(step, other)
+    if moved > max(1e-3, 10 * rounding):
+        return Difference(0, "update", moved)
+    return None
+
+
+def first_difference(
+    other: Recorded, truth: Recorded, rounding: float
+) -> tuple[Difference | None, float]:
+    """The first difference of a training from the one that it should equal, and the largest gap of a gradient before it."""
+    largest = 0.0
+    if other.steps and truth.steps and alike(other.steps[0], truth.steps[0]):
+        apart = vector(other.steps[0].weights) - vector(truth.steps[0].weights)
+        if float(apart.abs().max()) > 0:
+            return Difference(1, "start"), largest
+    for number, (step, right) in enumerate(zip(other.steps, truth.steps, strict=False), 1):
+        if found := compare_steps(step, right, rounding):
+            return Difference(number, found.kind, found.size, found.setting), largest
+        if _moved_between(step) != _moved_between(right):
+            return Difference(number, "between"), largest
+        largest = max(largest, gradient_gap(step, right))
+    if len(other.steps) != len(truth.steps):
+        return Difference(min(len(other.steps), len(truth.steps)) + 1, "steps"), largest
+    for mine, others in ((other.weights, truth.weights), (other.returned, truth.returned)):
+        if not _as_returned(mine, others, rounding):
+            return Difference(len(truth.steps), "end"), largest
+    return None, largest
+
+
+def _moved_between(step: Step) -> bool:
+    """Whether something besides the optimizer moved the weights before this step."""
+    return any(t is not None and float(t.abs().max()) > 0 for t in step.touched or ())
+
+
+def _as_returned(mine: list, others: list, rounding: float) -> bool:
+    if [t.shape for t in mine] != [t.shape for t in others]:
+        return True  # nothing that can be compared
+    one, other = vector(mine), vector(others)
+    length = float(other.norm())
+    return float((one - other).norm()) <= max(1e-4, 10 * rounding) * max(length, 1e-30)
+
+
+class Windows:
+    """Which samples stand behind each step of two trainings, by the rows of their inputs."""
+
+    def __init__(self, other: Recorded, truth: Recorded):
+        calls = [call for recorded in (other, truth) for call in recorded.calls if call.rows]
+        widths = [
+            len(row) for call in calls for row in call.rows or () if isinstance(row, np.ndarray)
+        ]
+        self._width = min(widths, default=None)
+        self.of_other = [self.behind(step.calls) for step in other.steps]
+        self.of_truth = [self.behind(step.calls) for step in truth.steps]
+        self.left = self.behind(other.after_last)
+        seen, known = self.behind(other.calls), self.behind(truth.calls)
+        rows = known.total()
+        found = sum(count for sample, count in seen.items() if sample in known)
+        # Rows that are hardly ever two different ones tell nothing apart.
+        self.tell_apart = len(known) >= 2 and len(known) > rows / 8
+        back = sum(count for sample, count in known.items() if sample in seen)
+        self.known = self.tell_apart and (
+            found >= 0.9 * seen.total() > 0 or back >= 0.9 * known.total()
+        )
+        self.others = self.tell_apart and seen.total() > 0 and found < 0.1 * seen.total()
+        self.unseen = known - seen
+        self.not_known = seen - known
+
+    def behind(self, calls) -> Counter:
+        """The samples of forward passes."""
+        return Counter(sample for call in calls for sample in call.samples(self._width))
+
+    def sizes(self, rounds) -> list[int]:
+        """How many samples each round went back through."""
+        return [sum(len(call.rows or ()) for call in one.calls) for one in rounds]

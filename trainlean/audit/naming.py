@@ -1,0 +1,616 @@
+"""The name of what makes two trainings differ, by what was recorded: which inputs stand behind a step, and how their gradients count.
+
+Nothing here reads code. A step's gradient is written as a sum of what each round of backward added; the large batch's
+gradient, written as a sum of the same parts, says by what each part should have been divided.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from trainlean.audit.differences import (
+    Difference,
+    Windows,
+    added_by_rounds,
+    gradient_of,
+    of_weights,
+)
+from trainlean.audit.recording import Recorded, Step
+from trainlean.exercises.comparing import describe
+
+LOOP, ACCELERATOR, TRAINER = (
+    f"1_accumulation/{name}" for name in ("1_pytorch", "2_accelerator", "3_trainer")
+)
+CHECKPOINTING, LOCAL_SGD = "2_checkpointing/1_pytorch", "3_local_sgd/1_pytorch"
+
+# Name: (why it is another training, the lesson to read). The names are those of the lessons' exercises where they have one.
+MISTAKES = {
+    "loss not divided": (
+        "backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
+        LOOP,
+    ),
+    "the Trainer's factor of k": (
+        "The Trainer leaves the division to models that take `num_items_in_batch`; this one does not, so the sum over the window is never divided.",
+        TRAINER,
+    ),
+    "divided twice": (
+        "The loss is divided, and then something is divided once more: the step is too short by that factor.",
+        LOOP,
+    ),
+    "divided by the number of samples": (
+        "The loss already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
+        LOOP,
+    ),
+    "a sum over samples divided by k": (
+        "The loss is a sum over samples, not a mean: the micro-batches' sums already add up to the large batch's, and are divided once too often.",
+        LOOP,
+    ),
+    "gradients divided in every round": (
+        "What lies in `.grad` already is divided again with every micro-batch, so the first ones of a window count less than the last one.",
+        LOOP,
+    ),
+    "last window divided by k": (
+        "The last window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
+        LOOP,
+    ),
+    "last window not divided": (
+        "The complete windows are divided by k, the last one by nothing: its gradient is a sum.",
+        LOOP,
+    ),
+    "every window divided by the last one's size": (
+        "The size of the last window is used for all of them; the complete windows have k micro-batches.",
+        LOOP,
+    ),
+    "divided by what is left": (
+        "The divisor shrinks while the window goes on, so its micro-batches get different weights.",
+        LOOP,
+    ),
+    "mean of means": (
+        "Each micro-batch's mean gets the same weight, although they hold different numbers of samples or tokens.",
+        LOOP,
+    ),
+    "labels counted, not targets": (
+        "The sum is divided by the number of labels, and the first one of a text is never predicted: the divisor is too large.",
+        TRAINER,
+    ),
+    "last window dropped": (
+        "What is left after the last complete window gets no step of its own: it is lost, or leaks into the next epoch.",
+        LOOP,
+    ),
+    "no step behind the last window": (
+        "A window gets its step when the next one begins, and behind the last window none begins.",
+        LOOP,
+    ),
+    "ends after the first window": (
+        "The training ends when its first window is complete; nothing behind it is ever seen.",
+        LOOP,
+    ),
+    "windows over the end of an epoch": (
+        "The count of micro-batches goes on from one epoch into the next, so that a window holds samples of both.",
+        LOOP,
+    ),
+    "what is left put into the window before": (
+        "The micro-batches that are left make a window of their own; here they make the one before it longer than k.",
+        LOOP,
+    ),
+    "a step for each one that is left": (
+        "The micro-batches that are left make one window, which has one step; here each of them makes its own.",
+        LOOP,
+    ),
+    "a step too many at the end": (
+        "A step is made although no micro-batch stands behind it: momentum, weight decay and schedules move once more on nothing.",
+        LOOP,
+    ),
+    "steps on the first micro-batch": (
+        "`index % k == 0` is already true for index 0: the first step has seen one micro-batch, and every later window is shifted.",
+        LOOP,
+    ),
+    "steps one micro-batch late": (
+        "The first window holds k + 1 micro-batches, and every later one is shifted: counted from 0, it ends with index k - 1.",
+        LOOP,
+    ),
+    "steps on every micro-batch": (
+        "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
+        LOOP,
+    ),
+    "one step after the loop": (
+        "The optimizer steps once, after the last micro-batch; all windows are summed up in one gradient.",
+        LOOP,
+    ),
+    "several micro-batches too many in a window": (
+        "Each step has more micro-batches behind it than accumulation steps were asked for.",
+        ACCELERATOR,
+    ),
+    "never steps": ("Gradients are computed, but no optimizer step ever uses them.", LOOP),
+    "never zeroed": (
+        "The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
+        LOOP,
+    ),
+    "zeroed inside the window": (
+        "The gradients are emptied before the window is complete, so only what came afterwards is left when the optimizer steps.",
+        LOOP,
+    ),
+    "nothing in .grad at the step": (
+        "When the optimizer steps, `.grad` is empty: it was emptied after the window's last backward(), or no backward() has reached the weights.",
+        LOOP,
+    ),
+    "only the last micro-batch counts": (
+        "The earlier micro-batches of the window go forward and never backward: their loss is overwritten or detached.",
+        LOOP,
+    ),
+    "a micro-batch without a backward pass": (
+        "Some micro-batches of the window go forward and never backward, so nothing is learned from them.",
+        LOOP,
+    ),
+    "backward on the running total": (
+        "Each backward on the total goes through the earlier micro-batches again, so the first one counts k times.",
+        LOOP,
+    ),
+    "clipped in every micro-batch": (
+        "What is clipped is a part of a sum that is not complete: the limit is for the gradient of the whole window.",
+        LOOP,
+    ),
+    "the schedule moves with every micro-batch": (
+        "The schedule moves as often as there are micro-batches; the large batch moves it once for each optimizer step.",
+        LOOP,
+    ),
+    "length in micro-batches": (
+        "The schedule moves once for each optimizer step, but its length was counted in micro-batches, so it comes to its end k times too late.",
+        ACCELERATOR,
+    ),
+    "schedule of another length": (
+        "The schedule moves once for each optimizer step, but its length changes with the micro-batch or the accumulation steps.",
+        ACCELERATOR,
+    ),
+    "batch norm": (
+        "Batch norm takes its statistics from each micro-batch, not from the large batch. The loop is not at fault: with the statistics held fixed it is the same training.",
+        CHECKPOINTING,
+    ),
+    "a loss across samples": (
+        "Each micro-batch's gradient is right and counts as it should, and their mean is not the large batch's: the loss compares samples with each other, as a contrastive loss does, and cannot be accumulated by adding up.",
+        LOOP,
+    ),
+    "dropout": (
+        "The recomputation in the backward pass drops others than the forward pass did: the random state was not kept.",
+        CHECKPOINTING,
+    ),
+    "gradients lost under checkpointing": (
+        "No gradient reaches the weights of the checkpointed part, which therefore learn nothing: none of its inputs requires a gradient.",
+        CHECKPOINTING,
+    ),
+    "batch norm moved twice": (
+        "The recomputation moves the running statistics of batch norm a second time.",
+        CHECKPOINTING,
+    ),
+    "rank left out": (
+        "The ranks end with different weights: each of them steps with gradients, or weights, that were not averaged over all ranks.",
+        LOCAL_SGD,
+    ),
+    "every rank trains on the same samples": (
+        "The samples were not shared out among the ranks, so that they all compute the same gradient.",
+        LOCAL_SGD,
+    ),
+    "summed over the ranks": (
+        "An all-reduce adds up; the large batch's gradient is the mean over the ranks, so the sum must be divided by their number.",
+        LOCAL_SGD,
+    ),
+    "averaged over the ranks twice": (
+        "Something already takes the mean over the ranks, so the division by their number makes the gradient too small.",
+        LOCAL_SGD,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found at the first difference: its name, where there is one, and what was seen, as the end of a sentence."""
+
+    step: int
+    seen: str
+    mistake: str | None = None
+    undecided: bool = False
+    same_samples: bool = (
+        False  # whether the inputs behind the step are known to be the large batch's
+    )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What was asked for: samples of the large batch, accumulation steps, and how both trainings are called in a sentence."""
+
+    batch: int
+    accumulation_steps: int
+    truth: str
+    other: str
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of a micro-batch."""
+        return self.batch // self.accumulation_steps
+
+
+def near(value: float, wanted: float, tolerance: float) -> bool:
+    """Whether two factors are the same, up to rounding."""
+    return wanted != 0 and abs(value / wanted - 1) < tolerance
+
+
+def explain(
+    difference: Difference,
+    other: Recorded,
+    truth: Recorded,
+    sizes: Sizes,
+    rounding: float,
+    alone: Recorded | None,
+) -> Finding:
+    """What makes `other`, accumulated, differ from `truth`, the large batch. `alone` trains on micro-batches without accumulation."""
+    windows = Windows(other, truth)
+    if windows.others:
+        return Finding(
+            difference.step,
+            f"{sizes.other} trains on other data than {sizes.truth}: no sample of one was seen in the other. "
+            "Both must go through the same samples in the same order, whatever the batch size",
+            undecided=True,
+        )
+    found = _of_windows(difference, other, truth, sizes, windows)
+    if found:
+        return found
+    number = difference.step
+    if difference.kind == "steps":
+        return Finding(
+            number,
+            f"{sizes.other} makes {len(other.steps)} steps, {sizes.truth} {len(truth.steps)}",
+        )
+    step, right = other.steps[number - 1], truth.steps[number - 1]
+    if difference.kind == "settings":
+        return _of_settings(difference, other, truth, sizes)
+    if difference.kind == "gradient":
+        return _of_gradient(number, step, right, other, truth, sizes, windows, rounding, alone)
+    seen = {
+        "update": "gradient and settings are the same, but the optimizer moves the weights differently",
+        "between": "something besides the optimizer moves the weights in one of the two trainings",
+        "end": "all steps are the same, but the weights that the function leaves behind are not (an average of weights, perhaps, that moves with every micro-batch)",
+        "weights": "the optimizers do not hold the same weights",
+    }
+    return Finding(number, seen.get(difference.kind, "the trainings differ"))
+
+
+# ---------------------------------------------------------------- which inputs stand behind each step
+
+
+def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | None:
+    """What the inputs behind the steps say, without a look at a gradient; None where they are as they should be."""
+    number, k = difference.step, sizes.accumulation_steps
+    mine, wanted = windows.of_other, windows.of_truth
+    rounds = [len(step.rounds) for step in other.steps]
+
+    def found(mistake, seen, at=number):
+        return Finding(at, seen, mistake)
+
+    if not other.steps:
+        return found(
+            "never steps", f"{sizes.other} makes no step, {sizes.truth} {len(truth.steps)}", 1
+        )
+    here = rounds[number - 1] if number <= len(rounds) else 0
+    if not windows.known:
+        if (
+            not windows.tell_apart
+            and number == 1
+            and max(rounds) == 1
+            and len(rounds) == k * len(truth.steps)
+        ):
+            return found(
+                "steps on every micro-batch",
+                f"{sizes.other} makes {len(rounds)} steps, {sizes.truth} {len(truth.steps)}",
+            )
+        return None
+    if number > len(wanted):  # more steps than the large batch makes
+        if not mine[number - 1]:
+            return found(
+                "a step too many at the end",
+                f"step {number} has no sample behind it, and {sizes.truth} does not make it",
+            )
+        if mine[number - 1] - windows.behind(truth.calls):
+            return _left_out(number, windows, sizes.truth, sizes.other)
+        return None
+    right = wanted[number - 1]
+    if number > len(mine):
+        if number < len(wanted) and not windows.left:
+            if len(mine) == 1:
+                return found(
+                    "ends after the first window",
+                    f"{sizes.other} makes 1 step, {sizes.truth} {len(wanted)}",
+                )
+            return None
+        if right.total() < sizes.batch:
+            if windows.left or not right & windows.behind(other.calls):
+                return found(
+                    "last window dropped",
+                    f"the {right.total()} samples behind step {number} of {sizes.truth} get no step",
+                )
+            return None
+        if windows.left == right:
+            return found(
+                "no step behind the last window",
+                f"the {right.total()} samples behind step {number} of {sizes.truth} get no step",
+            )
+        return None
+    got = mine[number - 1]
+    if got == right:
+        return None
+    seen = f"behind step {number} stand {got.total()} samples ({_passes(here)}); {sizes.truth} has {right.total()} there"
+    following = wanted[number] if number < len(wanted) else None
+    rest = rounds[number - 1 :]
+    if number == 1 and len(truth.steps[0].calls) == 2 and here == k + 1:
+        return found("steps one micro-batch late", seen)  # so is the large batch
+    begun = number > 1 and wanted[0].total() == sizes.batch
+    short = right.total() < sizes.batch and (begun or number == len(wanted))
+    if got < right:
+        if right.total() < sizes.batch and number > 1 and here == 1 and windows.unseen.total() == 0:
+            return found("a step for each one that is left", seen)
+        if max(rest) == 1 and len(rest) > 1 or len(rounds) >= k * len(wanted) > 1:
+            return found("steps on every micro-batch", seen)
+        if number == 1 and here == 1 and (len(rounds) == 1 or rounds[1] > 1):
+            return found("steps on the first micro-batch", seen)
+        if windows.unseen:
+            return _left_out(number, windows, sizes.other, sizes.truth)
+        return Finding(number, seen)
+    if got > right:
+        if short:
+            if following is not None and got == right + following:
+                return found(
+                    "last window dropped",
+                    f"{seen}: the samples of the window before, which got no step, leaked into this one",
+                )
+            return found("windows over the end of an epoch", seen)
+        if len(mine) == 1 and got == windows.behind(truth.calls):
+            return found("one step after the loop", seen)
+        if following is not None and number == len(wanted) - 1 and got == right + following:
+            return found("what is left put into the window before", seen)
+        if here == k + 1:
+            return found("steps one micro-batch late", seen)
+        if here > k + 1:
+            return found("several micro-batches too many in a window", seen)
+        return Finding(number, seen)
+    if following is not None and short and got == following:
+        return found(
+            "last window dropped",
+            f"the {right.total()} samples behind step {number} of {sizes.truth} get no step",
+        )
+    if not got & right:
+        return Finding(
+            number,
+            f"step {number} of {sizes.other} stands on other samples than that of {sizes.truth}: "
+            "both must go through the same samples in the same order, whatever the batch size",
+            undecided=True,
+        )
+    return Finding(number, f"{seen}, and not the same ones")
+
+
+def _passes(rounds: int) -> str:
+    return f"{rounds} backward pass" + "es" * (rounds != 1)
+
+
+def _left_out(number, windows, lacking, having) -> Finding:
+    count = (windows.unseen or windows.not_known).total()
+    return Finding(
+        number,
+        f"{lacking} leaves out {count} samples that {having} trains on (a data loader with `drop_last`?): "
+        "take a batch that divides the number of samples",
+        undecided=True,
+    )
+
+
+# ---------------------------------------------------------------- learning rate and other settings
+
+
+def _of_settings(difference, other, truth, sizes) -> Finding:
+    number, key = difference.step, difference.setting
+    step, right = other.steps[number - 1], truth.steps[number - 1]
+    value, wanted = (one.settings[0].get(key) for one in (step, right))
+    called = "learning rate" if key == "lr" else key
+    seen = f"the {called} at step {number} is {_short(value)}; that of {sizes.truth} is {_short(wanted)}"
+    if key != "lr" and "momentum" not in key and "betas" not in key:
+        return Finding(number, seen)
+    moves, moved = (
+        sum(one.schedule for one in recorded.steps[:number]) for recorded in (other, truth)
+    )
+    if moves > moved:
+        return Finding(
+            number,
+            f"{seen} (the scheduler has moved {moves} times, there {moved})",
+            "the schedule moves with every micro-batch",
+        )
+    rates = [one.settings[0][key] for one in truth.steps]
+    position, k = number - 1, sizes.accumulation_steps
+    at = position / k
+    below, part = int(at), at - int(at)
+    between = rates[below] * (1 - part) + rates[min(below + 1, len(rates) - 1)] * part
+    if near(value, between, 1e-3):
+        return Finding(number, seen, "length in micro-batches")
+    if moves:
+        return Finding(number, seen, "schedule of another length")
+    # A schedule without a scheduler's object: is this the rate that the large batch has some steps later?
+    if position * k < len(rates) and near(value, rates[position * k], 1e-3):
+        return Finding(number, seen, "the schedule moves with every micro-batch")
+    return Finding(number, seen)
+
+
+def _short(value) -> str:
+    return "missing" if value is None else f"{value:.4g}"
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def _of_gradient(
+    number, step: Step, right: Step, other, truth, sizes, windows, rounding, alone
+) -> Finding:
+    got, want = gradient_of(step), gradient_of(right)
+    seen = f"the gradient at step {number} {describe(got.numpy(), want.numpy(), 'that of ' + sizes.truth)}"
+
+    def found(mistake, more=""):
+        same = windows.known and windows.of_other[number - 1] == windows.of_truth[number - 1]
+        return Finding(number, seen + more, mistake, same_samples=same)
+
+    if not float(got.norm()):
+        return found("nothing in .grad at the step")
+    if missing := _without_backward(step, right):
+        last = step.calls[-1].backwards and all(not call.backwards for call in step.calls[:-1])
+        return found(
+            "only the last micro-batch counts" if last else "a micro-batch without a backward pass",
+            f": {missing} of its {len(step.calls)} forward passes got no backward pass",
+        )
+    if max((call.backwards for call in step.calls), default=0) > max(
+        (call.backwards for call in right.calls), default=1
+    ):
+        return found("backward on the running total")
+    if step.leftover and not right.leftover:
+        return found("never zeroed")
+    if mistake := _between_rounds(step, sizes.accumulation_steps):
+        return found(mistake)
+    return found(_by_weight(number, step, right, other, truth, sizes, windows, rounding, alone))
+
+
+def _without_backward(step: Step, right: Step) -> int:
+    """How many forward passes of a window got no backward pass, where each of the large batch's did."""
+    if any(not call.backwards for call in right.calls):
+        return 0
+    return sum(not call.backwards for call in step.calls)
+
+
+def _between_rounds(step: Step, k: int) -> str | None:
+    """What became of `.grad` between two rounds of a window: emptied, divided or clipped."""
+    factors = []
+    for one, following in zip(step.rounds, step.rounds[1:], strict=False):
+        left, found = of_weights(step, one.after), of_weights(step, following.before)
+        if float(left.norm()) == 0:
+            factors.append(1.0)
+        elif float(found.norm()) == 0:
+            return "zeroed inside the window"
+        else:
+            factor = float(left @ found / left.square().sum())
+            if float((found - factor * left).norm()) > 1e-3 * float(found.norm()):
+                return None
+            factors.append(factor)
+    changed = [factor for factor in factors if abs(factor - 1) > 1e-4]
+    if not changed:
+        return None
+    if len(changed) == len(factors) and all(
+        near(factor, 1 / size, 1e-3) for factor in changed for size in {k, len(step.rounds)}
+    ):
+        return "gradients divided in every round"
+    return "clipped in every micro-batch" if max(changed) < 1 else None
+
+
+def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone) -> str | None:
+    """A name for how the parts of a gradient count, beside how they should."""
+    k, tolerance = sizes.accumulation_steps, max(2e-3, 3 * rounding)
+    got, want = gradient_of(step), gradient_of(right)
+    parts = [part * step.scale for part in added_by_rounds(step) if float(part.norm())]
+    clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
+    if clipped:  # gradients of any length are equally long then: compare what they were
+        want = want / right.scale
+        parts = [part / step.scale for part in parts]
+        got = got / step.scale
+    count = len(parts) or k
+    held = windows.sizes(step.rounds) if windows.known else []
+    held = held if len(held) == count and all(held) else [1] * count
+    factor = float(got @ want / want.square().sum())
+    straight = float((got - factor * want).norm()) < tolerance * abs(factor) * float(want.norm())
+    if straight:
+        share = _share(parts, alone, number)
+        name = _divisor(factor / count, number, count, other, truth, sizes, share)
+        if (
+            name is None
+            and 0 < right.scale < 0.999
+            and not near(step.scale, right.scale, tolerance)
+        ):
+            # The large batch's gradient was clipped, and this one less: the factor before that.
+            factor *= right.scale / step.scale
+            name = _divisor(factor / count, number, count, other, truth, sizes, share)
+        return name
+    weights = _weights(parts, want, tolerance)
+    if weights is None:
+        if other.drew or truth.drew:
+            return None
+        return _across_samples(step, got, parts, alone, number, k, tolerance)
+    # `weights` say how each part should count: by its samples over all, divided by what the loop divided it by.
+    given = [size / sum(held) / weight for size, weight in zip(held, weights, strict=True)]
+    if all(near(one, given[0], 10 * tolerance) for one in given):
+        if near(given[0], 1 / count, 10 * tolerance):
+            return "mean of means"
+        return _divisor(given[0], number, count, other, truth, sizes, _share(parts, alone, number))
+    if all(near(one, 1 / (count - index), 10 * tolerance) for index, one in enumerate(given)):
+        return "divided by what is left"
+    mean = sum(weights) / count
+    if all(weight > 0 for weight in weights):
+        if near(mean, 1, 0.02):
+            return "mean of means"
+        if near(mean, 1 / count, 0.02):
+            share = _share(parts, alone, number)
+            return "loss not divided" if share is None or near(share, 1, 1e-2) else "divided twice"
+        if near(mean, k / count, 0.02):
+            return "last window divided by k"
+    return None
+
+
+def _share(parts, alone: Recorded | None, number: int) -> float | None:
+    """How much of its own gradient the first micro-batch adds: 1 / k where the loop divides by k. None where that is not known."""
+    if alone is None or number != 1 or not alone.steps or not parts:
+        return None
+    own = gradient_of(alone.steps[0])
+    if own.shape != parts[0].shape or not float(own.norm()):
+        return None
+    share = float(parts[0] @ own / own.square().sum())
+    return share if float((parts[0] - share * own).norm()) < 1e-2 * float(parts[0].norm()) else None
+
+
+def _divisor(given: float, number, count, other, truth, sizes, share: float | None) -> str | None:
+    """A name where every part of a window of `count` was multiplied by `given`, which should be 1 / count."""
+    k, micro, tolerance = sizes.accumulation_steps, sizes.micro_batch, 5e-3
+    short = count < k
+    last = len(other.steps[-1].rounds)
+    divides = share is not None and near(share, 1 / k, 1e-2)
+    names = [
+        (1, "last window not divided" if short and number > 1 else "loss not divided"),
+        (1 / k, "last window divided by k" if short else ""),
+        (1 / k**2, "divided twice"),
+        (1 / count**2, "divided twice"),
+        (1 / (count * micro), "divided by the number of samples"),
+        (1 / (k * micro), "divided by the number of samples"),
+        (1 / micro, "divided by the number of samples"),
+        (k, "divided by the number of samples"),  # as the large batch is, by its own
+        (1 / last, "every window divided by the last one's size" if last < count else ""),
+    ]
+    name = next((name for value, name in names if name and near(given, value, tolerance)), None)
+    if divides and name == "loss not divided":
+        return "divided by the number of samples"
+    if divides and name == "divided twice":
+        return "a sum over samples divided by k"
+    if name == "loss not divided" and other.by_trainer:
+        return "the Trainer's factor of k"
+    return name
+
+
+def _weights(parts, want, tolerance) -> list[float] | None:
+    """The numbers with which the parts add up to a gradient; None where they do not."""
+    if len(parts) < 2:
+        return None
+    matrix = torch.stack(parts, dim=1)
+    if matrix.shape[0] <= len(parts):
+        return None
+    found = torch.linalg.lstsq(matrix, want.unsqueeze(1), driver="gelsd").solution
+    if float((matrix @ found - want.unsqueeze(1)).norm()) > tolerance * float(want.norm()):
+        return None
+    return found.flatten().tolist()
+
+
+def _across_samples(step, got, parts, alone, number, k, tolerance) -> str | None:
+    """Whether every micro-batch counts as it should and the loss itself is no mean over samples."""
+    if alone is None or number != 1 or len(parts) < 2 or not alone.steps:
+        return None
+    whole = sum(parts[1:], parts[0])
+    if float((whole - got).norm()) > tolerance * float(got.norm()):
+        return None
+    share = _share(parts, alone, number)
+    return "a loss across samples" if share is not None and near(share, 1 / k, 1e-2) else None

@@ -1,0 +1,210 @@
+"""A training on several processes beside the large batch on one: what DistributedDataParallel does, or Local SGD that averages after every step."""
+
+import math
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import cloudpickle
+import torch
+
+from trainlean.audit.accumulated import compare_accumulation
+from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, vector
+from trainlean.audit.naming import Sizes
+from trainlean.audit.recording import Recorded
+from trainlean.audit.running import call_text, recorded_call
+from trainlean.audit.verdict import Audit, cannot_tell, named, unusable
+from trainlean.exercises.comparing import describe
+from trainlean.processes import server_context, start
+from trainlean.workspace import CourseError
+
+SECONDS = 300  # of a training on ranks
+
+
+def compare_ranks(train, batch: int, accumulation_steps: int, ranks: int) -> Audit:
+    """The verdict on `train(micro_batch, accumulation_steps)` in `ranks` processes, beside `train(batch, 1)` in one."""
+    micro = batch // (accumulation_steps * ranks)
+    text = call_text(train, micro, accumulation_steps)
+    sizes = Sizes(
+        batch // ranks, accumulation_steps, call_text(train, batch, 1), f"{text} on {ranks} ranks"
+    )
+    truth = recorded_call(train, batch, 1)
+    if audit := unusable(truth, sizes):
+        return audit
+    others = _on_ranks(train, (micro, accumulation_steps), ranks, text)
+    audit = _verdict(others, truth, sizes, ranks)
+    if audit.same is False and accumulation_steps > 1:
+        # What goes wrong on one rank already has nothing to do with ranks.
+        k = accumulation_steps
+        called = call_text(train, batch, 1), call_text(train, batch // k, k)
+        alone = compare_accumulation(train, Sizes(batch, k, *called))
+        return alone if alone.same is False else audit
+    return audit
+
+
+def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) -> Audit:
+    rounding = ROUNDING[truth.precision]
+    note = "Dropout was off for the comparison." if truth.dropout else ""
+    counts = [len(one.steps) for one in others]
+    if len(set(counts)) > 1 or counts[0] != len(truth.steps):
+        return named(
+            sizes,
+            "never steps" if not any(counts) else None,
+            f"the ranks make {', '.join(map(str, counts))} steps; {sizes.truth} makes {len(truth.steps)}",
+            min(*counts, len(truth.steps)) + 1,
+        )
+    first = [vector(one.steps[0].weights) for one in others]
+    wanted = vector(truth.steps[0].weights)
+    if any(weights.shape != wanted.shape for weights in first):
+        return cannot_tell(
+            sizes, "the optimizers of ranks and large batch do not hold the same weights", 1
+        )
+    if any(float((weights - wanted).abs().max()) > 0 for weights in first):
+        return cannot_tell(
+            sizes,
+            "the ranks start from other weights than the large batch: make the model from the same seed on every rank, or broadcast the one of rank 0",
+            1,
+        )
+    largest = 0.0
+    for number, right in enumerate(truth.steps, 1):
+        steps = [one.steps[number - 1] for one in others]
+        want = gradient_of(right)
+        mean = sum(gradient_of(step) for step in steps) / ranks
+        length = max(float(want.norm()), 1e-30)
+        gap = float((mean - want).norm()) / length
+        # From the second step on rounding has moved the weights: what counts is no rounding.
+        if gap > rounding * (1 if number == 1 else 100):
+            return _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding)
+        largest = max(largest, gap)
+        after = [
+            vector(one.steps[number].weights if number < len(truth.steps) else one.weights)
+            for one in others
+        ]
+        target = vector(right.moved)
+        moved = max(float((target - vector(right.weights)).norm()), 1e-30)
+        apart = max(float((weights - after[0]).norm()) for weights in after)
+        if apart > 1e-3 * moved:
+            return named(
+                sizes,
+                "rank left out",
+                f"after step {number} the ranks' weights are {apart / moved:.2g} of that step's length apart",
+                number,
+                note,
+            )
+        off = float((after[0] - target).norm())
+        if off > max(1e-2, 100 * rounding) * moved:
+            return named(
+                sizes,
+                None,
+                f"after step {number} the weights are {off / moved:.2g} of that step's length from those of {sizes.truth}, though the mean of the ranks' gradients is its gradient: averaging weights equals averaging gradients for plain SGD only",
+                number,
+                note,
+            )
+    count = len(truth.steps)
+    seen = f"{count} optimizer step{'s' * (count != 1)} on {ranks} ranks, whose mean gradients differ from the large batch's by at most {largest:.0e} of their length"
+    return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))
+
+
+def _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding) -> Audit:
+    seen = f"the mean of the ranks' gradients at step {number} {describe(mean.numpy(), want.numpy(), 'that of ' + sizes.truth)}"
+    windows = [Windows(one, truth).of_other[number - 1] for one in others]
+    if windows[0] and all(window == windows[0] for window in windows):
+        return named(sizes, "every rank trains on the same samples", seen, number)
+    factor = float(mean @ want / want.square().sum())
+    straight = float((mean - factor * want).norm()) < 1e-2 * abs(factor) * float(want.norm())
+    names = {ranks: "summed over the ranks", 1 / ranks: "averaged over the ranks twice"}
+    for value, name in names.items():
+        if straight and math.isclose(factor, value, rel_tol=1e-2):
+            return named(sizes, name, seen, number)
+    if truth.batch_norm:
+        return named(sizes, "batch norm", seen, number)
+    if gap < SURE * rounding or truth.drew:
+        return cannot_tell(sizes, f"{seen}, by {gap:.1e} of its length", number)
+    # Some rank's samples may not be in the mean: then the gradients of the others explain it.
+    return named(sizes, None, seen, number)
+
+
+# ---------------------------------------------------------------- the processes
+
+
+def _on_ranks(train, args: tuple, ranks: int, text: str) -> list[Recorded]:
+    """What each rank recorded. CourseError: a rank raised, or did not end."""
+    context = server_context(["torch", "torch._dynamo", "trainlean.audit.ranks"])
+    packed = _packed(train)
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [
+            context.Process(
+                target=_rank, args=(packed, args, number, ranks, folder, os.getcwd()), daemon=True
+            )
+            for number in range(ranks)
+        ]
+        for process in processes:
+            start(process)
+        for process in processes:
+            process.join(SECONDS)
+        late = [number for number, process in enumerate(processes) if process.is_alive()]
+        for process in processes:
+            process.kill()
+        results = []
+        for number in range(ranks):
+            file = Path(folder) / f"{number}.done"
+            if not file.exists():
+                how = f"did not end within {SECONDS} s" if number in late else "died"
+                raise CourseError(f"{text} on {ranks} ranks: rank {number} {how}.")
+            results.append(cloudpickle.loads(file.read_bytes()))
+    errors = [f"rank {number}: {one}" for number, one in enumerate(results) if isinstance(one, str)]
+    if errors:
+        raise CourseError(f"{text} on {ranks} ranks failed. {errors[0]}")
+    return results
+
+
+def _packed(train) -> bytes:
+    """The function with what its module holds, which other processes need not find."""
+    module = sys.modules.get(getattr(train, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    own = (
+        module is not None
+        and file
+        and "site-packages" not in file
+        and module.__name__ != "__main__"
+    )
+    if own:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps(train)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise CourseError(
+            f"same_training cannot hand the function to other processes ({error}): let it make its model and data inside."
+        ) from error
+    finally:
+        if own:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _rank(packed: bytes, args: tuple, number: int, ranks: int, folder: str, here: str) -> None:
+    """One process: its group, its training, its record in a file."""
+    os.chdir(here)
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(number),
+        "LOCAL_RANK": str(number),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+        "ACCELERATE_USE_CPU": "true",
+    }
+    distributed = torch.distributed
+    found: Recorded | str
+    try:
+        store = distributed.FileStore(f"{folder}/store", ranks)
+        distributed.init_process_group("gloo", store=store, rank=number, world_size=ranks)
+        found = recorded_call(cloudpickle.loads(packed), *args)
+        for step in found.steps:
+            step.rounds = []
+    except BaseException as error:
+        found = str(error) or type(error).__name__
+    part = Path(folder) / f"{number}.part"
+    part.write_bytes(cloudpickle.dumps(found))
+    part.rename(Path(folder) / f"{number}.done")
+    os._exit(0)  # without waiting for the others in the group's end

@@ -1,0 +1,83 @@
+"""Runs the function that is audited and records what it does; what it raises becomes a sentence."""
+
+import contextlib
+import io
+from collections.abc import Callable
+
+import torch
+
+from trainlean.audit.differences import ROUNDING, compare_steps, first_difference
+from trainlean.audit.recording import Recorded, Recorder, Undisturbed
+from trainlean.workspace import CourseError
+
+NETWORK = "ConnectionError MaxRetryError NewConnectionError gaierror LocalEntryNotFoundError OfflineModeIsEnabled ConnectTimeout".split()
+
+
+def call_text(train: Callable, *args, **named) -> str:
+    """A call as it is written in a sentence."""
+    parts = [str(arg) for arg in args] + [f"{key}={value}" for key, value in named.items()]
+    return f"{getattr(train, '__name__', 'train')}({', '.join(parts)})"
+
+
+def recorded_call(
+    train: Callable, *args, against=(), equal=None, dropout=False, batch_norm=True, **named
+) -> Recorded:
+    """What `train(*args, **named)` does, from the random state of every recorded training; its output is kept quiet.
+
+    CourseError: it raised.
+    """
+    recorder = Recorder(against, equal, dropout=dropout, batch_norm=batch_norm)
+    text, printed = call_text(train, *args, **named), io.StringIO()
+    try:
+        with (
+            Undisturbed(),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            recorder,
+        ):
+            returned = train(*args, **named)
+    except CourseError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CourseError(_of_an_error(text, error)) from error
+    recorder.recorded.returned = _weights_in(returned)
+    return recorder.recorded
+
+
+def _of_an_error(text: str, error: BaseException) -> str:
+    raised = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".rstrip(": ")
+    chain, one = set(), error
+    while one is not None and type(one).__name__ not in chain:
+        chain.add(type(one).__name__)
+        one = one.__cause__ or one.__context__  # type: ignore[assignment]
+    if chain & set(NETWORK):
+        return (
+            f"{text} needs the network ({raised}): give same_training a function that makes its model and data itself, "
+            "from a configuration and a seed."
+        )
+    return f"{text} raised {raised}."
+
+
+def _weights_in(returned) -> list[torch.Tensor]:
+    """The weights of what a training returned: modules, or state dictionaries, alone or in a tuple."""
+    parts = returned if isinstance(returned, tuple | list) else [returned]
+    found = []
+    for part in parts:
+        if isinstance(part, torch.nn.Module):
+            found += list(part.parameters())
+        elif isinstance(part, dict):
+            found += [value for value in part.values() if isinstance(value, torch.Tensor)]
+    return [tensor.detach().clone() for tensor in found if tensor.is_floating_point()]
+
+
+def against(truth: Recorded, train, *args, **options) -> tuple[Recorded, tuple]:
+    """A training recorded beside the one that it should equal, and the first difference with the largest gap before it."""
+    rounding = ROUNDING[truth.precision]
+    other = recorded_call(
+        train,
+        *args,
+        against=truth.steps,
+        equal=lambda step, right: compare_steps(step, right, rounding) is None,
+        **options,
+    )
+    return other, first_difference(other, truth, rounding)
