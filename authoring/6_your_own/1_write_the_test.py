@@ -89,7 +89,7 @@ wrong = {
 }
 
 # %% [markdown]
-# Three tests, each stricter than the one before. The first is the one that was green:
+# Two tests, the second stricter than the first:
 
 
 # %%
@@ -97,7 +97,7 @@ def counts_steps(train):
     assert len(train(8, 4)) == len(train(32, 1))
 
 
-def compares_losses_of_the_first_step(train):
+def compares_the_first_length(train):
     """The first gradient's length, to a half: what one sees at a glance in a log."""
     ratio = train(8, 4)[0].norm() / train(32, 1)[0].norm()
     assert 0.5 < ratio < 1.5
@@ -109,7 +109,7 @@ def compares_losses_of_the_first_step(train):
 # %%
 # BEGIN SOLUTION
 slip_through_counting = 4
-slip_through_lengths = 2
+slip_through_lengths = 1
 # END SOLUTION
 guess("wrong loops that pass where steps are counted", slip_through_counting, "of 4")
 guess("wrong loops that pass where the first length is compared", slip_through_lengths, "of 4")
@@ -125,7 +125,7 @@ def passes(test, train):
 
 
 passed = {}
-for test in (counts_steps, compares_losses_of_the_first_step):
+for test in (counts_steps, compares_the_first_length):
     passed[test] = [name for name, train in wrong.items() if passes(test, train)]
     print(f"{test.__name__}: right loop passes: {passes(test, train_right)}; slip through:")
     for name in passed[test]:
@@ -133,12 +133,12 @@ for test in (counts_steps, compares_losses_of_the_first_step):
 reveal("wrong loops that pass where steps are counted", len(passed[counts_steps]), "of 4")
 reveal(
     "wrong loops that pass where the first length is compared",
-    len(passed[compares_losses_of_the_first_step]),
+    len(passed[compares_the_first_length]),
     "of 4",
 )
 
 # %% [markdown]
-# Counting steps sees none of them. The length of one gradient misses a loop that keeps only its last micro-batch undivided, since one micro-batch's gradient is about as long as the mean of four; and a loop that goes wrong from the second step on.
+# Counting steps sees none of them. The length of the first gradient sees a factor. It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged says nothing about what was stepped with.
 # Weights hide a factor: Adam divides by the gradient's length, clipping makes every long gradient equally long. With these, a loop without the division ends close to the right one.
@@ -147,14 +147,25 @@ reveal(
 
 # %%
 for scale in (1.0, 1e4, 1e-4):
-    large, parts = (
-        [scale * gradient for gradient in train_right(*sizes)] for sizes in ((32, 1), (8, 4))
+    large, right, undivided = (
+        scale * train(*sizes)[0]
+        for train, sizes in (
+            (train_right, (32, 1)),
+            (train_right, (8, 4)),
+            (wrong["loss not divided"], (8, 4)),
+        )
     )
-    apart = (large[0] - parts[0]).norm()
-    print(f"apart {apart:.0e}, of a length of {large[0].norm():.0e}: {apart / large[0].norm():.0e}")
+    print(f"a gradient of length {large.norm():.0e}")
+    for name, other in (("right", right), ("not divided", undivided)):
+        apart = (large - other).norm()
+        print(
+            f"    {name:12} equal {torch.equal(large, other)!s:6}"
+            f" within 1e-3 {bool(apart < 1e-3)!s:6}"
+            f" within 1e-6 of its length {bool(apart < 1e-6 * large.norm())}"
+        )
 
 # %% [markdown]
-# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. **Compare the difference with the gradient's own length.** In float32 rounding is about a millionth; the smallest mistakes are a per cent.
+# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one, so the one above passes a wrong loop with short gradients. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth; the mistakes of these lessons are a per cent and more.
 
 # %% [markdown]
 # ## Exercise: a test for accumulation

@@ -20,9 +20,10 @@ def test_accumulation(train):
 
 # %% test_accumulation: right
 def test_accumulation(train):
-    whole, pieces = [gradient.tolist() for gradient in train(32, 1)], [
-        gradient.tolist() for gradient in train(2, 16)
-    ]
+    whole, pieces = (
+        [gradient.tolist() for gradient in train(32, 1)],
+        [gradient.tolist() for gradient in train(2, 16)],
+    )
     if len(whole) != len(pieces):
         raise AssertionError("steps")
     for one, other in zip(whole, pieces):
