@@ -7,7 +7,7 @@ from trainlean.audit.differences import ROUNDING, SURE, Difference
 from trainlean.audit.naming import Finding, Sizes, explain
 from trainlean.audit.recording import Recorded
 from trainlean.audit.running import against, recorded_call
-from trainlean.audit.verdict import Audit, cannot_tell, named, unusable
+from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.workspace import CourseError
 
 
@@ -104,9 +104,9 @@ def _when_equal(other: Recorded, truth: Recorded, sizes: Sizes, gap: float, note
         )
     count = len(truth.steps)
     seen = (
-        f"{count} optimizer step{'s' * (count != 1)} with the same samples, settings and gradients, which differ by at most {gap:.0e} of their length"
+        f"{count} optimizer step{'s' * (count != 1)} with the same samples, settings and gradients, which differ by less than {within(gap)} of their length"
         if any(call.rows for call in other.calls)
-        else f"{count} optimizer step{'s' * (count != 1)} with the same settings and gradients, which differ by at most {gap:.0e} of their length"
+        else f"{count} optimizer step{'s' * (count != 1)} with the same settings and gradients, which differ by less than {within(gap)} of their length"
     )
     if truth.precision in ("bfloat16", "float16"):
         note = f"{note} Rounded to {truth.precision}, smaller differences cannot be seen.".strip()

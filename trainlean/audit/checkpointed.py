@@ -6,7 +6,7 @@ from trainlean.audit.differences import ROUNDING, gradient_of
 from trainlean.audit.naming import Sizes
 from trainlean.audit.recording import Recorded
 from trainlean.audit.running import against, recorded_call
-from trainlean.audit.verdict import Audit, cannot_tell, named, unusable
+from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.exercises.comparing import describe
 
 
@@ -28,7 +28,7 @@ def compare_checkpointing(train, sizes: Sizes) -> Audit:
                 f"both trainings are equal, but {sizes.other} recomputes nothing in its backward pass: does the function use its argument?",
             )
         count = len(off.steps)
-        seen = f"{count} optimizer step{'s' * (count != 1)} with the same settings and gradients, which differ by at most {gap:.0e} of their length"
+        seen = f"{count} optimizer step{'s' * (count != 1)} with the same settings and gradients, which differ by less than {within(gap)} of their length"
         return Audit(True, seen, compared=(sizes.other, sizes.truth))
     again, (drift, _) = against(off, *call, dropout=True, checkpointing=False)
     if drift is not None:

@@ -14,7 +14,7 @@ from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, ve
 from trainlean.audit.naming import Sizes
 from trainlean.audit.recording import Recorded
 from trainlean.audit.running import call_text, recorded_call
-from trainlean.audit.verdict import Audit, cannot_tell, named, unusable
+from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.exercises.comparing import describe
 from trainlean.processes import server_context, start
 from trainlean.workspace import CourseError
@@ -102,7 +102,7 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) 
                 note,
             )
     count = len(truth.steps)
-    seen = f"{count} optimizer step{'s' * (count != 1)} on {ranks} ranks, whose mean gradients differ from the large batch's by at most {largest:.0e} of their length"
+    seen = f"{count} optimizer step{'s' * (count != 1)} on {ranks} ranks, whose mean gradients differ from the large batch's by less than {within(largest)} of their length"
     return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))
 
 

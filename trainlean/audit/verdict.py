@@ -1,5 +1,6 @@
 """The verdict on two trainings: in words, as a card of a notebook, as plain values."""
 
+import math
 from dataclasses import asdict, dataclass
 
 from trainlean.audit.naming import MISTAKES, Sizes
@@ -60,6 +61,11 @@ class Audit:
 
     def _repr_html_(self):
         return self.card()._repr_html_()
+
+
+def within(gap: float) -> str:
+    """What rounding leaves, as a bound: the power of ten above it, from a millionth on, so that it reads the same on every machine."""
+    return f"{10.0 ** max(-6, math.ceil(math.log10(max(gap, 1e-30)))):.0e}"
 
 
 def cannot_tell(sizes: Sizes, seen: str, step: int | None = None) -> Audit:

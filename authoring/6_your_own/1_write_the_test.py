@@ -1,0 +1,326 @@
+# %% [markdown]
+# # Write the test
+#
+# **You will be able to** write an assertion that accepts every right training loop and refuses every wrong one: for accumulation, for the last window, for several ranks and for a loss over tokens; and put your own loop to `same_training`.
+#
+# **Minutes**: 45 · **Before this**: [Accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb)
+
+# %% [markdown]
+# ## A question
+#
+# In June 2024 a project put the division of its loss by the accumulation steps back, which an earlier change had taken out by mistake ([pull request 70 of ApolloResearch/e2e_sae](https://github.com/ApolloResearch/e2e_sae/pull/70)).
+# Without that line nothing breaks: the loop runs and makes the right number of steps. A test that counts steps is green.
+#
+# What must a test of a training loop look at, so that no wrong loop slips through, and no right one is refused?
+
+# %%
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from trainlean import assert_same_training, check, guess, hint, reveal, same_training
+
+# %% [markdown]
+# ## One function for every loop
+#
+# A loop can be tested when it is a function of the micro-batch and the accumulation steps, and starts from the same weights and the same samples each time.
+# This one returns the gradient of each optimizer step as one vector. 64 samples make two steps of 32.
+
+
+# %%
+def samples(size):
+    """64 samples in micro-batches of this size, the same each time."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(64, 4, generator=generator) for _ in range(2))
+    return list(zip(x.split(size), y.split(size)))
+
+
+def flat_gradient(model):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def train_right(micro_batch, accumulation_steps):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradients = []
+    for number, (x, y) in enumerate(samples(micro_batch), start=1):
+        (mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            gradients.append(flat_gradient(model))
+            optimizer.step()
+            optimizer.zero_grad()
+    return gradients
+
+
+print(len(train_right(32, 1)), "steps with the large batch,", len(train_right(8, 4)), "accumulated")
+
+# %% [markdown]
+# Four wrong loops. Each differs from the right one in a line or two, and each has been written by somebody:
+
+
+# %%
+def wrong_loop(divide, zero_inside=False, zero_after=True, backwards=None):
+    """The loop above with a fault."""
+
+    def train(micro_batch, accumulation_steps):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        gradients = []
+        for number, (x, y) in enumerate(samples(micro_batch), start=1):
+            if zero_inside:
+                optimizer.zero_grad()
+            (mse_loss(model(x), y) / (accumulation_steps if divide else 1)).backward()
+            if number % accumulation_steps == 0:
+                gradients.append(flat_gradient(model))
+                optimizer.step()
+                if zero_after or accumulation_steps == 1:
+                    optimizer.zero_grad()
+        return gradients
+
+    return train
+
+
+wrong = {
+    "loss not divided": wrong_loop(divide=False),
+    "zeroed inside the window, loss divided": wrong_loop(divide=True, zero_inside=True),
+    "zeroed inside the window, loss not divided": wrong_loop(divide=False, zero_inside=True),
+    "never zeroed": wrong_loop(divide=True, zero_after=False),
+}
+
+# %% [markdown]
+# Two tests, the second stricter than the first:
+
+
+# %%
+def counts_steps(train):
+    assert len(train(8, 4)) == len(train(32, 1))
+
+
+def compares_the_first_length(train):
+    """The first gradient's length, to a half: what one sees at a glance in a log."""
+    ratio = train(8, 4)[0].norm() / train(32, 1)[0].norm()
+    assert 0.5 < ratio < 1.5
+
+
+# %% [markdown]
+# How many of the four wrong loops slip through the test that counts steps? And how many through the second one?
+
+# %%
+# BEGIN SOLUTION
+slip_through_counting = 4
+slip_through_lengths = 1
+# END SOLUTION
+guess("wrong loops that pass where steps are counted", slip_through_counting, "of 4")
+guess("wrong loops that pass where the first length is compared", slip_through_lengths, "of 4")
+
+
+# %%
+def passes(test, train):
+    try:
+        test(train)
+    except AssertionError:
+        return False
+    return True
+
+
+passed = {}
+for test in (counts_steps, compares_the_first_length):
+    passed[test] = [name for name, train in wrong.items() if passes(test, train)]
+    print(f"{test.__name__}: right loop passes: {passes(test, train_right)}; slip through:")
+    for name in passed[test]:
+        print("   ", name)
+reveal("wrong loops that pass where steps are counted", len(passed[counts_steps]), "of 4")
+reveal(
+    "wrong loops that pass where the first length is compared",
+    len(passed[compares_the_first_length]),
+    "of 4",
+)
+
+# %% [markdown]
+# Counting steps sees none of them. The length of the first gradient sees a factor. It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
+#
+# So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged says nothing about what was stepped with.
+# Weights hide a factor: Adam divides by the gradient's length, clipping makes every long gradient equally long. With these, a loop without the division ends close to the right one.
+#
+# ## How close is the same?
+
+# %%
+for scale in (1.0, 1e4, 1e-4):
+    large, right, undivided = (
+        scale * train(*sizes)[0]
+        for train, sizes in (
+            (train_right, (32, 1)),
+            (train_right, (8, 4)),
+            (wrong["loss not divided"], (8, 4)),
+        )
+    )
+    print(f"a gradient of length {large.norm():.0e}")
+    for name, other in (("right", right), ("not divided", undivided)):
+        apart = (large - other).norm()
+        print(
+            f"    {name:12} equal {torch.equal(large, other)!s:6}"
+            f" within 1e-3 {bool(apart < 1e-3)!s:6}"
+            f" within 1e-6 of its length {bool(apart < 1e-6 * large.norm())}"
+        )
+
+# %% [markdown]
+# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one, so the one above passes a wrong loop with short gradients. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth; the mistakes of these lessons are a per cent and more.
+
+# %% [markdown]
+# ## Exercise: a test for accumulation
+#
+# *Difficulty* * · *7 minutes* · *Why*: with this test the framework's mistake would have been red from the first day.
+#
+# Write `test_accumulation(train)`. It raises an `AssertionError` where `train` is wrong, and returns where it is right.
+#
+# - `train(micro_batch, accumulation_steps)` trains on 64 samples and returns a list: the gradient of each optimizer step, one vector for each.
+# - With one accumulation step it is the large batch, and right.
+# - Your test is put to right trainings in several styles, with long and with short gradients, and to wrong ones. A wrong one may be off by a few per cent, in a single entry, or at one step only.
+
+
+# %% exercise="test_accumulation" points=3
+def test_accumulation(train):
+    """Raise an AssertionError unless accumulated training equals the large batch's."""
+    # BEGIN SOLUTION
+    large, parts = train(32, 1), train(8, 4)
+    assert len(parts) == len(large)
+    for one, other in zip(large, parts):
+        assert (other - one).norm() < 1e-4 * one.norm()
+    # END SOLUTION
+
+
+# %% check="test_accumulation"
+check(test_accumulation)
+
+# %% [markdown]
+# `hint(test_accumulation)` helps on request.
+#
+# ## The last window
+#
+# A test sees only what its samples let it see. With 64 samples in windows of 32 nothing is ever left over, and a loop that drops what is left passes.
+# A rest has to be of the right kind, too: with a single micro-batch left, a loop that gives *each* of the rest a step of its own looks right.
+#
+# ## Exercise: a test for the last window
+#
+# *Difficulty* ** · *6 minutes* · *Why*: most loops that are wrong in their last window pass every test with round numbers.
+#
+# Write `test_last_window(train)`. Now `train(micro_batch, accumulation_steps, samples)` takes the number of samples, too. Otherwise as before.
+#
+# - What is left after the whole windows makes one step, with the mean over what is left. Where nothing is left there is no extra step.
+# - Use micro-batches of one size: let `samples` be a multiple of `micro_batch`.
+
+
+# %% exercise="test_last_window" points=3
+def test_last_window(train):
+    """Raise an AssertionError unless training is right with and without a shorter last window."""
+    # BEGIN SOLUTION
+    for samples in (64, 56):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        assert len(parts) == len(large)
+        for one, other in zip(large, parts):
+            assert (other - one).norm() < 1e-4 * one.norm()
+    # END SOLUTION
+
+
+# %% check="test_last_window"
+check(test_last_window)
+
+# %% [markdown]
+# ## Several ranks
+#
+# On several ranks each has its own list of gradients. A test that looks at rank 0 does not see that the others were left out; one with two ranks does not see that a third one is.
+#
+# ## Exercise: a test for ranks
+#
+# *Difficulty* ** · *6 minutes* · *Why*: a run on 8 ranks cannot be looked at by eye, and rank 0 is the one that prints.
+#
+# Write `test_ranks(train)`. `train(micro_batch, ranks)` returns a list with a list for each rank: the gradients with which it stepped. There is no accumulation here, a step has `micro_batch` samples of each rank, 64 in all.
+#
+# - `train(32, 1)` is the large batch on one rank, and right.
+# - A right training steps on every rank with the large batch's gradient, whatever the number of ranks.
+
+
+# %% exercise="test_ranks" points=3
+def test_ranks(train):
+    """Raise an AssertionError unless every rank steps with the large batch's gradients."""
+    # BEGIN SOLUTION
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks):
+            assert len(own) == len(large)
+            for one, other in zip(large, own):
+                assert (other - one).norm() < 1e-4 * one.norm()
+    # END SOLUTION
+
+
+# %% check="test_ranks"
+check(test_ranks)
+
+# %% [markdown]
+# ## A loss over tokens
+#
+# With texts the large batch's loss is a mean over all targets. Where all texts are of one length, a mean of means is the same number; so is it where each micro-batch happens to hold as many targets as the next.
+#
+# ## Exercise: a test for a token-weighted loss
+#
+# *Difficulty* ** · *5 minutes* · *Why*: test data is mostly drawn with one length, and then this test is green whatever the loop does.
+#
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step.
+
+
+# %% exercise="test_token_weights" points=3
+def test_token_weights(train):
+    """Raise an AssertionError unless each target counts the same."""
+    # BEGIN SOLUTION
+    lengths = list(range(1, 17))
+    large, parts = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(parts) == len(large)
+    for one, other in zip(large, parts):
+        assert (other - one).norm() < 1e-4 * one.norm()
+    # END SOLUTION
+
+
+# %% check="test_token_weights"
+check(test_token_weights)
+
+# %% [markdown]
+# ## The test, ready made
+#
+# Your loops return no lists of gradients. `same_training` needs none: it watches the optimizer, the gradients and the inputs behind each step, whoever wrote the loop, and compares `train(32, 1)` with `train(8, 4)` as your tests do. What differs is told by the name that the lessons use.
+
+# %%
+same_training(train_right, batch=32, accumulation_steps=4)
+
+# %%
+for name, train in wrong.items():
+    found = same_training(train, batch=32, accumulation_steps=4)
+    print(f"{name}: {found.mistake} (step {found.step})")
+
+# %% [markdown]
+# It says so, too, where nothing can be told: where a training draws other samples each time, for instance.
+
+
+# %%
+def train_on_noise(micro_batch, accumulation_steps):
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator()
+    generator.seed()  # another one each time
+    for number in range(2 * accumulation_steps):
+        model(torch.randn(micro_batch, 4, generator=generator)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+print(same_training(train_on_noise, batch=32, accumulation_steps=4))
+
+# %% [markdown]
+# In a test file of your own the fixture `assert_same_training` does it in one line, and `trainlean audit mine.py:train --batch 32 --accumulate 4` does it without a test. `checkpointing=True` and `ranks=2` compare these instead.
+#
+# ## What to keep
+#
+# - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth.
+# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length.
+# - A test sees what its data lets it see: a rest of two micro-batches or more and none, more than two ranks and all of them, texts of different lengths.
+# - Before a test is trusted, see it fail: put wrong loops to it.

@@ -1,0 +1,309 @@
+"""Known mistakes in the lesson 6_your_own/1_write_the_test, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+SIZES = "large, parts = train(32, 1), train(8, 4)"
+COUNT = "    assert len(parts) == len(large)\n"
+PAIRS = "zip(large, parts)"
+LOOP = f"    for one, other in {PAIRS}:\n"
+ENTRIES = "(other - one).norm() < 1e-4 * one.norm()"
+EACH = f"{LOOP}        assert {ENTRIES}\n"
+
+
+def accepts_all(*answers) -> Mistake:
+    return Mistake(
+        "passes every training",
+        *answers,
+        why="Nothing in this test can fail here: these trainings all make as many steps, and a comparison that is only computed or returned, or of a training with itself, raises nothing.",
+        hint="Which line raises an AssertionError when `train` is wrong?",
+    )
+
+
+test_accumulation = (
+    Mistake(
+        "the lengths compared",
+        {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
+        {ENTRIES: "torch.isclose(other.norm(), one.norm(), rtol=1e-4)"},
+        why="Two gradients of one length can point in different directions; a test that compares lengths sees a factor and nothing else.",
+        hint="What is the length of a gradient whose entries stand in another order?",
+    ),
+    Mistake(
+        "the first step only",
+        {PAIRS: f"list({PAIRS})[:1]"},
+        why="What goes wrong from one window to the next shows at the second step at the earliest.",
+        hint="When is the first moment at which a gradient that was never zeroed can be seen?",
+    ),
+    Mistake(
+        "exactly equal",
+        {ENTRIES: "torch.equal(one, other)"},
+        {ENTRIES: "(other == one).all()"},
+        why="Sums in another order round differently, so a right training differs in its last digits.",
+        hint="Is a sum of four means to the last bit the mean of all?",
+    ),
+    Mistake(
+        "too wide",
+        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
+        {ENTRIES: "(other - one).norm() < 0.2 * one.norm()"},
+        why="A mistake of a few per cent, or in a few entries, is within the tolerance.",
+        hint="How far apart are two right trainings, and how far would a mistake be?",
+    ),
+    Mistake(
+        "steps counted",
+        {EACH: ""},
+        why="The number of steps is right in most wrong trainings; what they step with is not looked at.",
+        hint="What do two trainings with as many steps still differ in?",
+    ),
+    Mistake(
+        "steps not counted",
+        {COUNT: ""},
+        why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
+        hint="What does your loop do when one list is longer?",
+    ),
+    Mistake(
+        "a fixed tolerance",
+        {ENTRIES: "(other - one).abs().max() < 1e-4"},
+        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
+        {ENTRIES: "(other - one).norm() < 1e-4"},
+        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-6)"},
+        {ENTRIES: "(other - one).abs().max() < 1e-2"},
+        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
+        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    ),
+    Mistake(
+        "a fixed tolerance beside the relative one",
+        {ENTRIES: "torch.allclose(other, one, rtol=1e-4, atol=1e-4)"},
+        {ENTRIES: "(other - one).norm() < 1e-4 * one.norm() + 1e-4"},
+        why="The relative part is right, and the fixed part beside it passes whatever is shorter than it: wrong trainings with short gradients.",
+        hint="Which gradients are shorter than the fixed part of your tolerance?",
+    ),
+    Mistake(
+        "the directions compared",
+        {ENTRIES: "torch.cosine_similarity(one, other, dim=0) > 0.9999"},
+        why="Two gradients that point the same way can be of different lengths: the loss that was not divided is k times too long and passes.",
+        hint="What is the cosine between a gradient and four times that gradient?",
+    ),
+    Mistake(
+        "the sums compared",
+        {ENTRIES: "abs(other.sum() - one.sum()) < 1e-4 * one.norm()"},
+        {ENTRIES: "abs(other.mean() - one.mean()) < 1e-5 * one.norm()"},
+        why="Entries that differ can have the same sum.",
+        hint="Can two different gradients have one sum?",
+    ),
+    accepts_all(
+        {SIZES: "large, parts = train(8, 4), train(8, 4)"},
+        {SIZES: "large, parts = train(32, 1), train(32, 1)"},
+        {f"assert {ENTRIES}": ENTRIES, COUNT: ""},
+        {
+            EACH: "    return all((o - l).norm() < 1e-4 * l.norm() for l, o in zip(large, parts))\n",
+            COUNT: "",
+        },
+    ),
+)
+
+SAMPLES = "for samples in (64, 56):"
+LAST_COUNT = "        assert len(parts) == len(large)\n"
+LAST_EACH = f"        for one, other in {PAIRS}:\n            assert {ENTRIES}\n"
+
+test_last_window = (
+    Mistake(
+        "only whole windows",
+        {SAMPLES: "for samples in (64,):"},
+        {SAMPLES: "for samples in (64, 96):"},
+        why="These numbers leave nothing over, so the shorter window that the test is about never comes.",
+        hint="How many micro-batches are left after the last whole window of your samples?",
+    ),
+    Mistake(
+        "no whole window at the end",
+        {SAMPLES: "for samples in (56,):"},
+        {SAMPLES: "for samples in (56, 48):"},
+        why="A training that steps once more where nothing is left is right whenever something is.",
+        hint="What does a loop do after its last window if nothing is left?",
+    ),
+    Mistake(
+        "one micro-batch left",
+        {SAMPLES: "for samples in (64, 40):"},
+        why="With a single micro-batch left, it makes no difference whether the rest is one window or each of it has its own.",
+        hint="How many micro-batches must be left so that they can be told from a window?",
+    ),
+    Mistake(
+        "no window before the last",
+        {SAMPLES: "for samples in (64, 24):"},
+        {SAMPLES: "for samples in (32, 24):"},
+        why="Where the short window is the only one, there is none before it into which the rest could be put.",
+        hint="What could become of the rest if a whole window stood before it?",
+    ),
+    Mistake(
+        "steps counted",
+        {LAST_EACH: ""},
+        why="The number of steps is right also where the last gradient is not.",
+        hint="What do two trainings with as many steps still differ in?",
+    ),
+    Mistake(
+        "the whole windows only",
+        {PAIRS: f"list({PAIRS})[:-1]"},
+        {PAIRS: "zip(large[:-1], parts[:-1])"},
+        why="The last step is left out, and it is the one that this test is about.",
+        hint="Which steps do you compare?",
+    ),
+    Mistake(
+        "steps not counted",
+        {LAST_COUNT: ""},
+        why="`zip` ends with the shorter list, so a window that gets no step is not seen.",
+        hint="What does your loop do when one list is longer?",
+    ),
+    Mistake(
+        "the lengths to a half",
+        {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
+        why="A last window divided by k has three quarters of its length here, and passes.",
+        hint="By how much does the last window's gradient differ if it was divided by k?",
+    ),
+    Mistake(
+        "too wide",
+        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
+        {ENTRIES: "(other - one).norm() < 0.06 * one.norm()"},
+        why="A mistake of a few per cent is within the tolerance.",
+        hint="How far apart are two right trainings, and how far would a mistake be?",
+    ),
+    Mistake(
+        "exactly equal",
+        {ENTRIES: "torch.equal(one, other)"},
+        {ENTRIES: "(other == one).all()"},
+        why="Sums in another order round differently, so a right training differs in its last digits.",
+        hint="Is a sum of four means to the last bit the mean of all?",
+    ),
+    Mistake(
+        "a fixed tolerance",
+        {ENTRIES: "(other - one).norm() < 1e-4"},
+        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
+        why="What is rounding in a long gradient is a grave error in a short one.",
+        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    ),
+    accepts_all(
+        {
+            "train(32, 1, samples), train(8, 4, samples)": "train(8, 4, samples), train(8, 4, samples)"
+        },
+        {f"assert {ENTRIES}": ENTRIES, LAST_COUNT: ""},
+    ),
+)
+
+RANKS = "for ranks in (2, 4):"
+OWN = "for own in train(32 // ranks, ranks):"
+RANK_COUNT = "            assert len(own) == len(large)\n"
+RANK_PAIRS = "zip(large, own)"
+RANK_EACH = f"            for one, other in {RANK_PAIRS}:\n                assert {ENTRIES}\n"
+
+test_ranks = (
+    Mistake(
+        "rank 0 only",
+        {OWN: "for own in train(32 // ranks, ranks)[:1]:"},
+        why="Rank 0 can be right while the others step with their own gradients.",
+        hint="Which ranks does your test look at?",
+    ),
+    Mistake(
+        "two ranks only",
+        {RANKS: "for ranks in (2,):"},
+        why="With two ranks there is one pair and no third rank: what is averaged in pairs, or leaves out the last of several, looks right.",
+        hint="Which mistakes need a third rank to be seen?",
+    ),
+    Mistake(
+        "the ranks compared with each other",
+        {
+            "    (large,) = train(32, 1)\n": "",
+            OWN: "large, *others = train(32 // ranks, ranks)\n        for own in others:",
+        },
+        why="Ranks that agree can agree on a wrong gradient: a sum in place of the mean, or one rank's for all.",
+        hint="What is the truth that all ranks have to agree with?",
+    ),
+    Mistake(
+        "the mean of the ranks compared",
+        {
+            f"        {OWN}\n{RANK_COUNT}{RANK_EACH}": f"""        of_ranks = [torch.stack(one) for one in zip(*train(32 // ranks, ranks))]
+        for one, together in zip(large, of_ranks):
+            other = together.mean(0)
+            assert {ENTRIES}
+"""
+        },
+        why="The mean of the ranks' gradients is right also where nobody has averaged them; each rank has to step with it.",
+        hint="With which gradient does rank 1 step?",
+    ),
+    Mistake(
+        "the first step only",
+        {RANK_PAIRS: f"list({RANK_PAIRS})[:1]"},
+        why="A training that averages once is right at its first step and wrong at all others.",
+        hint="Does your test see every step of the list?",
+    ),
+    Mistake(
+        "the lengths to a half",
+        {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
+        {ENTRIES: "0.6 < other.norm() / one.norm() < 1.6"},
+        why="A rank's own gradient is about as long as the mean over all ranks, and points elsewhere.",
+        hint="How long is the gradient of one rank beside the mean?",
+    ),
+    Mistake(
+        "too wide",
+        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
+        {ENTRIES: "(other - one).norm() < 0.06 * one.norm()"},
+        why="A mistake of a few per cent is within the tolerance.",
+        hint="How far apart are two right trainings, and how far would a mistake be?",
+    ),
+    Mistake(
+        "exactly equal",
+        {ENTRIES: "torch.equal(one, other)"},
+        {ENTRIES: "(other == one).all()"},
+        why="Sums in another order round differently, so a right training differs in its last digits.",
+        hint="Is a mean of ranks' means to the last bit the mean of all?",
+    ),
+    accepts_all(
+        {RANK_EACH: ""},
+        {f"assert {ENTRIES}": ENTRIES, RANK_COUNT: ""},
+        {RANKS: "for ranks in (1,):"},
+    ),
+)
+
+LENGTHS = "lengths = list(range(1, 17))"
+
+test_token_weights = (
+    Mistake(
+        "every micro-batch with as many targets",
+        {LENGTHS: "lengths = [8] * 16"},
+        {LENGTHS: "lengths = [2, 9] * 8"},
+        {LENGTHS: "lengths = [1, 7] * 8"},
+        why="Each micro-batch holds as many targets as the next, so its mean rightly counts the same, and a mean of means is right.",
+        hint="How many targets does each of your micro-batches hold?",
+    ),
+    Mistake(
+        "the first step only",
+        {PAIRS: f"list({PAIRS})[:1]"},
+        {LENGTHS: "lengths = list(range(1, 9))"},
+        {LOOP: "    for one, other in zip(large[:1], parts[:1]):\n"},
+        why="A training may be right at its first step only.",
+        hint="Does your test see every step of the list?",
+    ),
+    Mistake(
+        "the lengths compared",
+        {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
+        why="Two gradients of one length can point in different directions.",
+        hint="What is the length of a gradient whose entries stand in another order?",
+    ),
+    Mistake(
+        "too wide",
+        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
+        {ENTRIES: "(other - one).norm() < 0.06 * one.norm()"},
+        why="A mistake of a few per cent is within the tolerance.",
+        hint="How far apart are two right trainings, and how far would a mistake be?",
+    ),
+    Mistake(
+        "exactly equal",
+        {ENTRIES: "torch.equal(one, other)"},
+        {ENTRIES: "(other == one).all()"},
+        why="Sums in another order round differently, so a right training differs in its last digits.",
+        hint="Is a sum of four parts to the last bit the whole?",
+    ),
+    accepts_all(
+        {EACH: ""},
+        {f"assert {ENTRIES}": ENTRIES, COUNT: ""},
+        {
+            "train(8, 1, lengths), train(2, 4, lengths)": "train(2, 4, lengths), train(2, 4, lengths)"
+        },
+    ),
+)

@@ -1,0 +1,225 @@
+# %% test_accumulation: right
+def test_accumulation(train):
+    reference = train(16, 1)
+    for steps in (2, 4, 8):
+        candidate = train(16 // steps, steps)
+        assert len(reference) == len(candidate), "another number of steps"
+        for number, (want, got) in enumerate(zip(reference, candidate)):
+            error = (want - got).norm() / want.norm()
+            assert error < 1e-3, f"step {number}: {error}"
+
+
+# %% test_accumulation: right
+def test_accumulation(train):
+    a = torch.stack(train(64 // 4, 1)).double()
+    b = torch.stack(train(4, 4)).double()
+    assert a.shape == b.shape
+    scale = a.abs().amax(dim=1, keepdim=True)
+    torch.testing.assert_close(b / scale, a / scale, rtol=0.0, atol=1e-5)
+
+
+# %% test_accumulation: right
+def test_accumulation(train):
+    whole, pieces = (
+        [gradient.tolist() for gradient in train(32, 1)],
+        [gradient.tolist() for gradient in train(2, 16)],
+    )
+    if len(whole) != len(pieces):
+        raise AssertionError("steps")
+    for one, other in zip(whole, pieces):
+        largest = max(abs(value) for value in one)
+        if any(abs(x - y) > 1e-4 * largest for x, y in zip(one, other)):
+            raise AssertionError("entries")
+
+
+# %% test_accumulation: wrong, the lengths compared
+def test_accumulation(train):
+    large = [g.norm().item() for g in train(32, 1)]
+    small = [g.norm().item() for g in train(8, 4)]
+    assert len(large) == len(small)
+    assert all(abs(a / b - 1) < 1e-4 for a, b in zip(large, small))
+
+
+# %% test_accumulation: wrong, exactly equal
+def test_accumulation(train):
+    large, small = train(32, 1), train(8, 4)
+    assert len(large) == len(small)
+    for a, b in zip(large, small):
+        assert a.tolist() == b.tolist()
+
+
+# %% test_accumulation: wrong
+def test_accumulation(train):
+    large, small = train(64, 1), train(16, 4)
+    assert len(large) == len(small) == 1
+    assert (large[0] - small[0]).norm() <= 1e-4 * large[0].norm()
+
+
+# %% test_accumulation: wrong, steps counted
+def test_accumulation(train):
+    assert len(train(32, 1)) == len(train(8, 4)) == 2
+
+
+# %% test_last_window: right
+def test_last_window(train):
+    def close(samples):
+        want, got = train(16, 1, samples), train(4, 4, samples)
+        assert len(want) == len(got)
+        for a, b in zip(want, got):
+            assert (a - b).norm() / a.norm() < 1e-4
+
+    for samples in range(20, 52, 4):
+        close(samples)
+
+
+# %% test_last_window: right
+def test_last_window(train):
+    for samples in (32, 40):
+        a, b = (torch.stack(train(*sizes, samples)) for sizes in ((16, 1), (2, 8)))
+        assert a.shape == b.shape
+        assert ((a - b).norm(dim=1) < 1e-5 * a.norm(dim=1)).all()
+
+
+# %% test_last_window: right
+def test_last_window(train):
+    for k in (3, 4):
+        for left in (0, 2, k - 1):
+            samples = 8 * (2 * k + left)
+            one, other = train(8 * k, 1, samples), train(8, k, samples)
+            assert len(one) == len(other) == 2 + (left > 0)
+            for x, y in zip(one, other):
+                assert torch.allclose(x / x.norm(), y / x.norm(), atol=1e-4)
+
+
+# %% test_last_window: wrong, no whole window at the end
+def test_last_window(train):
+    want, got = train(32, 1, 112), train(8, 4, 112)
+    assert len(want) == len(got)
+    for a, b in zip(want, got):
+        assert (a - b).norm() / a.norm() < 1e-4
+
+
+# %% test_last_window: wrong, one micro-batch left
+def test_last_window(train):
+    for samples in (128, 72):
+        want, got = train(32, 1, samples), train(8, 4, samples)
+        assert len(want) == len(got)
+        for a, b in zip(want, got):
+            assert (a - b).norm() / a.norm() < 1e-4
+
+
+# %% test_last_window: wrong, only whole windows
+def test_last_window(train):
+    want, got = torch.stack(train(32, 1, 64)), torch.stack(train(8, 4, 64))
+    assert (want - got).norm() < 1e-4 * want.norm()
+
+
+# %% test_ranks: right
+def test_ranks(train):
+    truth = torch.stack(train(48 // 3, 1)[0])
+    for ranks in (4, 8):
+        for own in train(16 // ranks, ranks):
+            own = torch.stack(own)
+            assert own.shape == truth.shape
+            assert ((own - truth).norm(dim=1) <= 1e-4 * truth.norm(dim=1)).all()
+
+
+# %% test_ranks: right
+def test_ranks(train):
+    reference = train(32, 1)[0]
+    for count in (2, 3, 4):
+        if 32 % count:
+            continue
+        results = train(32 // count, count)
+        assert len(results) == count
+        for rank in range(count):
+            assert len(results[rank]) == len(reference)
+            for step in range(len(reference)):
+                gap = (results[rank][step] - reference[step]).abs().max()
+                assert gap < 1e-4 * reference[step].abs().max(), (rank, step)
+
+
+# %% test_ranks: right
+def test_ranks(train):
+    one = torch.cat(train(16, 1)[0])
+    four = [torch.cat(gradients) for gradients in train(4, 4)]
+    for rank, gradients in enumerate(four):
+        torch.testing.assert_close(gradients, one, rtol=1e-3, atol=1e-4, msg=f"rank {rank}")
+
+
+# %% test_ranks: wrong, rank 0 only
+def test_ranks(train):
+    truth = train(32, 1)[0]
+    for ranks in (2, 4):
+        first = train(32 // ranks, ranks)[0]
+        assert len(first) == len(truth)
+        assert all((a - b).norm() < 1e-4 * a.norm() for a, b in zip(truth, first))
+
+
+# %% test_ranks: wrong, two ranks only
+def test_ranks(train):
+    truth = torch.stack(train(32, 1)[0])
+    for own in train(16, 2):
+        own = torch.stack(own)
+        assert own.shape == truth.shape and (own - truth).norm() < 1e-4 * truth.norm()
+
+
+# %% test_ranks: wrong, the ranks compared with each other
+def test_ranks(train):
+    for ranks in (2, 4):
+        first, *others = [torch.stack(own) for own in train(32 // ranks, ranks)]
+        for own in others:
+            assert torch.allclose(own, first, rtol=1e-4, atol=1e-6)
+
+
+# %% test_token_weights: right
+def test_token_weights(train):
+    lengths = [1, 2, 3, 20, 5, 9, 14, 2, 8, 1, 1, 1, 30, 2, 6, 7]
+    want, got = train(4, 1, lengths), train(1, 4, lengths)
+    assert len(want) == len(got) == 4
+    for a, b in zip(want, got):
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_token_weights: right
+def test_token_weights(train):
+    import random
+
+    drawn = random.Random(3)
+    for _ in range(3):
+        lengths = [drawn.randint(1, 25) for _ in range(24)]
+        want, got = torch.stack(train(8, 1, lengths)), torch.stack(train(2, 4, lengths))
+        assert want.shape == got.shape
+        assert ((want - got).norm(dim=1) / want.norm(dim=1)).max() < 1e-4
+
+
+# %% test_token_weights: right
+def test_token_weights(train):
+    lengths = [3, 40] * 4 + [12, 1, 1, 12] * 2
+    for a, b in zip(train(8, 1, lengths), train(1, 8, lengths), strict=True):
+        assert (a - b).abs().max() < 1e-5 * a.abs().max() + 1e-12
+
+
+# %% test_token_weights: wrong, every micro-batch with as many targets
+def test_token_weights(train):
+    lengths = [12] * 32
+    want, got = train(16, 1, lengths), train(4, 4, lengths)
+    assert len(want) == len(got)
+    for a, b in zip(want, got):
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_token_weights: wrong, passes every training
+def test_token_weights(train):
+    lengths = [1, 2, 3, 20, 5, 9, 14, 2]
+    want, got = train(4, 1, lengths), train(1, 4, lengths)
+    return all((a - b).norm() < 1e-4 * a.norm() for a, b in zip(want, got))
+
+
+# %% test_token_weights: wrong, too wide
+def test_token_weights(train):
+    lengths = list(range(1, 17))
+    want, got = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(want) == len(got)
+    for a, b in zip(want, got):
+        assert ((a - b).norm() / a.norm()).item() < 0.08
