@@ -15,7 +15,7 @@ from trainlean.costs.links import Link, ddp_step_seconds, local_sgd_step_seconds
 from trainlean.costs.predict import checked_setup, predict_run, result
 from trainlean.costs.runs import Run, format_bytes
 from trainlean.costs.scaling import scaling_of
-from trainlean.costs.subject import Subject
+from trainlean.costs.subject import Subject, subject_of
 from trainlean.costs.tracing import Tracer, Unpredictable
 from trainlean.plan.quantities import bytes_words
 from trainlean.plan.speed import Seconds, Speed
@@ -115,11 +115,12 @@ class Plan:
         }
 
 
-def plan(
-    subject: Subject,
+def plan_training(
+    model,
     budget: int,
     batch: int,
     *,
+    task=None,
     sequence_length: int | None = None,
     devices: int = 1,
     link: Link | None = None,
@@ -135,7 +136,7 @@ def plan(
     progress: Callable[[str], None] = lambda words: None,
     first: Callable[[Choice], None] = lambda choice: None,
 ) -> Plan:
-    """The settings that train `subject` with `batch` samples to an optimizer step in `budget` bytes a device, best first.
+    """The settings that train `model` (a Subject, or a configuration of transformers and its `task`) with `batch` samples to an optimizer step in `budget` bytes a device, best first.
 
     What changes the training (optimizers, precisions, lora) is taken as it is given; where several are allowed they compete.
     With several devices Local SGD's `local_steps` are shown after the settings that average gradients in every step.
@@ -143,6 +144,7 @@ def plan(
     `first` the first setting that is known to fit. ValueError: nothing fits, or cannot be predicted, and what to change.
     """
     began, computing = time.perf_counter(), time.process_time()
+    subject = subject_of(model, task)
     if batch % devices:
         raise ValueError(
             f"A batch of {batch} cannot be shared among {devices} devices: take a multiple of {devices}, such as {max(1, round(batch / devices)) * devices}."
