@@ -49,6 +49,8 @@ EXPORTS = {  # by the file that has them
     "exercises.verdicts": ["judge"],
     "exercises.guesses": ["guess", "reveal"],
     "exercises.feedback": ["check", "hint"],
+    "exercises.scores": ["score_training"],
+    "plan.search": ["plan_training"],
     "pictures.memory": ["plot_memory"],
     "pictures.timelines": ["plot_timeline"],
     "pictures.front": ["plot_front"],

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, LlamaConfig
 
-from trainlean import cli
+from trainlean import cli, explorer, plot_front
 from trainlean.costs.links import LINKS, Link, traffic
 from trainlean.costs.predict import predict_run
 from trainlean.costs.subject import subject_of
@@ -220,6 +220,11 @@ def test_a_module_is_planned_and_trained_to_the_byte(module, run, tmp_path, caps
     assert re.search(
         r"Peak: ([\d,]+) bytes; the plan said \1 \(\+0\.00%\)", capsys.readouterr().out
     )
+    picture = tmp_path / "plan.png"
+    status, _, err = run(module, "--memory", "20kB", "--batch", 4, "--picture", tmp_path / "p.jpg")
+    assert status == 2 and "is a PNG file" in err
+    status, _, _ = run(module, "--memory", "20kB", "--batch", 4, "--picture", picture)
+    assert status == 0 and picture.read_bytes().startswith(b"\x89PNG")
     status, _, err = run(module, "--memory", "20kB", "--batch", 4, "--write", "pytorch", file)
     assert status == 2 and "is there already" in err
     with pytest.raises(ValueError, match="samples that are dictionaries"):
@@ -399,3 +404,17 @@ def test_a_size_between_two_measured_ones_is_between_them(module):
     assert measured.seconds(middle).expected == pytest.approx(24.0)  # half way in the logarithm
     other = Rows(4, 1, 0.0, 1.0)  # another way: by FLOPs from the nearest size
     assert measured.seconds(other).expected == pytest.approx(4 / 3 * 32.0)
+
+
+def test_the_explorer_shows_a_plans_points(module):
+    """With all that counts against the budget, and the time that the plan says."""
+    subject = read_model(module)
+    link = read_link("1 Mbit/s")
+    for more in (dict(device="gpu", speed=CardSpeed("t4")), dict(devices=2, link=link)):
+        more = {"speed": MeasuredSpeed(subject)} | more
+        found = plan_training(subject, 10**8, 4, **more)
+        assert [run.peak_bytes for run in found.runs] == [row.needed for row in found.all_rows]
+        times = [run.median_seconds for run in found.runs]
+        assert times == [row.seconds.expected for row in found.all_rows]
+    assert "fit into" in str(plot_front(found.runs, found.budget))
+    assert explorer(found.runs, budget=found.budget)

@@ -58,6 +58,17 @@ class Choice:
         assert setup is not None
         return setup
 
+    def as_run(self) -> Run:
+        """The choice for pictures and explorer: its time with its range, and all that counts against the budget.
+
+        What that is beyond the tensors (the allocator's reserve, DDP's buckets) is among its temporary bytes.
+        """
+        more = self.needed - self.run.peak_bytes
+        peak = self.run.peak | {"temporary": self.run.peak.get("temporary", 0) + more}
+        of = self.seconds
+        times = (of.best, of.expected, of.worst) if of else ()
+        return replace(self.run, name=self.setup.label, peak=peak, seconds=times)
+
     def to_dict(self) -> dict:
         """The choice as something that JSON can hold."""
         return {
@@ -95,6 +106,11 @@ class Plan:
     link: Link | None = None
     speed: str = ""
     all_rows: list[Choice] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[Run]:
+        """All settings that fit, for `plot_front(found.runs, found.budget)` and `explorer(found.runs, budget=found.budget)`."""
+        return [row.as_run() for row in self.all_rows]
 
     def to_dict(self) -> dict:
         """The plan as something that JSON can hold."""
@@ -453,8 +469,8 @@ def words_of(setup: TrainingSetup) -> str:
 
 def _why(front, search, budget):
     best = front[0]
-    measure = "time" if best.seconds else "FLOPs"
-    text = f"The first row is first because no other setting that fits takes less {measure}"
+    less = "less time" if best.seconds else "fewer FLOPs"
+    text = f"The first row is first because no other setting that fits takes {less}"
     if not best.setup.checkpointing:
         larger = [s for s in search.sizes if s > best.setup.micro_batch]
         if larger and best.setup.micro_batch == search.largest(best.setup):
