@@ -53,6 +53,8 @@ EXPORTS = {  # by the file that has them
     "exercises.feedback": ["check", "hint"],
     "exercises.recall": ["recall"],
     "exercises.ordering": ["put_in_order"],
+    "exercises.scores": ["score_training"],
+    "plan.search": ["plan_training"],
     "pictures.memory": ["plot_memory"],
     "pictures.timelines": ["plot_timeline"],
     "pictures.front": ["plot_front"],

@@ -347,12 +347,18 @@ def plan(
             help="write a script with the first row: pytorch, accelerate or trainer, and its file",
         ),
     ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="draw all settings that fit, memory against speed, as a PNG file"),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="print the plan for programs")] = False,
 ) -> None:
     """Find the micro-batch, accumulation steps and checkpointing with which a model trains in a memory budget."""
     from trainlean.plan.command import make_plan
 
-    make_plan(
+    if picture and picture.suffix != ".png":
+        raise CourseError(f"The picture is a PNG file, such as plan.png, not {picture}.")
+    found = make_plan(
         model,
         memory=memory,
         batch=batch,
@@ -372,6 +378,10 @@ def plan(
         write=write,
         json=json,
     )
+    if picture:
+        from trainlean.pictures.front import plot_front
+
+        picture.write_bytes(plot_front(found.runs, found.budget).png())
 
 
 @app.command()

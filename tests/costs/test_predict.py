@@ -498,6 +498,18 @@ def test_adapters_leave_the_rest_frozen():
     assert adapted.peak["weights"] > plain.peak["weights"] and adapted.setup.lora == 4
 
 
+def test_adapters_beside_weights_of_two_bytes_are_predicted_each_time():
+    """Whether the adapter's conversion was refused depended on what the trace remembered of an earlier one."""
+    pytest.importorskip("peft")
+    config = llama(dtype="bfloat16")
+    first, again = (predict_run(config, **TINY, task="causal-lm", lora=4) for _ in range(2))
+    assert first.peak == again.peak
+    assert (
+        first.peak["weights"]
+        < predict_run(llama(), **TINY, task="causal-lm", lora=4).peak["weights"]
+    )
+
+
 def test_a_copied_head_stays_in_the_trace(monkeypatch):
     """peft copies a classifier's head; a copy of the trace's mode with it mixes two traces, and crashes when it is freed."""
 

@@ -1,26 +1,29 @@
 """`trainlean plan`: what it chooses fits to the byte, the scripts that it writes run, and bad input is a sentence."""
 
+import ast
 import json
 import re
 import runpy
 import sys
+import types
 
 import pytest
 import torch
 from torch import nn
 from transformers import BertConfig, LlamaConfig
 
-from trainlean import cli
+from trainlean import cli, explorer, plot_front
 from trainlean.costs.links import LINKS, Link, traffic
 from trainlean.costs.predict import predict_run
 from trainlean.costs.subject import subject_of
 from trainlean.plan import speed
-from trainlean.plan.proof import report_proof, without_dropout
+from trainlean.plan.proof import gradient_of, in_type, prove, report_proof, without_dropout
 from trainlean.plan.quantities import read_bytes, read_link
 from trainlean.plan.reading import read_model
-from trainlean.plan.script import script_text
-from trainlean.plan.search import plan
+from trainlean.plan.script import KINDS, PIECES, script_text
+from trainlean.plan.search import plan_training
 from trainlean.plan.speed import CARDS, CardSpeed, MeasuredSpeed
+from trainlean.setup import TrainingSetup
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = dict(
@@ -120,7 +123,7 @@ def test_every_setting_that_fits_is_found_and_no_other(module):
         for size in (1, 2, 3, 4, 6, 12)
     }
     budget = needs[4]
-    found = plan(subject, budget, 12, speed=MeasuredSpeed(subject))
+    found = plan_training(subject, budget, 12, speed=MeasuredSpeed(subject))
     assert {row.setup.micro_batch: row.needed for row in found.all_rows} == {
         size: need for size, need in needs.items() if need <= budget
     }
@@ -133,24 +136,24 @@ def test_a_budget_is_refused_with_what_would_help(module):
     subject = read_model(module)
     weights = sum(weight.nbytes for weight in subject.make(None).parameters())
     with pytest.raises(ValueError, match="below the weights alone"):
-        plan(subject, weights - 1, 4)
+        plan_training(subject, weights - 1, 4)
     with pytest.raises(ValueError, match="before any sample. .* allow --optimizer adafactor"):
-        plan(subject, 3 * weights, 4)
+        plan_training(subject, 3 * weights, 4)
     with pytest.raises(ValueError) as error:
-        plan(subject, 2 * weights - 1, 4)
+        plan_training(subject, 2 * weights - 1, 4)
     assert "adafactor" not in str(
         error.value
     )  # gradients and weights alone are too much for it, too
     with pytest.raises(ValueError, match=r"smallest need that was found is .*\(micro-batch 1 x 4"):
-        plan(subject, 4 * weights + 100, 4)
+        plan_training(subject, 4 * weights + 100, 4)
 
 
 def test_several_devices_add_buckets_and_count_what_is_sent(module):
     subject = read_model(module)
     trained = sum(weight.nbytes for weight in subject.make(None).parameters())
-    alone = plan(subject, 10**6, 2, speed=MeasuredSpeed(subject))
+    alone = plan_training(subject, 10**6, 2, speed=MeasuredSpeed(subject))
     link = read_link("1 Mbit/s")
-    found = plan(subject, 10**6, 8, devices=4, link=link, speed=MeasuredSpeed(subject))
+    found = plan_training(subject, 10**6, 8, devices=4, link=link, speed=MeasuredSpeed(subject))
     ddp = [row for row in found.all_rows if row.same]
     local = [row for row in found.all_rows if not row.same]
     assert {row.needed for row in ddp} == {row.needed + trained for row in alone.all_rows}
@@ -164,7 +167,8 @@ def test_several_devices_add_buckets_and_count_what_is_sent(module):
 def test_a_card_has_its_speed_and_its_allocator(module):
     subject = read_model(module)
     slow, fast = (
-        plan(subject, 10**8, 4, device="gpu", speed=CardSpeed(name)) for name in ("t4", "H100")
+        plan_training(subject, 10**8, 4, device="gpu", speed=CardSpeed(name))
+        for name in ("t4", "H100")
     )
     assert slow.rows[0].seconds.expected > fast.rows[0].seconds.expected > 0
     assert slow.rows[0].seconds.best < slow.rows[0].seconds.worst
@@ -216,10 +220,15 @@ def test_a_module_is_planned_and_trained_to_the_byte(module, run, tmp_path, caps
     assert re.search(
         r"Peak: ([\d,]+) bytes; the plan said \1 \(\+0\.00%\)", capsys.readouterr().out
     )
+    picture = tmp_path / "plan.png"
+    status, _, err = run(module, "--memory", "20kB", "--batch", 4, "--picture", tmp_path / "p.jpg")
+    assert status == 2 and "is a PNG file" in err
+    status, _, _ = run(module, "--memory", "20kB", "--batch", 4, "--picture", picture)
+    assert status == 0 and picture.read_bytes().startswith(b"\x89PNG")
     status, _, err = run(module, "--memory", "20kB", "--batch", 4, "--write", "pytorch", file)
     assert status == 2 and "is there already" in err
     with pytest.raises(ValueError, match="samples that are dictionaries"):
-        script_text(plan(read_model(module), 10**6, 2), "trainer", module)
+        script_text(plan_training(read_model(module), 10**6, 2), "trainer", module)
 
 
 def test_a_loss_that_is_no_mean_is_not_called_the_same_training():
@@ -289,5 +298,123 @@ def test_batch_norm_is_held_fixed_in_the_proof_and_said(capsys):
     copied = without_dropout(model).train()
     assert not copied[0].training and copied[1].training and model[0].training
     assert "statistics held fixed" in capsys.readouterr().out
-    x = torch.rand(8, 3)
+    x = torch.rand(8, 3, dtype=torch.float64)
     assert torch.equal(copied(x)[:4], copied(x[:4]))
+
+
+def test_the_proof_is_made_in_float64_where_the_model_computes_in_it(capsys):
+    """Convolutions in float32 round to more than the proof's limit."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    images = torch.rand(4, 3, 16, 16)
+    model(images)
+
+    def gradients(dtype):
+        copied = without_dropout(model, dtype)
+        for size in (2, 4):
+            copied.zero_grad()
+            for part in in_type(dtype, images).split(size):
+                (copied(part).square().mean() * size / 4).backward()
+            yield gradient_of(copied)
+
+    prove(gradients, 2, 2)
+    apart = float(re.search(r"are (\S+) of their norm", capsys.readouterr().out)[1])
+    assert apart < 1e-12
+
+    def float32_alone(dtype):
+        if dtype == torch.float64:
+            raise RuntimeError("expected scalar type Float")
+        return gradients(dtype)
+
+    prove(float32_alone, 2, 2)
+    assert "made in float32" in capsys.readouterr().out
+
+
+def test_the_proof_is_left_out_where_it_does_not_fit(capsys):
+    def gradients(dtype):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    prove(gradients, 1, 2)
+    assert "does not fit this device" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_script_stands_alone_and_imports_each_name_once(kind, module):
+    text = script_text(plan_training(subject_of_dictionaries(), 10**6, 2), kind, module)
+    tree = ast.parse(text)
+    names = [
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    ]
+    assert len(set(names)) == len(names)
+    assert not {getattr(node, "module", None) for node in tree.body} & set(PIECES)
+    assert text.count("What the plan chose") == 1
+
+
+def subject_of_dictionaries():
+    return subject_of(
+        nn.Linear(2, 1), batch={"x": torch.rand(2, 2)}, loss=lambda m, b: m(b["x"]).mean()
+    )
+
+
+class Rows:
+    """A row of a plan whose step takes a time that is known: `fixed` a micro-batch, and `each` a sample."""
+
+    def __init__(self, size, way, fixed, each, batch=16):
+        self.setup = TrainingSetup(size, batch // size, checkpointing=way)
+        self.run = types.SimpleNamespace(flops=1e6 * batch * (1 + way / 3))
+        self.needed = 1000
+        self.true = batch // size * (fixed + each * size)
+
+
+def test_the_quickest_row_is_found_although_times_are_noisy(monkeypatch, module):
+    """The time of a step has noise of 20 % upwards; FLOPs alone would take the largest micro-batch without checkpointing."""
+    monkeypatch.setattr(speed, "MEASURING", 12.0)
+    monkeypatch.setattr(speed, "REPEATS", 8)
+    random = torch.Generator().manual_seed(0)
+    each = {1: 1.0, 2: 0.9, 4: 0.8, 8: 1.1, 16: 1.6}  # what large ones need leaves the cache
+    rows = [Rows(size, way, 0.1, each[size] * (1 + way / 3)) for size in each for way in (0, 1)]
+    true = {(row.setup.micro_batch, row.setup.checkpointing): row.true for row in rows}
+
+    class Trained:
+        def __init__(self, *_):
+            self.spent = 0.0
+
+        def step(self, setup):
+            self.spent += 0.1
+            noise = 1 + 0.2 * float(torch.rand((), generator=random))
+            return true[setup.micro_batch, setup.checkpointing] * noise
+
+    monkeypatch.setattr(speed, "_Trainings", Trained)
+    measured = MeasuredSpeed(read_model(module))
+    measured.prepare(rows)
+    chosen = min(rows, key=lambda row: measured.seconds(row).expected)
+    assert chosen.true <= 1.1 * min(row.true for row in rows)
+    assert all(measured.seconds(row).best <= measured.seconds(row).expected for row in rows)
+
+
+def test_a_size_between_two_measured_ones_is_between_them(module):
+    measured = MeasuredSpeed(read_model(module))
+    small, middle, large = (Rows(size, 0, 0.0, 1.0) for size in (1, 4, 16))
+    for row, seconds in ((small, 32.0), (large, 16.0)):
+        measured.times[speed._key(row)] = [seconds]
+        measured.known[speed._key(row)] = 16, row.run.flops
+    assert measured.seconds(middle).expected == pytest.approx(24.0)  # half way in the logarithm
+    other = Rows(4, 1, 0.0, 1.0)  # another way: by FLOPs from the nearest size
+    assert measured.seconds(other).expected == pytest.approx(4 / 3 * 32.0)
+
+
+def test_the_explorer_shows_a_plans_points(module):
+    """With all that counts against the budget, and the time that the plan says."""
+    subject = read_model(module)
+    link = read_link("1 Mbit/s")
+    for more in (dict(device="gpu", speed=CardSpeed("t4")), dict(devices=2, link=link)):
+        more = {"speed": MeasuredSpeed(subject)} | more
+        found = plan_training(subject, 10**8, 4, **more)
+        assert [run.peak_bytes for run in found.runs] == [row.needed for row in found.all_rows]
+        times = [run.median_seconds for run in found.runs]
+        assert times == [row.seconds.expected for row in found.all_rows]
+    assert "fit into" in str(plot_front(found.runs, found.budget))
+    assert explorer(found.runs, budget=found.budget)

@@ -291,6 +291,10 @@ def _as_it_is(weights, *_, **__):
 def _swap_where_they_differ(one, other, swap=torch.utils.swap_tensors):
     """Moving a module to where it is swaps fake weights with themselves, which torch refuses for weights in use."""
     if one.dtype != other.dtype:
+        # The mode may remember what a weight was made of, by a weak reference, which torch refuses, too.
+        memo = one.fake_mode.fake_tensor_converter.meta_converter.tensor_memo
+        for key in [key for key, made in memo.items() if made is one or made is other]:
+            del memo[key]
         swap(one, other)
 
 

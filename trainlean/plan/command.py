@@ -13,7 +13,7 @@ from trainlean.costs.runs import format_bytes
 from trainlean.plan.quantities import bytes_words, read_bytes, read_link
 from trainlean.plan.reading import read_model
 from trainlean.plan.script import KINDS, write_script
-from trainlean.plan.search import ATTENTIONS, CHECKPOINTINGS, Plan, plan, words_of
+from trainlean.plan.search import ATTENTIONS, CHECKPOINTINGS, Plan, plan_training, words_of
 from trainlean.plan.speed import CardSpeed, MeasuredSpeed, Speed
 from trainlean.setup import OPTIMIZERS, PRECISIONS, TrainingSetup, checkpointing_words
 from trainlean.workspace import CourseError
@@ -105,7 +105,7 @@ def make_plan(
                 )  # fmt: skip
 
         try:
-            found = plan(
+            found = plan_training(
                 subject, budget, batch, sequence_length=sequence_length, devices=devices, link=between, device=device,
                 optimizers=optimizers, precisions=precisions, attentions=attentions,
                 checkpointings=ways, local_steps=local_steps or [8], lora=lora,

@@ -1,6 +1,8 @@
 """Writes a training script with a plan's first setting: a template of templates/ with its constants replaced."""
 
+import ast
 import re
+import sys
 from pathlib import Path
 
 from trainlean.plan.search import Plan
@@ -8,6 +10,7 @@ from trainlean.workspace import write_whole
 
 TEMPLATES = Path(__file__).parent / "templates"
 KINDS = ("pytorch", "accelerate", "trainer")
+PIECES = ("head", "optimizer", "samples")  # that several of them share
 
 
 def script_text(plan: Plan, kind: str, model: str, task: str | None = None) -> str:
@@ -40,7 +43,7 @@ def script_text(plan: Plan, kind: str, model: str, task: str | None = None) -> s
         "PREDICTED_PEAK": first.needed,
         "PROOF": _proof(plan.largest, setup),
     }
-    text = (TEMPLATES / f"{kind}.py").read_text(encoding="utf-8")
+    text = _joined(kind)
     for name, value in values.items():
         line = f"{name} = {_written(value)}".replace("\\", r"\\")
         pattern = re.compile(rf"^{name} = .*?(?=  #|$)", re.MULTILINE)
@@ -56,6 +59,57 @@ def write_script(plan: Plan, kind: str, path: Path, model: str, task: str | None
     if path.suffix != ".py":
         raise ValueError(f"The script is a Python file, such as train.py, not {path}.")
     write_whole(path, script_text(plan, kind, model, task))
+
+
+def _joined(kind):
+    """The template with the pieces that it imports written into it: a script stands alone."""
+    imports: list[ast.Import | ast.ImportFrom] = []
+    bodies: list[str] = []
+    docstring = ""
+    waiting, taken = [kind], set()
+    while waiting:
+        text = (TEMPLATES / f"{waiting.pop(0)}.py").read_text(encoding="utf-8")
+        about, *statements = ast.parse(text).body
+        lines = text.splitlines()
+        docstring = docstring or "\n".join(lines[: about.end_lineno])
+        last = about.end_lineno
+        for statement in statements:
+            if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+                break
+            last = statement.end_lineno
+            module = getattr(statement, "module", None)
+            if module not in PIECES:
+                imports.append(statement)
+            elif module not in taken:
+                waiting.append(module)
+                taken.add(module)
+        bodies.append("\n".join(lines[last:]).strip())
+    script, *pieces = bodies
+    return "\n\n\n".join([f"{docstring}\n\n{_sorted(imports)}", *pieces, script]) + "\n"
+
+
+def _sorted(imports):
+    """Imports in three groups, Python's own, others, the course's; what comes from one module in one line."""
+    names: dict[str, set] = {}
+    plain = set()
+    for statement in imports:
+        if isinstance(statement, ast.ImportFrom):
+            names.setdefault(statement.module or "", set()).update(
+                one.name for one in statement.names
+            )
+        else:
+            plain.add(ast.unparse(statement))
+    lines = sorted(plain)
+    lines += [
+        f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(names)
+    ]
+
+    def group(line):
+        module = line.split()[1].split(".")[0]
+        return 2 if module == "trainlean" else module not in sys.stdlib_module_names
+
+    groups = ["\n".join(line for line in lines if group(line) == number) for number in range(3)]
+    return "\n\n".join(filter(None, groups))
 
 
 def _proof(largest, setup):

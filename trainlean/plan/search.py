@@ -15,7 +15,7 @@ from trainlean.costs.links import Link, ddp_step_seconds, local_sgd_step_seconds
 from trainlean.costs.predict import checked_setup, predict_run, result
 from trainlean.costs.runs import Run, format_bytes
 from trainlean.costs.scaling import scaling_of
-from trainlean.costs.subject import Subject
+from trainlean.costs.subject import Subject, subject_of
 from trainlean.costs.tracing import Tracer, Unpredictable
 from trainlean.plan.quantities import bytes_words
 from trainlean.plan.speed import Seconds, Speed
@@ -58,6 +58,17 @@ class Choice:
         assert setup is not None
         return setup
 
+    def as_run(self) -> Run:
+        """The choice for pictures and explorer: its time with its range, and all that counts against the budget.
+
+        What that is beyond the tensors (the allocator's reserve, DDP's buckets) is among its temporary bytes.
+        """
+        more = self.needed - self.run.peak_bytes
+        peak = self.run.peak | {"temporary": self.run.peak.get("temporary", 0) + more}
+        of = self.seconds
+        times = (of.best, of.expected, of.worst) if of else ()
+        return replace(self.run, name=self.setup.label, peak=peak, seconds=times)
+
     def to_dict(self) -> dict:
         """The choice as something that JSON can hold."""
         return {
@@ -96,6 +107,11 @@ class Plan:
     speed: str = ""
     all_rows: list[Choice] = field(default_factory=list)
 
+    @property
+    def runs(self) -> list[Run]:
+        """All settings that fit, for `plot_front(found.runs, found.budget)` and `explorer(found.runs, budget=found.budget)`."""
+        return [row.as_run() for row in self.all_rows]
+
     def to_dict(self) -> dict:
         """The plan as something that JSON can hold."""
         return {
@@ -115,11 +131,12 @@ class Plan:
         }
 
 
-def plan(
-    subject: Subject,
+def plan_training(
+    model,
     budget: int,
     batch: int,
     *,
+    task=None,
     sequence_length: int | None = None,
     devices: int = 1,
     link: Link | None = None,
@@ -135,7 +152,7 @@ def plan(
     progress: Callable[[str], None] = lambda words: None,
     first: Callable[[Choice], None] = lambda choice: None,
 ) -> Plan:
-    """The settings that train `subject` with `batch` samples to an optimizer step in `budget` bytes a device, best first.
+    """The settings that train `model` (a Subject, or a configuration of transformers and its `task`) with `batch` samples to an optimizer step in `budget` bytes a device, best first.
 
     What changes the training (optimizers, precisions, lora) is taken as it is given; where several are allowed they compete.
     With several devices Local SGD's `local_steps` are shown after the settings that average gradients in every step.
@@ -143,6 +160,7 @@ def plan(
     `first` the first setting that is known to fit. ValueError: nothing fits, or cannot be predicted, and what to change.
     """
     began, computing = time.perf_counter(), time.process_time()
+    subject = subject_of(model, task)
     if batch % devices:
         raise ValueError(
             f"A batch of {batch} cannot be shared among {devices} devices: take a multiple of {devices}, such as {max(1, round(batch / devices)) * devices}."
@@ -451,8 +469,8 @@ def words_of(setup: TrainingSetup) -> str:
 
 def _why(front, search, budget):
     best = front[0]
-    measure = "time" if best.seconds else "FLOPs"
-    text = f"The first row is first because no other setting that fits takes less {measure}"
+    less = "less time" if best.seconds else "fewer FLOPs"
+    text = f"The first row is first because no other setting that fits takes {less}"
     if not best.setup.checkpointing:
         larger = [s for s in search.sizes if s > best.setup.micro_batch]
         if larger and best.setup.micro_batch == search.largest(best.setup):

@@ -5,6 +5,7 @@ Both come with their range. Memory and FLOPs of a plan are exact, its seconds ar
 
 import copy
 import gc
+import math
 import statistics
 import time
 import warnings
@@ -20,7 +21,9 @@ from trainlean.costs.subject import Subject
 from trainlean.costs.training import AUTOCAST, OPTIMIZERS, add_adapters, enable_checkpointing
 
 MEASURING = 12.0  # seconds for all measurements of a plan
-REPEATS = 3
+REPEATS = 8  # of the settings that look quickest
+LIKELY = 4  # so many of them are measured again and again, in turn
+SHORT_STEP = 2e10  # FLOPs of a micro-batch that says what a way of training takes: half a second on two cores
 PRODUCTS = (1.0, 0.6, 0.3)  # shares of the speed of matrix products, where nothing better is known
 LARGEST_STEP = 2e11  # FLOPs of a micro-batch that is still measured: some seconds on two cores
 
@@ -134,48 +137,42 @@ class CardSpeed(Speed):
         return Seconds(best, expected, worst)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A micro-batch that was trained here: seconds of each repeat, those of the optimizer's step, and its FLOPs."""
-
-    times: list[float]
-    step: float
-    flops: float
-
-
 class MeasuredSpeed(Speed):
-    """Seconds on this machine: a micro-batch of the row itself, trained a few times, or what is known from another one.
+    """Seconds on this machine, from optimizer steps that are trained a few times, as far as MEASURING reaches.
 
-    A model that is too large for this machine is not made: then the speed of its matrix products stands for it.
+    First each way of training is measured at a few micro-batches; seconds a sample of those between are on the line in the
+    logarithm of the size, and another way's are told by FLOPs. Then those that look quickest are measured again, in turn, so
+    that what the machine does beside falls on all of them alike. A model that is too large for this machine is not made:
+    then the speed of its matrix products stands for it.
     """
 
     def __init__(self, subject: Subject):
         self.subject = subject
-        self.measured: dict[tuple, Measured] = {}  # by way of training and micro-batch
+        self.times: dict[tuple, list[float]] = {}  # seconds of a step by way and micro-batch
+        self.known: dict[tuple, tuple[float, float]] = {}  # of those rows: samples, FLOPs
         self.rate = 0.0  # FLOP/s of matrix products, where the model was too large
 
     def prepare(self, rows) -> None:
-        """Measure rows, of each way of training its largest micro-batch first, as far as the time reaches."""
-        end = time.perf_counter() + MEASURING
+        """Measure rows, each way of training first and then the quickest, as far as the time reaches."""
         free = psutil.virtual_memory().available
-        small = [r for r in rows if r.needed < free / 2 and _flops_of_one(r) < LARGEST_STEP]
-        ways: dict = {}
-        for row in sorted(small, key=lambda row: -row.setup.micro_batch):
-            ways.setdefault(_way(row.setup), []).append(row)
-        for row in (row for turn in zip_longest(*ways.values()) for row in turn if row):
-            if self.measured and time.perf_counter() > end:
+        able = [r for r in rows if r.needed < free / 2 and _flops_of_one(r) < LARGEST_STEP]
+        trainings = _Trainings(self.subject, free / 2)
+        for row in _telling(able):
+            if self.times and trainings.spent > 2 / 3 * MEASURING:
                 break
-            try:
-                times, step = _measure(self.subject, row.setup)
-            except (RuntimeError, ValueError):  # what another device computes, this one may not
-                continue
-            key = _way(row.setup), row.setup.micro_batch
-            self.measured[key] = Measured(times, step, _flops_of_one(row))
+            self._measure(row, trainings)
+            if REPEATS > 1:
+                self._measure(row, trainings)  # the first one is also a warm-up
+        while self.times and trainings.spent < MEASURING:
+            likely = sorted(able, key=lambda row: self.seconds(row).expected)[:LIKELY]
+            again = [row for row in likely if len(self.times.get(_key(row), [])) <= REPEATS]
+            if not [row for row in again if self._measure(row, trainings)]:
+                break
         threads = f"{torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
-        if self.measured:
+        if self.times:
             self.words = (
-                f"Seconds: {len(self.measured)} of {len(rows)} settings were trained for a moment on this machine ({threads}), with the range of "
-                "the repeats; the others are told from their nearest neighbour by FLOPs, with a wider range."
+                f"Seconds: {len(self.times)} of {len(rows)} settings were trained for a moment on this machine ({threads}), with the range of "
+                "the repeats; the others are told from their nearest neighbours, with a wider range. What other programs took of the machine is not counted."
             )
         else:
             self.rate = _rate_of_products()
@@ -184,63 +181,144 @@ class MeasuredSpeed(Speed):
                 f"{threads}), of which a training is taken to get {PRODUCTS[-1]:.0%} to {PRODUCTS[0]:.0%}; that is a guess."
             )
 
-    def seconds(self, row) -> Seconds | None:
-        """Of one optimizer step."""
-        setup = row.setup
-        if not self.measured:
+    def _measure(self, row, trainings):
+        """Whether one more step of this row could be timed."""
+        try:
+            seconds = trainings.step(row.setup)
+        except (RuntimeError, ValueError):  # what another device computes, this one may not
+            return False
+        self.times.setdefault(_key(row), []).append(seconds)
+        self.known[_key(row)] = row.setup.effective_batch, row.run.flops
+        return True
+
+    def seconds(self, row) -> Seconds:
+        """Of one optimizer step on one device. Only after `prepare`."""
+        if not self.times:
             return Seconds(*(row.run.flops / (share * self.rate) for share in PRODUCTS))
-        way, size = _way(setup), setup.micro_batch
-        if found := self.measured.get((way, size)):
-            each = min(found.times), statistics.median(found.times), max(found.times)
-            return Seconds(*(setup.accumulation_steps * one + found.step for one in each))
-        _, nearest = min(
-            self.measured.items(),
-            key=lambda item: (item[0][0] != way, abs(item[0][1] - size)),
-        )
-        # FLOPs of a smaller micro-batch take no less time each.
-        whole = statistics.median(nearest.times) * row.run.flops / nearest.flops + nearest.step
+        if times := self.times.get(_key(row)):
+            times = times[1:] or times  # the first one was a warm-up
+            return Seconds(min(times), statistics.median(times), max(times))
+        whole = row.setup.effective_batch * self._of_a_sample(row)
         return Seconds(0.6 * whole, whole, 1.6 * whole)
+
+    def _of_a_sample(self, row):
+        """Seconds, from the neighbours in size of the same way, or by FLOPs from the nearest of another."""
+        way, size = _key(row)
+        same = sorted(one for one in self.times if one[0] == way)
+        below = [key for key in same if key[1] < size]
+        above = [key for key in same if key[1] > size]
+        if below and above:
+            (low, first), (high, last) = (
+                (math.log(key[1]), self._sample(key)) for key in (below[-1], above[0])
+            )
+            return first + (last - first) * (math.log(size) - low) / (high - low)
+        nearest = min(same or self.times, key=lambda key: abs(math.log(key[1] / size)))
+        samples, flops = self.known[nearest]
+        return self._sample(nearest) * row.run.flops / row.setup.effective_batch * samples / flops
+
+    def _sample(self, key):
+        times = self.times[key]
+        return statistics.median(times[1:] or times) / self.known[key][0]
 
 
 def _flops_of_one(row):
     return row.run.flops / row.setup.accumulation_steps
 
 
-def _way(setup):
-    return replace(
-        setup, micro_batch=1, accumulation_steps=1, devices=1, local_steps=None, model=""
-    )
+def _key(row):
+    setup = row.setup
+    way = replace(setup, micro_batch=1, accumulation_steps=1, devices=1, local_steps=None, model="")
+    return str(way), setup.micro_batch
 
 
-def _measure(subject, setup):
-    """Seconds of each repeat of a micro-batch, and of an optimizer step, of a model that is really there."""
-    gc.collect()  # not between the repeats, where it would take longer than they do
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.default_generator.manual_seed(0)
-        module = copy.deepcopy(subject.make(setup)).train()
-        enable_checkpointing(module, setup.checkpointing)
-        module = add_adapters(module, setup.lora)
-        trained = [weight for weight in module.parameters() if weight.requires_grad]
-        optimizer = OPTIMIZERS[setup.optimizer](trained)
-        batch = subject.batch(setup)
+def _telling(rows):
+    """The rows to be measured first: of each way its largest micro-batch, its smallest, then those in the middle.
+
+    Of large models the cheapest alone: what they take grows with their FLOPs.
+    """
+    ways: dict[str, list] = {}
+    for row in sorted(rows, key=lambda row: row.setup.micro_batch):
+        ways.setdefault(_key(row)[0], []).append(row)
+    turns = []
+    for ordered in ways.values():
+        short = [row for row in ordered if _flops_of_one(row) < SHORT_STEP] or ordered[:1]
+        middle = short[1:-1]
+        middle = middle[len(middle) // 2 :] + middle[: len(middle) // 2]
+        turns.append([short[-1], *short[: len(short) > 1], *middle])
+    return [row for turn in zip_longest(*turns) for row in turn if row]
+
+
+class _Trainings:
+    """Models that are trained here, one for each way; `spent` are the seconds that all of it took."""
+
+    def __init__(self, subject, room):
+        self.subject, self.room = subject, room
+        self.models: dict = {}  # by way: model, optimizer, bytes
+        self.spent = 0.0
+
+    def step(self, setup) -> float:
+        """Seconds of an optimizer step, of whose micro-batches at most two are computed."""
+        whole = _Clock()
+        try:
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.default_generator.manual_seed(0)
+                model, optimizer = self._of(setup)
+                batch = self.subject.batch(setup)
+                return self._timed(model, optimizer, batch, setup)
+        finally:
+            self.spent += whole.seconds()
+
+    def _timed(self, model, optimizer, batch, setup):
         dtype = AUTOCAST[setup.precision]
-
-        def micro_batch():
+        gc.collect(0)  # what is left of the last one; not within the step
+        clock, times = _Clock(), []
+        for _ in range(min(2, setup.accumulation_steps)):
             with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
-                loss = subject.loss(module, batch)
+                loss = self.subject.loss(model, batch)
             loss.backward()
+            del loss
+            times.append(clock.seconds())
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds = clock.seconds()
+        return seconds + (setup.accumulation_steps - len(times)) * (times[-1] - times[0])
 
-        _timed(micro_batch)
-        times = [_timed(micro_batch) for _ in range(REPEATS)]
-        optimizer.step()  # the first one makes the state
-        return times, _timed(optimizer.step)
+    def _of(self, setup):
+        way = replace(
+            setup, micro_batch=1, accumulation_steps=1, devices=1, local_steps=None, model=""
+        )
+        if way not in self.models:
+            model = copy.deepcopy(self.subject.make(setup)).train()
+            enable_checkpointing(model, setup.checkpointing)
+            model = add_adapters(model, setup.lora)
+            size = 4 * sum(weight.nbytes for weight in model.parameters())
+            while self.models and size * (len(self.models) + 1) > self.room:
+                self.models.pop(next(iter(self.models)))
+            trained = [weight for weight in model.parameters() if weight.requires_grad]
+            self.models[way] = model, OPTIMIZERS[setup.optimizer](trained)
+        return self.models[way]
+
+
+class _Clock:
+    """Seconds since it was made: of the wall's clock or of the processor's, whichever are fewer.
+
+    A thread that had to wait for other programs is not slower for it; several threads take more of the processor than
+    passes on the wall.
+    """
+
+    def __init__(self):
+        self.began = time.perf_counter(), time.process_time()
+
+    def seconds(self) -> float:
+        wall, processor = self.began
+        return min(time.perf_counter() - wall, time.process_time() - processor)
 
 
 def _timed(work):
-    start = time.perf_counter()
+    clock = _Clock()
     work()
-    return time.perf_counter() - start
+    return clock.seconds()
 
 
 def _rate_of_products():

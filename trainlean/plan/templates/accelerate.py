@@ -10,82 +10,25 @@ from contextlib import nullcontext
 import torch
 from accelerate import Accelerator
 from accelerate.local_sgd import LocalSGD
-from torch.utils.data import DataLoader
-from transformers.optimization import Adafactor
-
-from trainlean import Meter, TrainingSetup
-from trainlean.costs.training import add_adapters, enable_checkpointing
-from trainlean.plan.proof import gradient_of, report_peak, report_proof, without_dropout
-from trainlean.plan.reading import read_model
-
-# What the plan chose.
-MODEL = "config.json"
-TASK = None
-MICRO_BATCH = 1
-ACCUMULATION_STEPS = 1
-SEQUENCE_LENGTH = None
-CHECKPOINTING = 0
-OPTIMIZER = "adamw"
-PRECISION = "fp32"
-ATTENTION = "sdpa"
-LORA = None
-PADDED = False
-DEVICES = 1
-LOCAL_STEPS = None
-DEVICE = "cpu"
-PREDICTED_PEAK = 1  # bytes of one device
-PROOF = (1, 2)  # micro-batch and accumulation steps of a window that fits at once, too
-
-LEARNING_RATE = 1e-4
-STEPS = 3  # optimizer steps
-SETUP = TrainingSetup(
-    MICRO_BATCH,
+from head import (
     ACCUMULATION_STEPS,
-    sequence_length=SEQUENCE_LENGTH,
-    checkpointing=CHECKPOINTING,
-    attention=ATTENTION,
-    padded=PADDED,
-    lora=LORA,
+    DEVICE,
+    DEVICES,
+    LOCAL_STEPS,
+    MICRO_BATCH,
+    PRECISION,
+    PREDICTED_PEAK,
+    PROOF,
+    STEPS,
+    SUBJECT,
+    make_model,
 )
-SUBJECT = read_model(MODEL, TASK)
+from optimizer import make_optimizer
+from samples import samples
+from torch.utils.data import DataLoader
 
-
-def samples(count):
-    """A data set: a list of samples, which a DataLoader puts together.
-
-    YOUR DATA: return your own here. These are drawn at random. Where samples have different numbers of tokens, weigh
-    each micro-batch's loss by its share of the window's tokens.
-    """
-    torch.manual_seed(0)
-    whole = SUBJECT.batch(TrainingSetup.read(SETUP.settings() | {"micro_batch": count}))
-    return [
-        torch.utils._pytree.tree_map(
-            lambda x, number=number: x[number] if isinstance(x, torch.Tensor) and x.dim() else x,
-            whole,
-        )
-        for number in range(count)
-    ]
-
-
-def make_model():
-    """The model with random weights. YOUR WEIGHTS: load a checkpoint into it here."""
-    torch.manual_seed(0)
-    model = SUBJECT.make(SETUP).train()
-    enable_checkpointing(model, CHECKPOINTING)
-    return add_adapters(model, LORA)
-
-
-def make_optimizer(model):
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    if OPTIMIZER == "adamw":
-        return torch.optim.AdamW(weights, lr=LEARNING_RATE, fused=True)
-    if OPTIMIZER == "adafactor":
-        return Adafactor(weights, lr=LEARNING_RATE, scale_parameter=False, relative_step=False)
-    if OPTIMIZER == "adam8bit":
-        import bitsandbytes
-
-        return bitsandbytes.optim.Adam8bit(weights, lr=LEARNING_RATE)
-    return torch.optim.SGD(weights, lr=LEARNING_RATE, momentum=0.9 * (OPTIMIZER == "momentum"))
+from trainlean import Meter
+from trainlean.plan.proof import gradient_of, in_type, prove, report_peak, without_dropout
 
 
 def train(accelerator, model, optimizer, dataloader):
@@ -103,22 +46,20 @@ def train(accelerator, model, optimizer, dataloader):
                 local.step()  # counts optimizer steps, not micro-batches
 
 
-def prove(accelerator):
-    """The gradient of an accumulated window against that of the same samples at once, without dropout, in float32."""
+def gradients(accelerator, dtype):
+    """The gradient of an accumulated window, and that of the same samples at once."""
     micro_batch, steps = PROOF
-    data = samples(micro_batch * steps)
-    found = []
+    data = in_type(dtype, samples(micro_batch * steps, 1))
     for parts in (steps, 1):
-        model = without_dropout(make_model()).to(accelerator.device)
+        model = without_dropout(make_model(), dtype).to(accelerator.device)
         for batch in DataLoader(data, batch_size=len(data) // parts):
             batch = torch.utils._pytree.tree_map(
                 lambda x: x.to(accelerator.device) if isinstance(x, torch.Tensor) else x, batch
             )
             accelerator.gradient_accumulation_steps = parts  # by which backward() divides
             accelerator.backward(SUBJECT.loss(model, batch))
-        found.append(gradient_of(model))
+        yield gradient_of(model)
     accelerator.gradient_accumulation_steps = ACCUMULATION_STEPS
-    report_proof(found[0], found[1], micro_batch, steps)
 
 
 def main():
@@ -128,8 +69,8 @@ def main():
         mixed_precision={"fp32": "no"}.get(PRECISION, PRECISION),
     )
     if accelerator.is_main_process:
-        prove(accelerator)
-    data = samples(MICRO_BATCH * ACCUMULATION_STEPS * DEVICES * STEPS)
+        prove(lambda dtype: gradients(accelerator, dtype), *PROOF)
+    data = samples(MICRO_BATCH, ACCUMULATION_STEPS * DEVICES * STEPS)
     with Meter() as meter:
         model = make_model()
         model, optimizer, dataloader = accelerator.prepare(

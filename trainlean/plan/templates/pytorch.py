@@ -7,47 +7,28 @@ First it proves that accumulation gives the large batch's gradient, then it trai
 
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from transformers.optimization import Adafactor
-
-from trainlean import Meter, TrainingSetup
-from trainlean.costs.training import add_adapters, enable_checkpointing
-from trainlean.plan.proof import gradient_of, report_peak, report_proof, without_dropout
-from trainlean.plan.reading import read_model
-
-# What the plan chose.
-MODEL = "config.json"
-TASK = None
-MICRO_BATCH = 1
-ACCUMULATION_STEPS = 1
-SEQUENCE_LENGTH = None
-CHECKPOINTING = 0
-OPTIMIZER = "adamw"
-PRECISION = "fp32"
-ATTENTION = "sdpa"
-LORA = None
-PADDED = False
-DEVICES = 1
-LOCAL_STEPS = None
-DEVICE = "cpu"
-PREDICTED_PEAK = 1  # bytes of one device
-PROOF = (1, 2)  # micro-batch and accumulation steps of a window that fits at once, too
-
-LEARNING_RATE = 1e-4
-STEPS = 3  # optimizer steps
-SETUP = TrainingSetup(
-    MICRO_BATCH,
+from head import (
     ACCUMULATION_STEPS,
-    sequence_length=SEQUENCE_LENGTH,
-    checkpointing=CHECKPOINTING,
-    attention=ATTENTION,
-    padded=PADDED,
-    lora=LORA,
+    DEVICE,
+    LOCAL_STEPS,
+    PRECISION,
+    PREDICTED_PEAK,
+    PROOF,
+    SETUP,
+    STEPS,
+    SUBJECT,
+    make_model,
 )
-SUBJECT = read_model(MODEL, TASK)
+from optimizer import make_optimizer
+from torch.nn.parallel import DistributedDataParallel
+
+from trainlean import Meter
+from trainlean.plan.proof import gradient_of, in_type, prove, report_peak, without_dropout
+
 AUTOCAST = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[PRECISION]
 
 
@@ -60,27 +41,6 @@ def micro_batches(rank):
     torch.manual_seed(rank)
     for _ in range(STEPS * ACCUMULATION_STEPS):
         yield SUBJECT.batch(SETUP)
-
-
-def make_model():
-    """The model with random weights. YOUR WEIGHTS: load a checkpoint into it here, the same on every rank."""
-    torch.manual_seed(0)
-    model = SUBJECT.make(SETUP).train()
-    enable_checkpointing(model, CHECKPOINTING)
-    return add_adapters(model, LORA)
-
-
-def make_optimizer(model):
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    if OPTIMIZER == "adamw":
-        return torch.optim.AdamW(weights, lr=LEARNING_RATE, fused=True)
-    if OPTIMIZER == "adafactor":
-        return Adafactor(weights, lr=LEARNING_RATE, scale_parameter=False, relative_step=False)
-    if OPTIMIZER == "adam8bit":
-        import bitsandbytes
-
-        return bitsandbytes.optim.Adam8bit(weights, lr=LEARNING_RATE)
-    return torch.optim.SGD(weights, lr=LEARNING_RATE, momentum=0.9 * (OPTIMIZER == "momentum"))
 
 
 def to(device, batch):
@@ -123,15 +83,12 @@ def average(model):
     torch.nn.utils.vector_to_parameters(flat.div_(dist.get_world_size()), weights)
 
 
-def prove(model, device):
-    """The gradient of an accumulated window against that of the same samples at once, without dropout, in float32."""
+def gradients(device, dtype):
+    """The gradient of an accumulated window, and that of the same samples at once."""
     micro_batch, steps = PROOF
-    found = []
-    model = without_dropout(model)
+    model = without_dropout(make_model(), dtype).to(device)
     torch.manual_seed(0)
-    whole = SUBJECT.batch(
-        TrainingSetup.read(SETUP.settings() | {"micro_batch": micro_batch * steps})
-    )
+    whole = in_type(dtype, SUBJECT.batch(replace(SETUP, micro_batch=micro_batch * steps)))
     for parts in (steps, 1):
         model.zero_grad()
         size = micro_batch * steps // parts
@@ -145,8 +102,7 @@ def prove(model, device):
                 whole,
             )
             (SUBJECT.loss(model, to(device, batch)) / parts).backward()
-        found.append(gradient_of(model))
-    report_proof(found[0], found[1], micro_batch, steps)
+        yield gradient_of(model)
 
 
 def main():
@@ -157,7 +113,7 @@ def main():
     if "RANK" in os.environ:
         dist.init_process_group("nccl" if device == "cuda" else "gloo")
     if rank == 0:
-        prove(make_model().to(device), device)
+        prove(lambda dtype: gradients(device, dtype), *PROOF)
     with Meter() as meter:
         model = make_model().to(device)
         optimizer = make_optimizer(model)

@@ -1,0 +1,352 @@
+# %% [markdown]
+# # Fit the budget
+#
+# **You will be able to** plan the training of a model that you have not met: say where its bytes go, find every setting that fits a budget, choose one, prove that it is the same training, and hold your choice against a plan.
+#
+# **Minutes**: 55, with a place to stop · **Before this**: [The published table](../4_whole_picture/1_published_table.ipynb) and the units on accumulation and checkpointing.
+
+# %% [markdown]
+# ## A question
+#
+# Here is a small decoder with a large vocabulary, a batch of 16 texts to each optimizer step, and a budget of 24 MB on the CPU.
+# Plain training does not fit. You know two techniques that make room, and each has a price. Which of them do you take here, and how much of it?
+
+# %%
+from functools import cache
+
+import pandas as pd
+import torch
+from trainlean import (
+    Meter,
+    TrainingSetup,
+    check,
+    format_bytes,
+    guess,
+    hint,
+    plan_training,
+    predict_run,
+    reveal,
+    score_training,
+)
+from transformers import LlamaConfig, LlamaForCausalLM
+
+BUDGET, BATCH, LENGTH = 24_000_000, 16, 64
+
+config = LlamaConfig(
+    vocab_size=8000,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    use_cache=False,
+)
+
+
+def new_model():
+    """The decoder, with the same random weights each time."""
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config).train()
+
+
+def texts(count=BATCH):
+    """Random tokens. In every second text the first half is a prompt with labels of -100."""
+    torch.manual_seed(1)
+    tokens = torch.randint(config.vocab_size, (count, LENGTH))
+    labels = tokens.clone()
+    labels[::2, : LENGTH // 2] = -100
+    return {"input_ids": tokens, "labels": labels}
+
+
+print(f"{sum(weight.numel() for weight in new_model().parameters()):,} weights")
+
+# %% [markdown]
+# **Predict.** A training with AdamW at micro-batch 1: how many of the bytes at its fullest moment have to do with the vocabulary (the embedding, the output layer, their gradients and state, and the logits), in percent?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 50
+# END SOLUTION
+guess("share of the vocabulary", my_guess, "%")
+
+# %% [markdown]
+# ## By hand: what one row is made of
+#
+# A decoder gives a number for each token of the vocabulary at each place of each text. These are the *logits*: micro-batch × length × vocabulary numbers.
+# Beside them stand the weights, their gradients and the optimizer's two averages, whatever the micro-batch.
+#
+# ### Exercise: explain one row
+#
+# *Difficulty* * · *6 minutes* · *Why*: who can say which bytes a row has cannot be surprised by which technique helps.
+#
+# Write `explain_row(model, micro_batch, length)`: a dictionary with the bytes of `"weights"`, `"gradients"`, `"optimizer state"` and `"logits"` of a training with AdamW.
+#
+# - Some weights may be frozen (`requires_grad` is False): they have neither gradient nor state. A weight that is used in two places is there once.
+# - AdamW keeps two numbers for each weight that is trained, of the weight's own type. Leave its step counters out.
+# - The logits are numbers of 4 bytes; `model.config.vocab_size` is the size of the vocabulary.
+
+
+# %% exercise="explain_row" points=2
+def explain_row(model, micro_batch, length):
+    """Bytes of weights, gradients, optimizer state and logits."""
+    # BEGIN SOLUTION
+    trained = sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
+    return {
+        "weights": sum(weight.nbytes for weight in model.parameters()),
+        "gradients": trained,
+        "optimizer state": 2 * trained,
+        "logits": micro_batch * length * model.config.vocab_size * 4,
+    }
+    # END SOLUTION
+
+
+# %% check="explain_row"
+check(explain_row)
+
+# %% [markdown]
+# (`hint(explain_row)` helps, and so for each exercise.) Now hold your four numbers against the prediction of three micro-batches:
+
+
+# %%
+@cache
+def predicted(micro_batch, checkpointing=False, tokens=config.vocab_size):
+    """The prediction of one setting of this lesson, with so many tokens in the vocabulary."""
+    setup = TrainingSetup(
+        micro_batch,
+        BATCH // micro_batch,
+        checkpointing=checkpointing,
+        attention="sdpa",
+        sequence_length=LENGTH,
+    )
+    like = LlamaConfig(**config.to_diff_dict() | {"vocab_size": tokens})
+    return predict_run(like, setup, task="causal-lm", layers=None)
+
+
+rows = {}
+for size in (1, 2, 4):
+    parts = explain_row(new_model(), size, LENGTH)
+    peak = predicted(size).peak_bytes
+    rest = peak - sum(parts.values())
+    more = {
+        "rest": f"{rest:,}",
+        "peak": f"{peak:,}",
+        "rest / logits": f"{rest / parts['logits']:.2f}",
+    }
+    rows[f"micro-batch {size}"] = {name: f"{value:,}" for name, value in parts.items()} | more
+pd.DataFrame(rows).T
+
+# %%
+with_few = predicted(1, tokens=100).peak_bytes
+reveal(
+    "share of the vocabulary",
+    round(100 * (1 - with_few / predicted(1).peak_bytes)),
+    "%",
+    "predicted",
+)
+
+# %% [markdown]
+# (That is what is missing when the same model has a vocabulary of 100 tokens.)
+#
+# The rest grows with the micro-batch, and most of it are further tensors of the logits' size: the loss takes their logarithms, and the backward pass needs a gradient of the same shape. The layers hardly show.
+#
+# ## By hand: the search
+#
+# A setting is a micro-batch, accumulation steps and a way of checkpointing. The batch stays what it is, so the micro-batch divides it.
+#
+# ### Exercise: the settings that fit
+#
+# *Difficulty* * · *6 minutes* · *Why*: this is the whole of a planner's search; the rest is about asking less often.
+#
+# Write `settings_that_fit(batch, ways, peak, budget)`: a list of all `(micro_batch, accumulation_steps, way)` whose peak is at most `budget` bytes.
+#
+# - `ways` is a list of ways of checkpointing, such as `[False, True]`; `peak(micro_batch, way)` gives the bytes of a setting.
+# - micro_batch × accumulation_steps must be `batch` exactly. The order of the list does not matter.
+
+
+# %% exercise="settings_that_fit" points=2
+def settings_that_fit(batch, ways, peak, budget):
+    """All (micro_batch, accumulation_steps, way) within the budget."""
+    # BEGIN SOLUTION
+    fitting = []
+    for way in ways:
+        for micro_batch in range(1, batch + 1):
+            if batch % micro_batch == 0 and peak(micro_batch, way) <= budget:
+                fitting.append((micro_batch, batch // micro_batch, way))
+    return fitting
+    # END SOLUTION
+
+
+# %% check="settings_that_fit"
+check(settings_that_fit)
+
+
+# %%
+table = [
+    {"micro_batch": size, "checkpointing": way, "peak": run.peak_bytes, "flops": run.flops}
+    for way in (False, True)
+    for size in (1, 2, 4, 8, 16)
+    for run in [predicted(size, way)]
+]
+peaks = {(row["micro_batch"], row["checkpointing"]): row["peak"] for row in table}
+fitting = settings_that_fit(BATCH, [False, True], lambda size, way: peaks[size, way], BUDGET)
+pd.DataFrame(
+    {
+        "micro-batch": [row["micro_batch"] for row in table],
+        "checkpointing": ["every layer" if row["checkpointing"] else "off" for row in table],
+        "peak": [format_bytes(row["peak"]) for row in table],
+        "MFLOP a step": [round(row["flops"] / 1e6) for row in table],
+        "fits": [
+            (row["micro_batch"], BATCH // row["micro_batch"], row["checkpointing"]) in fitting
+            for row in table
+        ],
+    }
+)
+
+# %% [markdown]
+# Compare the rows with and without checkpointing. What was the best technique for BERT saves little here: it drops what the layers keep, and the logits are not among that. No setting fits with it that would not fit without.
+#
+# ### Exercise: the fewest FLOPs under the budget
+#
+# *Difficulty* * · *5 minutes* · *Why*: of all that fits, the one that computes least is the one to take, as long as nobody has measured seconds.
+#
+# Write `fewest_flops(rows, budget)`: the row (one of the dictionaries of `table`) with the fewest FLOPs among those whose peak is at most `budget`.
+# Where several have the fewest, take the one with the largest micro-batch: it needs the fewest passes. Return None where nothing fits.
+
+
+# %% exercise="fewest_flops" points=2
+def fewest_flops(rows, budget):
+    """The row that fits and computes least; of several, that with the largest micro-batch."""
+    # BEGIN SOLUTION
+    fitting = [row for row in rows if row["peak"] <= budget]
+    return min(fitting, key=lambda row: (row["flops"], -row["micro_batch"]), default=None)
+    # END SOLUTION
+
+
+# %% check="fewest_flops"
+check(fewest_flops)
+
+# %%
+mine = fewest_flops(table, BUDGET)
+mine
+
+# %% [markdown]
+# Here is a good place to stop.
+#
+# ## By hand: the training
+#
+# Now train with it. The texts have different numbers of tokens that count, so the mean of the micro-batches' losses is not the large batch's loss.
+#
+# ### Exercise: train within the budget
+#
+# *Difficulty* ** · *15 minutes* · *Why*: this is the loop that you will write for your own model. Bytes, FLOPs and the gradient of the large batch decide whether it is right.
+#
+# Write `train_within(model, optimizer, batch, micro_batch, checkpointing)`: **one** optimizer step on the whole batch.
+#
+# - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller.
+# - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is told from what stands before it). The step must be that of the mean over all such tokens of the batch.
+# - Where `checkpointing` is True, switch the model's own checkpointing on, else leave it alone. Each of its layers is then computed twice.
+# - Keep no more in memory than one part needs, and leave no gradients behind.
+
+
+# %% exercise="train_within" points=4
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    """One optimizer step on the whole batch, micro_batch samples at a time."""
+    # BEGIN SOLUTION
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    tokens = (batch["labels"][:, 1:] != -100).sum()
+    for start in range(0, len(batch["labels"]), micro_batch):
+        part = {name: value[start : start + micro_batch] for name, value in batch.items()}
+        share = (part["labels"][:, 1:] != -100).sum() / tokens
+        (model(**part).loss * share).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    # END SOLUTION
+
+
+# %% check="train_within"
+check(train_within)
+
+
+# %%
+def measured(micro_batch, checkpointing):
+    """The meter of two optimizer steps (the first makes AdamW's state), and the weights then."""
+    model = new_model()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    batch = texts()
+    with Meter() as meter:
+        for _ in range(2):
+            train_within(model, optimizer, batch, micro_batch, checkpointing)
+    return meter, torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+meter, weights = measured(mine["micro_batch"], mine["checkpointing"])
+large, reference = measured(BATCH, False)
+apart = float((weights - reference).norm() / reference.norm())
+print(f"within {BUDGET:,} bytes: {meter.peak_bytes <= BUDGET}")
+print(f"within them at once:     {large.peak_bytes <= BUDGET}")
+print(f"measured {meter.peak_bytes / mine['peak'] - 1:+.1%} from the prediction")
+print(f"FLOPs of a step as predicted: {meter.flops == 2 * mine['flops']}")
+print(f"weights as after the large batch's steps: {apart < 1e-4}")
+
+# %% [markdown]
+# ## Then the plan
+#
+# `plan_training` does what you did, with all of the course's settings: it asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. From a terminal it is `trainlean plan config.json --memory 24MB --batch 16`; there it measures seconds on your machine, too.
+
+# %%
+found = plan_training(
+    config,
+    BUDGET,
+    BATCH,
+    task="causal-lm",
+    sequence_length=LENGTH,
+    attentions=["sdpa"],
+    checkpointings=[0, 1],
+)
+print(f"{found.fitting} of {found.looked_at} settings fit")
+print(found.why)
+pd.DataFrame(
+    {
+        "setting": [row.setup.label for row in found.rows],
+        "peak": [format_bytes(row.needed) for row in found.rows],
+        "MFLOP a step": [round(row.run.flops / 1e6) for row in found.rows],
+    }
+)
+
+# %%
+first = found.rows[0].setup
+yours = mine["micro_batch"], mine["checkpointing"]
+print("the plan chooses as you do:", (first.micro_batch, bool(first.checkpointing)) == yours)
+score = score_training(
+    "the decoder in 24 MB",
+    peak=meter.peak_bytes,
+    budget=BUDGET,
+    flops=meter.flops / 2,
+    best_flops=found.rows[0].run.flops,
+    same=apart < 1e-4,
+)
+
+# %% [markdown]
+# The score is the plan's FLOPs in percent of yours, and nothing where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it does not know of losses that are computed in pieces, so that the logits never stand there whole.)
+#
+# ## Your own model
+#
+# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. For any other module `plan_training` takes a `Subject` with a batch and a loss, and `trainlean plan file.py:function` does it from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
+
+# %%
+my_config = None  # such as transformers.AutoConfig.from_pretrained("a folder on this disk")
+my_task, my_budget, my_batch, my_length = "causal-lm", 16_000_000_000, 64, 512
+
+if my_config is None:
+    print("No model of your own yet.")
+else:
+    own = plan_training(my_config, my_budget, my_batch, task=my_task, sequence_length=my_length)
+    for row in own.rows[:5]:
+        print(row.setup.label, row.setup.attention, format_bytes(row.needed))
+
+# %% [markdown]
+# ## What to keep
+#
+# - First ask where the bytes are. A technique helps only where it works on the largest part.
+# - All settings of one batch are the same training, as long as micro-batches are weighed by the tokens that count.
+# - Of what fits, take what computes least; where seconds matter, measure the few that look best.

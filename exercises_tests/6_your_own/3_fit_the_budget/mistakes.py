@@ -1,0 +1,381 @@
+"""Known mistakes in the lesson 6_your_own/3_fit_the_budget, as edits of its solutions."""
+
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- explain_row
+
+TRAINED = "sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)"
+WEIGHTS = '"weights": sum(weight.nbytes for weight in model.parameters())'
+STATE = "2 * trained"
+LOGITS = "micro_batch * length * model.config.vocab_size * 4"
+MODULES = "(weight for part in model.modules() for weight in part.parameters(recurse=False))"
+
+explain_row = (
+    Mistake(
+        "frozen weights with gradients",
+        {TRAINED: TRAINED.replace(" if weight.requires_grad", "")},
+        why="A frozen weight gets no gradient, and the optimizer keeps nothing for it.",
+        hint="Which weights have a `.grad` after a backward pass?",
+    ),
+    Mistake(
+        "frozen weights left out of the weights",
+        {WEIGHTS: '"weights": trained'},
+        why="A frozen weight is not trained, but it stands in memory as every other one.",
+        hint="Does the forward pass need the frozen layer?",
+    ),
+    Mistake(
+        "frozen weights with state",
+        {STATE: "2 * sum(weight.nbytes for weight in model.parameters())"},
+        why="The optimizer makes its averages where it finds a gradient, so a frozen weight has none.",
+        hint="Of which weights does AdamW ever see a gradient?",
+    ),
+    Mistake(
+        "one average in the state",
+        {STATE: "trained"},
+        why="AdamW keeps two numbers for each weight: the mean of its gradients and that of their squares.",
+        hint="How many averages are there in AdamW's rule?",
+    ),
+    Mistake(
+        "gradients in the state",
+        {STATE: "3 * trained"},
+        why="The gradient is counted among the gradients already; the state are the two averages.",
+        hint="Which of the three numbers lives outside the optimizer?",
+    ),
+    Mistake(
+        "numbers instead of bytes",
+        {
+            TRAINED: TRAINED.replace("nbytes", "numel()"),
+            WEIGHTS: WEIGHTS.replace("nbytes", "numel()"),
+            LOGITS: "micro_batch * length * model.config.vocab_size",
+        },
+        {
+            TRAINED: TRAINED.replace("nbytes", "numel()"),
+            WEIGHTS: WEIGHTS.replace("nbytes", "numel()"),
+        },
+        why="These are counts of numbers, and each takes 4 bytes in float32.",
+        hint="How many bytes has one float32?",
+    ),
+    Mistake(
+        "tied weights counted twice",
+        {
+            TRAINED: TRAINED.replace("model.parameters()", MODULES),
+            WEIGHTS: WEIGHTS.replace("model.parameters()", MODULES),
+        },
+        {
+            TRAINED: "sum(weight.nbytes for weight in model.state_dict(keep_vars=True).values() if weight.requires_grad)",
+            WEIGHTS: '"weights": sum(weight.nbytes for weight in model.state_dict().values())',
+        },
+        why="Where the output layer uses the embedding's weight it is one tensor with two names; going through the modules or the state dict meets it twice.",
+        hint="Which way of going through a model gives each weight once?",
+    ),
+    Mistake(
+        "logits of one text",
+        {LOGITS: "length * model.config.vocab_size * 4"},
+        why="The logits are there for every text of the micro-batch at once.",
+        hint="What shape have the logits that `model(...)` returns?",
+    ),
+    Mistake(
+        "logits of one place",
+        {LOGITS: "micro_batch * model.config.vocab_size * 4"},
+        why="In training a decoder tells the next token at every place, not only at the last.",
+        hint="How many predictions does one text of 64 tokens give?",
+    ),
+    Mistake(
+        "hidden states instead of logits",
+        {LOGITS: "micro_batch * length * model.config.hidden_size * 4"},
+        why="That is what a layer passes on; the output layer turns it into one number for each token of the vocabulary.",
+        hint="What does the output layer have as its second dimension?",
+    ),
+    Mistake(
+        "logits of 4 bytes left out",
+        {LOGITS: "micro_batch * length * model.config.vocab_size"},
+        why="This is the number of logits; each takes 4 bytes.",
+        hint="How many bytes has one float32?",
+    ),
+)
+
+# ---------------------------------------------------------------- settings_that_fit
+
+SIZES = "range(1, batch + 1)"
+DIVIDES = "batch % micro_batch == 0 and "
+FITS = "peak(micro_batch, way) <= budget"
+STEPS = "batch // micro_batch"
+IF = f"if {DIVIDES}{FITS}:"
+APPEND = f"fitting.append((micro_batch, {STEPS}, way))"
+
+settings_that_fit = (
+    Mistake(
+        "strictly below the budget",
+        {FITS: "peak(micro_batch, way) < budget"},
+        why="A peak that needs the budget to the byte fits.",
+        hint="Is it < or <= ?",
+    ),
+    Mistake(
+        "micro-batches that do not divide the batch",
+        {DIVIDES: ""},
+        why="Where the micro-batch does not divide the batch, micro-batch times steps is another batch, and so another training.",
+        hint="What is micro_batch * (batch // micro_batch) for a micro-batch of 5 and a batch of 12?",
+    ),
+    Mistake(
+        "steps rounded up",
+        {DIVIDES: "", STEPS: "-(-batch // micro_batch)"},
+        why="Rounded up, the steps make more samples than the batch has.",
+        hint="How many samples are 3 steps of 5?",
+    ),
+    Mistake(
+        "powers of two only",
+        {SIZES: "[2**power for power in range(batch.bit_length())]"},
+        {SIZES: "[2**power for power in range(batch.bit_length())]", DIVIDES: ""},
+        why="Every divisor of the batch is a micro-batch: of 12 also 3 and 6.",
+        hint="Which numbers divide 30?",
+    ),
+    Mistake(
+        "the whole batch left out",
+        {SIZES: "range(1, batch)"},
+        {SIZES: "range(1, batch // 2 + 1)"},
+        why="The batch divides itself: all samples at once with one step are a setting, too.",
+        hint="What should come out when the budget is very large?",
+    ),
+    Mistake(
+        "one sample left out",
+        {SIZES: "range(2, batch + 1)"},
+        why="A single sample at a time is the leanest setting, and sometimes the only one.",
+        hint="Which micro-batch needs least?",
+    ),
+    Mistake(
+        "the first way only",
+        {"for way in ways:": "for way in ways[:1]:"},
+        why="Only the first way of checkpointing is looked at; another may let more samples through.",
+        hint="How often does your outer loop run?",
+    ),
+    Mistake(
+        "the largest of each way only",
+        {
+            "for way in ways:": "for way in ways:\n        largest = []",
+            APPEND: f"largest = [(micro_batch, {STEPS}, way)]",
+            "    return fitting": "        fitting += largest\n    return fitting",
+        },
+        why="All settings that fit were asked for; which of them is best is another question.",
+        hint="Does a smaller micro-batch fit where a larger one does?",
+    ),
+    Mistake(
+        "the budget forgotten",
+        {f" and {FITS}": ""},
+        why="These are all settings of the batch, whether they fit or not.",
+        hint="What is `peak` for?",
+    ),
+    Mistake(
+        "steps and micro-batch exchanged",
+        {APPEND: f"fitting.append(({STEPS}, micro_batch, way))"},
+        {FITS: f"peak({STEPS}, way) <= budget"},
+        why="Memory is that of one micro-batch, which comes first in a setting; how many follow one another does not matter to it.",
+        hint="Which of the two numbers did you ask the peak of, and where does it stand?",
+    ),
+)
+
+# ---------------------------------------------------------------- fewest_flops
+
+FITTING = 'fitting = [row for row in rows if row["peak"] <= budget]'
+KEY = '(row["flops"], -row["micro_batch"])'
+RETURN = f"return min(fitting, key=lambda row: {KEY}, default=None)"
+
+fewest_flops = (
+    Mistake(
+        "strictly below the budget",
+        {'row["peak"] <= budget': 'row["peak"] < budget'},
+        why="A row that needs the budget to the byte fits.",
+        hint="Is it < or <= ?",
+    ),
+    Mistake(
+        "the budget forgotten",
+        {FITTING: "fitting = rows"},
+        why="The row does not fit the budget.",
+        hint="Which rows may be chosen at all?",
+    ),
+    Mistake(
+        "the largest micro-batch first",
+        {KEY: '(-row["micro_batch"], row["flops"])'},
+        {KEY: '-row["micro_batch"]'},
+        why="The largest micro-batch that fits may be one that computes its layers twice; FLOPs come first here.",
+        hint="What has checkpointing cost in the row that you return?",
+    ),
+    Mistake(
+        "the smallest micro-batch of several",
+        {KEY: '(row["flops"], row["micro_batch"])'},
+        {KEY: '(row["flops"], row["peak"])'},
+        why="Of rows with equally few FLOPs the one with the largest micro-batch was asked for: it needs the fewest passes.",
+        hint="Which of two equal FLOPs has fewer accumulation steps?",
+    ),
+    Mistake(
+        "the first of several",
+        {KEY: 'row["flops"]'},
+        why="Several rows have the fewest FLOPs, and min takes the first that it meets, whatever its micro-batch.",
+        hint="What decides where FLOPs are equal?",
+    ),
+    Mistake(
+        "the least memory",
+        {KEY: 'row["peak"]'},
+        why="The leanest row fits, but others that fit compute less.",
+        hint="What is left of the budget when you take your row?",
+    ),
+    Mistake(
+        "the most memory",
+        {KEY: '-row["peak"]'},
+        why="A budget need not be used up: the fullest row that fits may compute more than a leaner one.",
+        hint="What is to be least, and is that what you compare?",
+    ),
+    Mistake(
+        "the most FLOPs",
+        {RETURN: RETURN.replace("min(", "max(")},
+        {KEY: '(-row["flops"], -row["micro_batch"])'},
+        why="This row computes most of all that fit.",
+        hint="Is it min or max?",
+    ),
+    Mistake(
+        "no answer where nothing fits",
+        {", default=None": ""},
+        {RETURN: f"return sorted(fitting, key=lambda row: {KEY})[0]"},
+        why="Where no row fits there is nothing to take the least of: min() and [0] raise.",
+        hint="What should come out for an empty table?",
+    ),
+    Mistake(
+        "FLOPs instead of the row",
+        {
+            RETURN: RETURN.replace("min(", "min(").replace("return ", "best = ")
+            + '\n    return best and best["flops"]'
+        },
+        why="The row itself was asked for, with its setting.",
+        hint="What is in `table`?",
+    ),
+    Mistake(
+        "the rows sorted in place",
+        {FITTING: f"rows.sort(key=lambda row: {KEY})\n    {FITTING}"},
+        why="sort() changes the caller's own list; sorted() and min() do not.",
+        hint="Which of your lines changes `rows`?",
+    ),
+)
+
+# ---------------------------------------------------------------- train_within
+
+SWITCH = "    if checkpointing:\n        model.activation_checkpointing_enable()\n"
+TOKENS = 'tokens = (batch["labels"][:, 1:] != -100).sum()'
+PARTS = 'range(0, len(batch["labels"]), micro_batch)'
+SHARE = 'share = (part["labels"][:, 1:] != -100).sum() / tokens'
+BACKWARD = "(model(**part).loss * share).backward()"
+STEP = "    optimizer.step()\n"
+CLEAR = "    optimizer.zero_grad()\n"
+END = f"        {BACKWARD}\n{STEP}{CLEAR}"
+SLICE = "value[start : start + micro_batch]"
+
+train_within = (
+    Mistake(
+        "weighed by samples, not by tokens",
+        {SHARE: 'share = len(part["labels"]) / len(batch["labels"])'},
+        {
+            TOKENS: 'tokens = batch["labels"].numel()',
+            SHARE: 'share = part["labels"].numel() / tokens',
+        },
+        why="The texts have different numbers of tokens that count, so a part with half of the samples is not half of the mean over tokens.",
+        hint="How many labels of each part are not -100?",
+    ),
+    Mistake(
+        "every part weighs the same",
+        {SHARE: 'share = micro_batch / len(batch["labels"])'},
+        {SHARE: f"share = 1 / len({PARTS})"},
+        why="The mean of the parts' means is the mean over all tokens only where all parts have equally many.",
+        hint="What is the weight of a part in the mean over all tokens of the batch?",
+    ),
+    Mistake(
+        "loss not weighed",
+        {" * share).backward()": ").backward()"},
+        why="backward() adds gradients up, so this is the sum of the parts' means, several times the mean of the batch.",
+        hint="By what must each part's loss be multiplied so that the sum is a mean?",
+    ),
+    Mistake(
+        "tokens counted without the shift",
+        {TOKENS: TOKENS.replace("[:, 1:]", ""), SHARE: SHARE.replace("[:, 1:]", "")},
+        {
+            TOKENS: TOKENS.replace("[:, 1:]", "[:, :-1]"),
+            SHARE: SHARE.replace("[:, 1:]", "[:, :-1]"),
+        },
+        why="Each token is told from those before it, so the label at the first place is never used, and the one at the last place is.",
+        hint="From what would the first token of a text be told?",
+    ),
+    Mistake(
+        "a part's tokens counted without the shift",
+        {SHARE: SHARE.replace("[:, 1:]", "")},
+        {TOKENS: TOKENS.replace("[:, 1:]", "")},
+        why="One of the two counts has the first place in it, which is told from nothing; both must count the same.",
+        hint="Do the shares of all parts add up to 1?",
+    ),
+    Mistake(
+        "a step after every part",
+        {END: f"        {BACKWARD}\n    {STEP}    {CLEAR}"},
+        why="Several small steps are not one step on the whole batch.",
+        hint="How many optimizer steps were asked for?",
+    ),
+    Mistake(
+        "gradients cleared between parts",
+        {END: f"        optimizer.zero_grad()\n        {BACKWARD}\n{STEP}{CLEAR}"},
+        why="What the earlier parts gave is thrown away, and the step is that of the last part alone.",
+        hint="What is in `.grad` when the step is made?",
+    ),
+    Mistake(
+        "gradients left behind",
+        {CLEAR: ""},
+        why="The next step would add its gradients to these.",
+        hint="What must `.grad` be before the next batch?",
+    ),
+    Mistake(
+        "gradients cleared before the step",
+        {END: f"        {BACKWARD}\n{CLEAR}{STEP}"},
+        why="The optimizer finds no gradient, so nothing is trained.",
+        hint="Which of the two lines needs the gradients?",
+    ),
+    Mistake(
+        "no step",
+        {END: f"        {BACKWARD}\n{CLEAR}"},
+        why="Gradients alone change no weight.",
+        hint="Which call moves the weights?",
+    ),
+    Mistake(
+        "one backward pass at the end",
+        {
+            END: f"        total = total + model(**part).loss * share\n    total.backward()\n{STEP}{CLEAR}",
+            TOKENS: f"{TOKENS}\n    total = 0",
+        },
+        why="A sum of losses keeps the graphs of all parts until backward(), so the batch is in memory at once after all.",
+        hint="When is what the first part has kept set free?",
+    ),
+    Mistake(
+        "the whole batch at once",
+        {PARTS: 'range(0, len(batch["labels"]), len(batch["labels"]))', SLICE: "value"},
+        why="The gradient is right, but the whole batch is in memory at once.",
+        hint="How many samples go through the model at a time?",
+    ),
+    Mistake(
+        "the last samples left out",
+        {PARTS: 'range(0, len(batch["labels"]) - micro_batch + 1, micro_batch)'},
+        {PARTS: 'range(0, len(batch["labels"]) // micro_batch * micro_batch, micro_batch)'},
+        why="Where the micro-batch does not divide the batch, the samples of the last, smaller part are never seen.",
+        hint="Where does your last part begin, and where does the batch end?",
+    ),
+    Mistake(
+        "checkpointing left off",
+        {SWITCH: ""},
+        why="The setting asks for checkpointing: without it more is kept than was predicted, and no layer is computed twice.",
+        hint="Where is `checkpointing` used?",
+    ),
+    Mistake(
+        "checkpointing always on",
+        {SWITCH: "    model.activation_checkpointing_enable()\n"},
+        why="Where no checkpointing was asked for, every layer is computed twice for nothing.",
+        hint="What do you do when `checkpointing` is False?",
+    ),
+    Mistake(
+        "the first part again and again",
+        {SLICE: "value[:micro_batch]"},
+        why="Every part is the beginning of the batch; the other samples are never seen.",
+        hint="What does `start` do in your loop?",
+    ),
+)

@@ -1,0 +1,303 @@
+# %% explain_row: right
+def explain_row(model, micro_batch, length):
+    everything = trained = 0
+    for weight in model.parameters():
+        size = weight.numel() * weight.element_size()
+        everything += size
+        if weight.requires_grad:
+            trained += size
+    logits = micro_batch * length * model.config.vocab_size
+    return {
+        "weights": everything,
+        "gradients": trained,
+        "optimizer state": trained + trained,
+        "logits": 4 * logits,
+    }
+
+
+# %% explain_row: right
+def explain_row(model, micro_batch, length):
+    seen = {}
+    for name, weight in model.named_parameters():
+        seen[weight.data_ptr()] = weight
+    weights = sum(4 * weight.numel() for weight in seen.values())
+    frozen = sum(4 * weight.numel() for weight in seen.values() if not weight.requires_grad)
+    return dict(
+        weights=weights,
+        gradients=weights - frozen,
+        logits=torch.empty(micro_batch, length, model.config.vocab_size, device="meta").nbytes,
+        **{"optimizer state": 2 * (weights - frozen)},
+    )
+
+
+# %% explain_row: right
+def explain_row(model, micro_batch, length):
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    tokens = torch.randint(model.config.vocab_size, (micro_batch, length))
+    logits = model(input_ids=tokens).logits
+    logits.mean().backward()
+    optimizer.step()
+    state = sum(
+        kept[name].nbytes for kept in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")
+    )
+    return {
+        "weights": sum(p.nbytes for p in model.parameters()),
+        "gradients": sum(p.grad.nbytes for p in model.parameters() if p.grad is not None),
+        "optimizer state": state,
+        "logits": logits.nbytes,
+    }
+
+
+# %% explain_row: wrong, frozen weights with gradients
+# every weight is taken to be trained
+def explain_row(model, micro_batch, length):
+    size = sum(p.numel() for p in model.parameters()) * 4
+    return {
+        "weights": size,
+        "gradients": size,
+        "optimizer state": 2 * size,
+        "logits": micro_batch * length * model.config.vocab_size * 4,
+    }
+
+
+# %% explain_row: wrong, logits of one text
+# the micro-batch is forgotten
+def explain_row(model, micro_batch, length):
+    grads = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return {
+        "weights": sum(p.nbytes for p in model.parameters()),
+        "gradients": grads,
+        "optimizer state": grads * 2,
+        "logits": length * model.config.vocab_size * 4,
+    }
+
+
+# %% explain_row: wrong, one average in the state
+# the state of SGD with momentum
+def explain_row(model, micro_batch, length):
+    parameters = list(model.parameters())
+    trained = [p for p in parameters if p.requires_grad]
+    bytes_of = lambda some: 4 * sum(map(torch.numel, some))
+    return {
+        "weights": bytes_of(parameters),
+        "gradients": bytes_of(trained),
+        "optimizer state": bytes_of(trained),
+        "logits": 4 * model.config.vocab_size * micro_batch * length,
+    }
+
+
+# %% settings_that_fit: right
+def settings_that_fit(batch, ways, peak, budget):
+    return [
+        (size, batch // size, way)
+        for size in range(1, batch + 1)
+        if not batch % size
+        for way in ways
+        if not peak(size, way) > budget
+    ]
+
+
+# %% settings_that_fit: right
+def settings_that_fit(batch, ways, peak, budget):
+    from itertools import product
+
+    found = set()
+    for steps, way in product(range(1, batch + 1), ways):
+        size, rest = divmod(batch, steps)
+        if rest == 0 and budget - peak(size, way) >= 0:
+            found.add((size, steps, way))
+    return sorted(found, key=str)
+
+
+# %% settings_that_fit: right
+def settings_that_fit(batch, ways, peak, budget):
+    """Upwards until one is too large."""
+    out = []
+    for way in ways:
+        size = 1
+        while size <= batch:
+            if batch % size == 0:
+                if peak(size, way) > budget:
+                    break
+                out += [[size, batch // size, way]]
+            size += 1
+    return out
+
+
+# %% settings_that_fit: wrong, powers of two only
+def settings_that_fit(batch, ways, peak, budget):
+    out, size = [], 1
+    while size <= batch:
+        for way in ways:
+            if peak(size, way) <= budget:
+                out.append((size, batch // size, way))
+        size *= 2
+    return out
+
+
+# %% settings_that_fit: wrong, micro-batches that do not divide the batch
+def settings_that_fit(batch, ways, peak, budget):
+    return [(m, batch // m, w) for w in ways for m in range(1, batch + 1) if peak(m, w) <= budget]
+
+
+# %% settings_that_fit: wrong, the largest of each way only
+def settings_that_fit(batch, ways, peak, budget):
+    out = []
+    for way in ways:
+        for size in range(batch, 0, -1):
+            if batch % size == 0 and peak(size, way) <= budget:
+                out.append((size, batch // size, way))
+                break
+    return out
+
+
+# %% fewest_flops: right
+def fewest_flops(rows, budget):
+    best = None
+    for row in rows:
+        if row["peak"] > budget:
+            continue
+        if best is None or row["flops"] < best["flops"]:
+            best = row
+        elif row["flops"] == best["flops"] and row["micro_batch"] > best["micro_batch"]:
+            best = row
+    return best
+
+
+# %% fewest_flops: right
+def fewest_flops(rows, budget):
+    rows = sorted(rows, key=lambda row: row["micro_batch"], reverse=True)
+    rows = sorted(rows, key=lambda row: row["flops"])
+    return next((row for row in rows if row["peak"] <= budget), None)
+
+
+# %% fewest_flops: right
+def fewest_flops(rows, budget):
+    fits = [row for row in rows if budget >= row["peak"]]
+    if not fits:
+        return None
+    least = min(row["flops"] for row in fits)
+    return max((row for row in fits if row["flops"] == least), key=lambda row: row["micro_batch"])
+
+
+# %% fewest_flops: wrong, the largest micro-batch first
+def fewest_flops(rows, budget):
+    fits = [row for row in rows if row["peak"] <= budget]
+    fits.sort(key=lambda row: (row["micro_batch"], -row["flops"]))
+    return fits[-1] if fits else None
+
+
+# %% fewest_flops: wrong, the most memory
+def fewest_flops(rows, budget):
+    fits = [row for row in rows if row["peak"] <= budget]
+    return max(fits, key=lambda row: row["peak"]) if fits else None
+
+
+# %% fewest_flops: wrong, no answer where nothing fits
+def fewest_flops(rows, budget):
+    frame = [row for row in rows if row["peak"] <= budget]
+    frame = sorted(frame, key=lambda row: (row["flops"], -row["micro_batch"]))
+    return frame[0]
+
+
+# %% train_within: right
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    model.train()
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    optimizer.zero_grad()
+    counts = batch["labels"][:, 1:].ne(-100).sum().item()
+    parts = zip(
+        batch["input_ids"].split(micro_batch), batch["labels"].split(micro_batch), strict=True
+    )
+    for tokens, labels in parts:
+        loss = model(input_ids=tokens, labels=labels).loss
+        loss = loss * (labels[:, 1:] != -100).sum().item() / counts
+        loss.backward()
+        del loss
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+# %% train_within: right
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    total = int((batch["labels"][:, 1:] >= 0).sum())
+    number = 0
+    while number < batch["input_ids"].shape[0]:
+        here = slice(number, number + micro_batch)
+        logits = model(input_ids=batch["input_ids"][here]).logits
+        logits = logits[:, :-1].flatten(0, 1)
+        labels = batch["labels"][here, 1:].flatten()
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / total
+        del logits
+        loss.backward()
+        number += micro_batch
+    optimizer.step()
+    for weight in model.parameters():
+        weight.grad = None
+
+
+# %% train_within: right
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    """The sum of all tokens' losses, divided once at the end."""
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    tokens = 0
+    for start in range(0, len(batch["input_ids"]), micro_batch):
+        part = {name: batch[name][start : start + micro_batch] for name in ("input_ids", "labels")}
+        count = int((part["labels"][:, 1:] != -100).sum())
+        (model(**part).loss * count).backward()
+        tokens += count
+    for weight in model.parameters():
+        if weight.grad is not None:
+            weight.grad /= tokens
+    optimizer.step()
+    model.zero_grad()
+
+
+# %% train_within: wrong, every part weighs the same
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    starts = list(range(0, len(batch["labels"]), micro_batch))
+    for i in starts:
+        out = model(
+            input_ids=batch["input_ids"][i : i + micro_batch],
+            labels=batch["labels"][i : i + micro_batch],
+        )
+        loss = out.loss / len(starts)
+        del out
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_within: wrong, one backward pass at the end
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    tokens = (batch["labels"][:, 1:] != -100).sum()
+    losses = []
+    for start in range(0, len(batch["labels"]), micro_batch):
+        labels = batch["labels"][start : start + micro_batch]
+        loss = model(input_ids=batch["input_ids"][start : start + micro_batch], labels=labels).loss
+        losses.append(loss * (labels[:, 1:] != -100).sum() / tokens)
+    sum(losses).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_within: wrong, tokens counted without the shift
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    all_tokens = (batch["labels"] != -100).sum()
+    for start in range(0, len(batch["labels"]), micro_batch):
+        part = {key: value[start : start + micro_batch] for key, value in batch.items()}
+        loss = model(**part).loss * (part["labels"] != -100).sum() / all_tokens
+        loss.backward()
+        del loss
+    optimizer.step()
+    optimizer.zero_grad()
