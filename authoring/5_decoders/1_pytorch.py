@@ -656,4 +656,4 @@ explorer(runs, measure=measure_decoder)
 # - Eager attention keeps a table of length x length for every head; the fused one keeps its output and one number for each query. Time still grows with the square.
 # - In bf16 small additions vanish: add gradients up in float32, and step float32 weights.
 #
-# Next: the same models with Accelerate: tokens counted over windows and ranks, and adapters.
+# Next: [Decoders with Accelerate](2_accelerator.ipynb): tokens counted over windows and ranks, and adapters.
