@@ -4,9 +4,15 @@ import json
 
 import pytest
 import torch
-from transformers import BertForSequenceClassification
+from transformers import AutoModelForCausalLM, BertForSequenceClassification
 
-from trainlean.models import bert_large_config, small_bert, small_bert_config
+from trainlean.models import (
+    bert_large_config,
+    model_config,
+    small_bert,
+    small_bert_config,
+    small_decoder,
+)
 from trainlean.reviews import load_tokenizer
 from trainlean.workspace import COURSE
 
@@ -33,6 +39,28 @@ def test_small_bert_has_the_shape_that_the_course_names():
         config.vocab_size == len(load_tokenizer())
         and config.pad_token_id == load_tokenizer().pad_token_id
     )
+
+
+def test_decoders_have_the_published_shapes():
+    """Llama 3.2 1B has 1,235,814,400 parameters, its head tied; Qwen2.5 7B 7,615,616,512: as their makers say."""
+    sizes = {}
+    for name in ("llama-1b", "qwen-7b"):
+        config = model_config(name)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        sizes[name] = sum(parameter.numel() for parameter in model.parameters())
+    assert sizes == {"llama-1b": 1_235_814_400, "qwen-7b": 7_615_616_512}
+
+
+def test_the_small_decoder_has_the_course_s_vocabulary_and_its_seed_s_weights():
+    before = torch.get_rng_state()
+    one, again, other = small_decoder(seed=1), small_decoder(seed=1), small_decoder(seed=2)
+    assert torch.equal(torch.get_rng_state(), before) and one.training
+    assert one.config.vocab_size == len(load_tokenizer()) and not one.config.use_cache
+    weights = [model.model.layers[0].mlp.up_proj.weight for model in (one, again, other)]
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
+    assert one.config._attn_implementation == "sdpa"
+    assert small_decoder(attn_implementation="eager").config._attn_implementation == "eager"
 
 
 def test_the_seed_alone_decides_the_weights():

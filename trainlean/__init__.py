@@ -12,7 +12,13 @@ warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0", Runt
 
 EXPORTS = {  # by the file that has them
     "reviews": ["load_reviews", "load_tokenizer", "batches", "dataset"],
-    "models": ["small_bert", "small_bert_config", "bert_large_config", "model_config"],
+    "models": [
+        "small_bert",
+        "small_bert_config",
+        "bert_large_config",
+        "model_config",
+        "small_decoder",
+    ],
     "setup": ["TrainingSetup"],
     "costs.runs": [
         "CATEGORIES",

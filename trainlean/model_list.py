@@ -29,3 +29,9 @@ MODELS = {  # BERT-large as it was published: on a V100 of 16 GB
     "bert-large": Model("bert-large", "bert-large-uncased", 512, 512, 16160 * MiB, 1800),
     "small": Model("bert-small", "small BERT", 32, 128, 200 * MiB, 90),
 }
+# Every configuration by the key that `model_config` takes, with its file: decoders are predicted, and not in the table.
+CONFIGURATIONS = {key: model.file for key, model in MODELS.items()} | {
+    "small-decoder": "decoder-small",
+    "llama-1b": "llama-1b",
+    "qwen-7b": "qwen-7b",
+}

@@ -3,20 +3,25 @@
 import json
 
 import torch
-from transformers import AutoConfig, BertConfig, BertForSequenceClassification
+from transformers import (
+    AutoConfig,
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaForCausalLM,
+)
 
-from trainlean.model_list import MODELS
+from trainlean.model_list import CONFIGURATIONS
 from trainlean.workspace import COURSE
 
 
 def model_config(name: str, **changes):
-    """The transformers configuration of a model of MODELS; attention is eager unless `attn_implementation` says otherwise.
+    """The transformers configuration of a model of CONFIGURATIONS; attention is eager unless `attn_implementation` says otherwise.
 
     `changes` are the configuration's values by name. ValueError: no such model, or a value that its configuration does not know.
     """
-    if name not in MODELS:
-        raise ValueError(f"The model is one of {', '.join(MODELS)}, not {name!r}.")
-    path = COURSE / "data" / "models" / f"{MODELS[name].file}.json"
+    if name not in CONFIGURATIONS:
+        raise ValueError(f"The model is one of {', '.join(CONFIGURATIONS)}, not {name!r}.")
+    path = COURSE / "data" / "models" / f"{CONFIGURATIONS[name]}.json"
     values = json.loads(path.read_text(encoding="utf-8"))
     kind = type(AutoConfig.for_model(values["model_type"]))
     known = {*dir(kind()), "attn_implementation"}
@@ -59,3 +64,16 @@ def small_bert(
         return BertForSequenceClassification(
             small_bert_config(num_labels=num_labels, **probabilities | config)
         )
+
+
+def small_decoder(*, seed: int = 0, **config) -> LlamaForCausalLM:
+    """A small Llama-like decoder with random weights drawn from `seed`, in training mode: hidden size 64, 4 layers, the course's vocabulary.
+
+    Its vocabulary is as many times its hidden size as that of Llama 3.2 1B is. `config` holds changes of the configuration
+    by name; attention is torch's fused one ("sdpa") unless `attn_implementation` says otherwise. The global random state is
+    left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        kind = model_config("small-decoder", **{"attn_implementation": "sdpa"} | config)
+        return LlamaForCausalLM(kind).train()

@@ -490,7 +490,6 @@ def test_what_the_batch_alone_decides_is_known():
 
 
 def test_adapters_leave_the_rest_frozen():
-    pytest.importorskip("peft")
     plain, adapted = (
         predict_run(llama(), **TINY, task="causal-lm", lora=rank) for rank in (None, 4)
     )

@@ -71,7 +71,7 @@ class Meter:
     """Counts what the training code inside `with Meter() as meter:` costs, whoever wrote the loop.
 
     Modules, gradients and optimizers are found by themselves; naming `model` and `optimizer` only counts what they hold
-    before they are first used. Read afterwards: `peak` (bytes by category at the moment of the peak), `peak_bytes`,
+    before they are first used. Read afterwards: `peak` (bytes by category at the moment of the peak), `peak_bytes`, `largest`,
     `moments`, `timeline`, `flops`, `optimizer_steps`, `samples` (trained on by this process), `collectives` (kind, such as
     "all-reduce", to {calls, payload bytes, messages, bytes sent}: see `trainlean.costs.links.traffic`), `all_reduces`,
     `bytes_sent` (payload), `allocator_peak` and `note`. The categories:
@@ -392,6 +392,20 @@ class Meter:
     def peak_bytes(self) -> int:
         """The peak of memory, in bytes."""
         return sum(self.peak.values())
+
+    @property
+    def largest(self) -> list[tuple[str, int]]:
+        """What is there at the moment of the peak, as pairs of category and bytes, one for each storage, the largest first."""
+        blocks, device = self.blocks, device_of(self.blocks)
+        moment = int(self._usage().sum(axis=1).argmax())
+        alive = [
+            (block.category, block.size)
+            for block in blocks
+            if block.device == device
+            and block.born <= moment
+            and (block.died is None or moment <= block.died)
+        ]
+        return sorted(alive, key=lambda one: -one[1])
 
     @property
     def moments(self) -> dict[str, dict[str, int]]:

@@ -95,16 +95,12 @@ HEADS = {
 def add_adapters(model, rank: int | None):
     """The model with LoRA of this rank on its linear layers and all else frozen, as peft makes it; None leaves it as it is.
 
-    Where peft has no usual targets for the kind of model, all linear layers but the head get adapters. ValueError: no peft.
+    Where peft has no usual targets for the kind of model, all linear layers but the head get adapters.
     """
     if rank is None:
         return model
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError:
-        raise ValueError(
-            "Adapters need peft: pip install -c requirements.lock -e .[lora]"
-        ) from None
+    from peft import LoraConfig, get_peft_model
+
     targets = {} if _has_usual_targets(model) else {"target_modules": "all-linear"}
     heads = (kind for ending, kind in HEADS.items() if type(model).__name__.endswith(ending))
     return get_peft_model(model, LoraConfig(r=rank, task_type=next(heads, None), **targets))

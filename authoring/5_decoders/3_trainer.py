@@ -1,0 +1,392 @@
+# %% [markdown]
+# # Decoders with the Trainer
+#
+# **You will be able to** have the Trainer count tokens over devices, give it a loss in chunks, and evaluate without collecting the logits of a whole data set.
+#
+# **Minutes**: 50, with a place to stop · **Before this**: [Decoders with Accelerate](2_accelerator.ipynb) and [Accumulation: Trainer](../1_accumulation/3_trainer.ipynb).
+
+# %% [markdown]
+# ## A question
+#
+# The divisor over windows and devices, checkpointing, bf16: the Trainer has an argument for each. The loss in chunks has none that runs here, and there is a place where the logits come back although nothing is trained. Where?
+
+# %%
+import os
+import tempfile
+
+import pandas as pd
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+from trainlean import (
+    Meter,
+    batches,
+    check,
+    format_bytes,
+    guess,
+    hint,
+    load_reviews,
+    reveal,
+    small_decoder,
+    start_devices,
+    stop_devices,
+)
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
+torch.set_num_threads(1)
+
+# %% [markdown]
+# ## The same training again
+#
+# Texts with padding at the end; a padded position is no target. No attention mask is needed.
+
+
+# %%
+def texts(number):
+    [batch] = batches(load_reviews()[:number], number, max_length=64, shuffle=False)
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    return [{"input_ids": ids, "labels": one} for ids, one in zip(batch["input_ids"], labels)]
+
+
+def arguments(**changes):
+    recipe = {
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "num_train_epochs": 1,
+        "learning_rate": 0.5,
+        "lr_scheduler_type": "constant",
+        "optim": "sgd",
+        "max_grad_norm": 0,
+        "train_sampling_strategy": "sequential",
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return TrainingArguments(tempfile.mkdtemp(), **recipe | changes)
+
+
+def train(kind=Trainer, number=16, **changes):
+    model = small_decoder(num_hidden_layers=2)
+    trainer = kind(model=model, args=arguments(**changes), train_dataset=texts(number))
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return model
+
+
+def by_hand(number=16, window=8):
+    """The large batch: the mean over all targets of the window."""
+    model = small_decoder(num_hidden_layers=2)
+    for start in range(0, number, window):
+        part = texts(number)[start : start + window]
+        ids, labels = (torch.stack([one[name] for one in part]) for name in ("input_ids", "labels"))
+        logits = model(input_ids=ids).logits[:, :-1]
+        cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()).backward()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight -= 0.5 * weight.grad
+        model.zero_grad()
+    return model
+
+
+def apart(one, other):
+    return max((a - b).abs().max().item() for a, b in zip(one.parameters(), other.parameters()))
+
+
+large = by_hand()
+print("moved:", apart(large, small_decoder(num_hidden_layers=2)) > 0.01)
+for name, changes in {
+    "2 x 4": {},
+    "8 x 1": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
+    "2 x 4, checkpointed": {"activation_checkpointing": True},
+}.items():
+    print(f"{name}: same weights as by hand, to 1e-6:", apart(train(**changes), large) < 1e-6)
+
+# %% [markdown]
+# The same weights as from the loop in PyTorch, and so as from Accelerate's: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it.
+#
+# ## Two devices
+#
+# `average_tokens_across_devices` is the argument for what you wrote in the last lesson. It is on unless you say otherwise. What happens without it? One step of 8 texts, on two ranks with 2 x 2 each, held against the large batch.
+
+# %%
+devices = start_devices(2)
+
+# %%
+# %%px
+import tempfile
+
+import torch
+from torch.nn.functional import cosine_similarity, cross_entropy
+from trainlean import batches, load_reviews, small_decoder
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+torch.set_num_threads(1)
+[batch] = batches(load_reviews()[:8], 8, max_length=64, shuffle=False)
+labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+data = [{"input_ids": ids, "labels": one} for ids, one in zip(batch["input_ids"], labels)]
+
+
+def flat(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def step_of(across):
+    args = TrainingArguments(
+        tempfile.mkdtemp(),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        num_train_epochs=1,
+        learning_rate=0.5,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        logging_strategy="no",
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        ddp_find_unused_parameters=False,
+        average_tokens_across_devices=across,
+    )
+    model = small_decoder(num_hidden_layers=2)
+    start = flat(model)
+    trainer = Trainer(model=model, args=args, train_dataset=data)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return start - flat(model)
+
+
+model = small_decoder(num_hidden_layers=2)
+logits = model(input_ids=batch["input_ids"]).logits[:, :-1]
+cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()).backward()
+large = 0.5 * torch.cat([weight.grad.flatten() for weight in model.parameters()])
+for across in (True, False):
+    step = step_of(across)
+    if rank == 0:
+        print(
+            f"{str(across):5}: {step.norm() / large.norm():.3f} times as long, "
+            f"cosine {cosine_similarity(step, large, dim=0):.3f}"
+        )
+
+# %%
+stop_devices()
+
+# %% [markdown]
+# With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction.
+# (It came with [transformers pull request 34373](https://github.com/huggingface/transformers/pull/34373), off at first; it is on by default since [issue 39395](https://github.com/huggingface/transformers/issues/39395).)
+#
+# ## Exercise: the weight of a token
+#
+# *Difficulty* ** · *6 minutes* · *Why*: it says how far a run without the argument is off, from the counts alone.
+#
+# Write `token_weights(targets, across)`. `targets[r]` is the number of targets in the window of rank $r$. Return a list with one number for each rank: the factor with which the gradient of *one token's loss* on that rank enters the gradient that DDP leaves in `.grad`, with `average_tokens_across_devices=across`.
+
+
+# %% exercise="token_weights" points=2
+def token_weights(targets, across):
+    """For each rank, the factor of one of its tokens in the averaged gradient."""
+    # BEGIN SOLUTION
+    if across:
+        return [1 / sum(targets)] * len(targets)
+    return [1 / (len(targets) * own) for own in targets]
+    # END SOLUTION
+
+
+# %% check="token_weights"
+check(token_weights)
+
+# %% [markdown]
+# ## The loss in chunks
+#
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets.
+#
+# ## Exercise: a loss for the Trainer
+#
+# *Difficulty* *** · *10 minutes* · *Why*: this is how any loss of your own gets into the Trainer, with the right divisor.
+#
+# Write `loss_in_chunks(model, inputs, num_items_in_batch, chunk)`.
+#
+# - `model.model(input_ids=...)` gives an object with `last_hidden_state` `[texts, length, hidden size]`, and `model.lm_head.weight` is the head. `inputs` has `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count.
+# - Return the sum of the losses of this micro-batch's targets, divided by `num_items_in_batch`, the number of targets of the whole window. Where that is `None` (in evaluation), divide by the targets of this micro-batch.
+# - As in the [first lesson](1_pytorch.ipynb): logits of at most `chunk` tokens at a time, and none of them between forward and backward. The last position of a text predicts nothing, so it needs no logits.
+
+
+# %% exercise="loss_in_chunks" points=3
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    """This micro-batch's part of the window's mean loss, computed in chunks of tokens."""
+    # BEGIN SOLUTION
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    targets = inputs["labels"][:, 1:].flatten()
+    head = model.lm_head.weight
+
+    def sum_of(hidden, targets):
+        return cross_entropy(hidden @ head.T, targets, reduction="sum")
+
+    total = 0
+    for one, wanted in zip(hidden.split(chunk), targets.split(chunk)):
+        total = total + checkpoint(sum_of, one, wanted, use_reentrant=False)
+    if num_items_in_batch is None:
+        num_items_in_batch = targets.ne(-100).sum()
+    return total / num_items_in_batch
+    # END SOLUTION
+
+
+# %% check="loss_in_chunks"
+check(loss_in_chunks)
+
+# %% [markdown]
+# In a Trainer it is three lines. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, and so must ours:
+
+
+# %%
+class ChunkedTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss = loss_in_chunks(model, inputs, num_items_in_batch, chunk=64)
+        return loss * self.accelerator.num_processes
+
+
+def peak_of(kind, **changes):
+    with Meter() as meter:
+        model = train(
+            kind, 16, per_device_train_batch_size=8, gradient_accumulation_steps=1, **changes
+        )
+    return meter.peak_bytes, apart(model, large) < 1e-6
+
+
+large = by_hand()
+rows = []
+for kind in (Trainer, ChunkedTrainer):
+    for checkpointing in (False, True):
+        peak, same = peak_of(kind, activation_checkpointing=checkpointing)
+        rows.append(
+            {
+                "Trainer": kind.__name__,
+                "checkpointing": checkpointing,
+                "peak": format_bytes(peak),
+                "same weights": same,
+            }
+        )
+pd.DataFrame(rows)
+
+# %% [markdown]
+# The same weights four times. (With DDP, `model.model` and `model.lm_head` belong to the wrapped model, and the wrapper must see the forward pass: there the whole loss goes into the model's own `forward`.)
+#
+# **Halt.** A good place to stop: training is done. What is left is evaluation.
+#
+# ## Where the logits come back
+#
+# Evaluation needs no backward pass, and so no softmax that is kept. But with `compute_metrics` the Trainer *collects what the model returned* for the whole evaluation set, and hands it over as one array.
+#
+# **Predict.** 32 texts of 64 tokens are evaluated, 2 at a time. How many MiB has the array of predictions?
+
+# %%
+# BEGIN SOLUTION
+my_guess = 2
+# END SOLUTION
+guess("predictions that are collected", my_guess, "MiB")
+
+
+# %%
+def evaluate(preprocess=None):
+    """The predictions that compute_metrics gets, and the peak of memory."""
+    got = []
+
+    def compute_metrics(prediction):
+        got.append(prediction.predictions)
+        return {}
+
+    trainer = Trainer(
+        model=small_decoder(num_hidden_layers=2),
+        args=arguments(per_device_eval_batch_size=2),
+        eval_dataset=texts(32),
+        compute_metrics=compute_metrics,
+        preprocess_logits_for_metrics=preprocess,
+    )
+    trainer.remove_callback(PrinterCallback)
+    with Meter() as meter:
+        trainer.evaluate()
+    return got[0], meter.peak_bytes
+
+
+whole, peak = evaluate()
+reveal("predictions that are collected", round(whole.nbytes / 2**20, 2), "MiB")
+print(f"shape {whole.shape}, type {whole.dtype}, peak {format_bytes(peak)}")
+
+# %% [markdown]
+# One row of 4,000 numbers for each token of the data set: with Llama's vocabulary half a MiB for a *token*. This grows with the evaluation set, not with the batch, so that a run can train for hours and die at its first evaluation ([issue 8476](https://github.com/huggingface/transformers/issues/8476), [issue 15466](https://github.com/huggingface/transformers/issues/15466)).
+#
+# `preprocess_logits_for_metrics` is asked before anything is collected. The most probable token is mostly all that a metric needs:
+
+# %%
+small, small_peak = evaluate(lambda logits, labels: logits.argmax(-1))
+print(f"shape {small.shape}, type {small.dtype}, {format_bytes(small.nbytes)}")
+print(f"peak {format_bytes(small_peak)}")
+
+# %% [markdown]
+# (Without `compute_metrics` nothing is collected, since the loss is enough: `prediction_loss_only`. `eval_accumulation_steps` moves what is collected from a GPU to the host from time to time; it makes the sum no smaller.)
+#
+# ## Exercise: bytes of an evaluation
+#
+# *Difficulty* * · *4 minutes* · *Why*: a minute of arithmetic before the run, or a crash at its first evaluation.
+#
+# Write `evaluation_bytes(texts, length, vocabulary, preprocessed)`: the bytes of the array that `compute_metrics` gets for so many texts of this length. Logits are float32; with `preprocessed`, `logits.argmax(-1)` has been kept in their place, in its usual type.
+
+
+# %% exercise="evaluation_bytes" points=1
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    """Bytes of the collected predictions."""
+    # BEGIN SOLUTION
+    return texts * length * (8 if preprocessed else 4 * vocabulary)
+    # END SOLUTION
+
+
+# %% check="evaluation_bytes"
+check(evaluation_bytes)
+
+# %% [markdown]
+# ## Exercise: a metric for tokens
+#
+# *Difficulty* ** · *6 minutes* · *Why*: the Trainer shifts labels for the loss, not for your metric, and an accuracy that compares a token with itself looks fine.
+#
+# Write `token_accuracy(predictions, labels)`. Both are NumPy arrays `[texts, length]`: the most probable tokens as `argmax` gave them for each position, and the labels, with -100 where nothing is to be predicted. Return the share of targets that were predicted right, as a number; position $t$ predicts label $t + 1$.
+
+
+# %% exercise="token_accuracy" points=2
+def token_accuracy(predictions, labels):
+    """The share of the prediction targets that were right."""
+    # BEGIN SOLUTION
+    predicted, wanted = predictions[:, :-1], labels[:, 1:]
+    counted = wanted != -100
+    return float((predicted == wanted)[counted].mean())
+    # END SOLUTION
+
+
+# %% check="token_accuracy"
+check(token_accuracy)
+
+# %% [markdown]
+# ## The arguments for all of it
+#
+# | what | argument |
+# |---|---|
+# | micro-batch, accumulation steps | `per_device_train_batch_size`, `gradient_accumulation_steps` |
+# | targets of all devices | `average_tokens_across_devices=True` (the default) |
+# | layers checkpointed | `activation_checkpointing=True` (before version 5.23 `gradient_checkpointing=True`) |
+# | autocast to bf16 | `bf16=True` |
+# | fused attention | of the model: `attn_implementation="sdpa"` |
+# | adapter | a model from `get_peft_model` is trained like any other |
+# | loss in chunks | `use_liger_kernel=True` on a GPU, or a `compute_loss` of your own |
+# | evaluation | no `compute_metrics`, or `preprocess_logits_for_metrics` with it |
+#
+# ## What to keep
+#
+# - The Trainer counts the targets of the window on all devices, as long as `average_tokens_across_devices` is on and the loss uses `num_items_in_batch`.
+# - A loss of your own belongs into `compute_loss`: a sum, divided by `num_items_in_batch`, times the number of devices.
+# - `compute_metrics` collects what the model returns, for the whole evaluation set. Make it small first.
+# - A metric shifts its labels itself.

@@ -1,0 +1,258 @@
+"""Known mistakes in the lesson 5_decoders/2_accelerator, as edits of its solutions."""
+
+from exercises_tests.usual_mistakes import usual
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- token_backward
+
+COUNT = 'count = sum(batch["labels"][:, 1:].ne(-100).sum() for batch in window)'
+REDUCE = "    distributed.all_reduce(count)\n"
+SHARE = "share = distributed.get_world_size() / count"
+CONTEXT = "with nullcontext() if last else model.no_sync():"
+SUM = ', reduction="sum"'
+SHIFT = """            logits = model(batch["input_ids"])[:, :-1]
+            targets = batch["labels"][:, 1:]
+"""
+
+token_backward = (
+    Mistake(
+        "the world size forgotten",
+        {SHARE: "share = 1 / count"},
+        why="DDP takes the mean over the ranks: divided by all targets, the gradient comes out shorter, by the number of ranks.",
+        hint="What does DDP do with the ranks' gradients after adding them up?",
+    ),
+    Mistake(
+        "this rank's targets only",
+        {REDUCE: "", SHARE: "share = 1 / count"},
+        why="Each rank divides by the targets of its own window, and the ranks' means are averaged: a token on a rank with few targets weighs more.",
+        hint="What must a rank know about the other ranks' texts?",
+    ),
+    Mistake(
+        "this rank's targets, times the world size",
+        {REDUCE: ""},
+        why="The count is this rank's own, and the world size is multiplied in although nothing was added up over the ranks.",
+        hint="Which of your numbers has been through a collective?",
+    ),
+    Mistake(
+        "mean of means",
+        {SUM: "", "(loss * share)": "(loss / len(window))"},
+        why="Each micro-batch's mean gets the same weight, and so does each rank's: a token in a short text counts for more.",
+        hint="Over how many targets, of all ranks together, is the mean taken?",
+    ),
+    Mistake(
+        "sends after every micro-batch",
+        {CONTEXT: "with nullcontext():"},
+        why="The gradients are right and sent once for every micro-batch; only those of the whole window are needed.",
+        hint="Which micro-batch's backward pass is the only one that must talk?",
+    ),
+    Mistake(
+        "never sends",
+        {CONTEXT: "with model.no_sync():"},
+        {
+            CONTEXT: "with model.no_sync() if last else nullcontext():",
+            "last = index == len(window) - 1": "last = True",
+        },
+        why="Under no_sync the gradients stay on their rank; the last micro-batch must run outside of it.",
+        hint="In which backward pass does DDP send what has been added up?",
+    ),
+    Mistake(
+        "sends after the first micro-batch",
+        {"last = index == len(window) - 1": "last = index == 0"},
+        why="The first micro-batch's gradients are sent and the later ones are added to them without being sent.",
+        hint="What is in `.grad` when DDP sends it, and what comes afterwards?",
+    ),
+    Mistake(
+        "labels counted, not targets",
+        {COUNT: COUNT.replace("[:, 1:]", "")},
+        why="The first label of a text is never predicted; counting it makes the divisor too large.",
+        hint="A text of 5 tokens: how many of them does the model predict from the ones before?",
+    ),
+    Mistake(
+        "ignored positions counted",
+        {COUNT: 'count = torch.tensor(sum(batch["labels"][:, 1:].numel() for batch in window))'},
+        why="Positions labelled -100 add nothing to the loss, so they must not be in the divisor either.",
+        hint="Which labels does cross_entropy skip, and does your count skip them too?",
+    ),
+    Mistake(
+        "not divided",
+        {"(loss * share)": "loss"},
+        why="The losses of all targets are added up and never divided by their number.",
+        hint="A mean is a sum divided by what?",
+    ),
+    usual(
+        "labels shifted the wrong way",
+        {SHIFT: SHIFT.replace("1:", "...").replace(":-1", "1:").replace("...", ":-1")},
+    ),
+)
+
+# ---------------------------------------------------------------- adapter_state
+
+BOTH = "rank * (inputs + outputs)"
+WEIGHTS = '"weights": weight_bytes * frozen + 4 * trained'
+
+adapter_state = (
+    Mistake(
+        "the adapters are no weights",
+        {WEIGHTS: '"weights": weight_bytes * frozen'},
+        why="The adapters are in memory beside the weights that they adapt.",
+        hint="Which matrices does the forward pass multiply with?",
+    ),
+    Mistake(
+        "the frozen weights are gone",
+        {WEIGHTS: '"weights": 4 * trained'},
+        why="Frozen is not absent: the forward pass needs every weight of the model.",
+        hint="What is $W$ in $Wx + s\\,B(Ax)$?",
+    ),
+    Mistake(
+        "all layers adapted",
+        {" if adapted)": ")"},
+        why="Only the layers that are marked have an adapter.",
+        hint="What does the third value of a layer say?",
+    ),
+    Mistake(
+        "adapted weights left out",
+        {
+            "for inputs, outputs, _ in linears)": "for inputs, outputs, adapted in linears if not adapted)"
+        },
+        why="An adapter is added to the layer's own weight and does not take its place.",
+        hint="Is $W$ still there where $BA$ is added?",
+    ),
+    Mistake(
+        "one of the two matrices",
+        {BOTH: "rank * inputs"},
+        {BOTH: "rank * outputs"},
+        why="An adapter has two matrices: A, which is rank x inputs, and B, which is outputs x rank.",
+        hint="Through which two products does x go?",
+    ),
+    Mistake(
+        "a full matrix",
+        {BOTH: "inputs * outputs"},
+        {BOTH: "rank * inputs * outputs"},
+        why="The product BA is as large as the weight, but the adapter keeps the two thin factors only.",
+        hint="How many numbers have A and B together?",
+    ),
+    Mistake(
+        "gradients for all weights",
+        {'"gradients": 4 * trained': '"gradients": weight_bytes * frozen + 4 * trained'},
+        {'"gradients": 4 * trained': '"gradients": 4 * (frozen + trained)'},
+        why="A frozen weight gets no gradient.",
+        hint="Which weights have a `.grad` after backward()?",
+    ),
+    Mistake(
+        "state for all weights",
+        {"8 * trained": "8 * (frozen + trained)"},
+        why="AdamW keeps its averages for what it steps, and that is the adapters.",
+        hint="Which parameters does the optimizer have?",
+    ),
+    Mistake(
+        "one average",
+        {"8 * trained": "4 * trained"},
+        why="AdamW keeps two numbers of four bytes for each weight: the average of the gradient and of its square.",
+        hint="How many averages does AdamW keep?",
+    ),
+    Mistake(
+        "adapters in the model's type",
+        {
+            '4 * trained,\n        "gradients": 4': 'weight_bytes * trained,\n        "gradients": weight_bytes',
+            "8 * trained": "2 * weight_bytes * trained",
+        },
+        {WEIGHTS: '"weights": weight_bytes * (frozen + trained)'},
+        why="The adapters are float32, whatever the model's weights are.",
+        hint="How many bytes has one number of A?",
+    ),
+)
+
+# ---------------------------------------------------------------- make_it_learn
+
+CURE = '    model.checkpointing["use_reentrant"] = False\n'
+
+make_it_learn = (
+    Mistake(
+        "the embedding trained",
+        {CURE: "    model.embed.requires_grad_(True)\n"},
+        why="The adapters learn now, and the embedding does as well: it was to stay frozen, with no gradient and no state.",
+        hint="What must ask for a gradient: the embedding's weight, or what comes out of it?",
+    ),
+    Mistake(
+        "everything trained",
+        {CURE: "    model.requires_grad_(True)\n"},
+        {CURE: "    for weight in model.parameters():\n        weight.requires_grad = True\n"},
+        why="All weights are trained now; nothing is left of the adapter's savings.",
+        hint="Which weights asked for a gradient before you changed anything?",
+    ),
+    Mistake(
+        "nothing changed",
+        {CURE: "    pass\n"},
+        {
+            CURE: "    for block in model.blocks:\n        block.a.requires_grad_(True)\n        block.b.requires_grad_(True)\n"
+        },
+        {CURE: "    model.train()\n"},
+        why="The adapters ask for a gradient already; it does not come as far as to them, because the reentrant checkpoint is handed nothing that asks.",
+        hint="Which tensors are handed to checkpoint, and does one of them ask for a gradient?",
+    ),
+    Mistake(
+        "checkpointing taken away",
+        {
+            CURE: """    def forward(input_ids):
+        x = model.embed(input_ids)
+        for block in model.blocks:
+            x = block(x)
+        return model.head(x)
+
+    model.forward = forward
+"""
+        },
+        why="Without checkpointing the adapters learn, and every block keeps its activations: the memory that it saved is back.",
+        hint="How often should a block run in one forward and backward pass?",
+    ),
+)
+
+# ---------------------------------------------------------------- state_bytes
+
+
+def each(**changed) -> dict:
+    numbers = {"float32": 16, "autocast": 16, "bf16": 8, "masters": 18}
+    before, after = (
+        "{" + ", ".join(f'"{name}": {size}' for name, size in some.items()) + "}"
+        for some in (numbers, numbers | changed)
+    )
+    return {before: after}
+
+
+state_bytes = (
+    Mistake(
+        "autocast taken for bf16",
+        each(autocast=8),
+        each(autocast=14),
+        each(autocast=10),
+        each(autocast=12),
+        why="Under autocast weights, gradients and averages stay in float32; what is rounded to bf16 are copies that live during the forward and backward pass.",
+        hint="Of which type is `weight.grad` after a backward pass under autocast?",
+    ),
+    Mistake(
+        "masters only",
+        each(masters=16),
+        why="The model's own weights are there as well, two bytes each.",
+        hint="Which copy does the forward pass compute with?",
+    ),
+    Mistake(
+        "the model's gradients kept",
+        each(masters=20),
+        why="The model's own gradients have been added to the masters' and are gone when the optimizer steps.",
+        hint="What did your loop do with `weight.grad` after each backward()?",
+    ),
+    Mistake(
+        "one of the four forgotten",
+        each(float32=12, autocast=12, bf16=6, masters=14),
+        each(float32=12, autocast=12),
+        why="At the optimizer's step there are, for each weight, the weight itself, its gradient and AdamW's two averages.",
+        hint="From what does the optimizer compute its step, and what does it keep?",
+    ),
+    Mistake(
+        "averages in float32",
+        each(bf16=12),
+        each(bf16=16),
+        why="torch's AdamW makes its averages in the type of the weights, so for a bf16 model they are bf16, too.",
+        hint="Of which type is the state of AdamW for a bf16 weight?",
+    ),
+)

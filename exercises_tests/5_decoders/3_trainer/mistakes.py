@@ -1,0 +1,232 @@
+"""Known mistakes in the lesson 5_decoders/3_trainer, as edits of its solutions."""
+
+from exercises_tests.usual_mistakes import usual
+from trainlean.exercises.exercise import Mistake
+
+# ---------------------------------------------------------------- token_weights
+
+ACROSS = "[1 / sum(targets)] * len(targets)"
+OWN = "[1 / (len(targets) * own) for own in targets]"
+
+token_weights = (
+    Mistake(
+        "DDP's mean forgotten",
+        {OWN: "[1 / own for own in targets]"},
+        why="Each rank divides by its own targets, and then DDP divides by the number of ranks.",
+        hint="What happens to a rank's gradient after its backward pass?",
+    ),
+    Mistake(
+        "DDP's mean taken twice",
+        {ACROSS: "[1 / (len(targets) * sum(targets))] * len(targets)"},
+        why="With the argument the loss is multiplied by the number of devices, so that DDP's mean is undone.",
+        hint="By what did you multiply the loss in the last lesson, and why?",
+    ),
+    Mistake(
+        "multiplied by the number of devices",
+        {ACROSS: "[len(targets) / sum(targets)] * len(targets)"},
+        why="This is the factor of the loss before DDP takes the mean over the devices.",
+        hint="Should the weights of all tokens add up to 1?",
+    ),
+    Mistake(
+        "the other way round",
+        {"if across:": "if not across:"},
+        why="Equal weights for all tokens are what the argument brings; without it every rank takes its own mean.",
+        hint="Which of the two needs to know what the other ranks have?",
+    ),
+    Mistake(
+        "the same with and without",
+        {OWN: "[1 / sum(targets) for own in targets]"},
+        {ACROSS: OWN},
+        why="Without the argument a token on a rank with few targets weighs more, with it all weigh the same.",
+        hint="By what does a rank divide when it knows its own targets only?",
+    ),
+    Mistake(
+        "the share of the rank",
+        {OWN: "[own / sum(targets) for own in targets]"},
+        {ACROSS: "[own / sum(targets) for own in targets]"},
+        why="That is how much of all tokens the rank has; the weight of one of its tokens was asked for.",
+        hint="What changes for one token when its rank has twice as many?",
+    ),
+)
+
+# ---------------------------------------------------------------- loss_in_chunks
+
+DIVIDE = "return total / num_items_in_batch"
+NONE = """    if num_items_in_batch is None:
+        num_items_in_batch = targets.ne(-100).sum()
+"""
+CALL = "checkpoint(sum_of, one, wanted, use_reentrant=False)"
+SUM = ', reduction="sum"'
+HIDDEN = "last_hidden_state[:, :-1].flatten(0, 1)"
+TARGETS = 'targets = inputs["labels"][:, 1:].flatten()'
+
+loss_in_chunks = (
+    Mistake(
+        "divided by its own targets",
+        {NONE: "    num_items_in_batch = targets.ne(-100).sum()\n"},
+        why="This micro-batch is a part of a window; divided by its own targets it weighs as much as any other, however few they are.",
+        hint="Which number does the Trainer hand over, and what has it counted?",
+    ),
+    Mistake(
+        "None not expected",
+        {NONE: ""},
+        why="In evaluation the Trainer hands over None, and nothing can be divided by that.",
+        hint="By what shall be divided where the number is None?",
+    ),
+    Mistake(
+        "all tokens counted where nothing is said",
+        {"num_items_in_batch = targets.ne(-100).sum()": "num_items_in_batch = len(targets)"},
+        why="Targets of -100 add nothing to the sum, so they must not be in the divisor.",
+        hint="Which targets does cross_entropy leave out?",
+    ),
+    Mistake(
+        "mean of the chunks' means",
+        {SUM: "", DIVIDE: "return total / len(targets.split(chunk))"},
+        {SUM: ""},
+        why="Each chunk's loss is a mean already; what is to be divided is the sum over all targets.",
+        hint="What does `reduction` say when it is not given?",
+    ),
+    Mistake(
+        "not divided",
+        {DIVIDE: "return total"},
+        why="This is the sum over the targets.",
+        hint="Who divides, if you do not?",
+    ),
+    Mistake(
+        "not checkpointed",
+        {CALL: "sum_of(one, wanted)"},
+        why="Autograd keeps the softmax of every chunk until the backward pass, so that all of them are in memory in the end.",
+        hint="Who can compute a chunk's logits again when they are needed?",
+    ),
+    Mistake(
+        "all at once",
+        {"hidden.split(chunk), targets.split(chunk)": "[hidden], [targets]"},
+        why="The logits of all tokens are computed at once.",
+        hint="How many tokens are in each of your chunks?",
+    ),
+    Mistake(
+        "labels not shifted",
+        {
+            HIDDEN: "last_hidden_state.flatten(0, 1)",
+            TARGETS: 'targets = inputs["labels"].flatten()',
+        },
+        why="Position t predicts the label at t + 1; unshifted, the model is asked for the token that it has just been shown.",
+        hint="Which label belongs to the first position?",
+    ),
+    usual(
+        "labels shifted the wrong way",
+        {
+            HIDDEN: "last_hidden_state[:, 1:].flatten(0, 1)",
+            TARGETS: 'targets = inputs["labels"][:, :-1].flatten()',
+        },
+    ),
+    Mistake(
+        "shifted over the ends of texts",
+        {
+            HIDDEN: "last_hidden_state.flatten(0, 1)[:-1]",
+            TARGETS: 'targets = inputs["labels"].flatten()[1:]',
+        },
+        why="Flattened first and shifted afterwards, the last position of a text predicts the first token of the next.",
+        hint="What stands behind the last token of the first text when the texts are one long row?",
+    ),
+)
+
+# ---------------------------------------------------------------- evaluation_bytes
+
+FORMULA = "texts * length * (8 if preprocessed else 4 * vocabulary)"
+
+evaluation_bytes = (
+    Mistake(
+        "argmax in four bytes",
+        {"8 if": "4 if"},
+        why="argmax gives whole numbers of 64 bits, eight bytes each.",
+        hint="Of which type is the result of argmax?",
+    ),
+    Mistake(
+        "numbers, not bytes",
+        {FORMULA: "texts * length * (1 if preprocessed else vocabulary)"},
+        why="These are how many numbers there are; each has several bytes.",
+        hint="How many bytes has a float32, and how many an int64?",
+    ),
+    Mistake(
+        "one row a text",
+        {"texts * length *": "texts *"},
+        why="A decoder returns logits for every token of a text, not one row for the text.",
+        hint="What was the shape of the array above?",
+    ),
+    Mistake(
+        "the vocabulary stays",
+        {"8 if preprocessed else 4 * vocabulary": "(8 if preprocessed else 4) * vocabulary"},
+        why="argmax over the vocabulary leaves one number for each token.",
+        hint="Which dimension does argmax(-1) take away?",
+    ),
+    Mistake(
+        "preprocessing not looked at",
+        {"8 if preprocessed else 4 * vocabulary": "4 * vocabulary"},
+        why="What is preprocessed is collected in its small form; the logits are never kept.",
+        hint="What did the shape become with the lambda?",
+    ),
+    Mistake(
+        "the other way round",
+        {"if preprocessed": "if not preprocessed"},
+        why="Without preprocessing the whole logits are collected.",
+        hint="Which of the two arrays above was the large one?",
+    ),
+)
+
+# ---------------------------------------------------------------- token_accuracy
+
+SHIFT = "predicted, wanted = predictions[:, :-1], labels[:, 1:]"
+COUNTED = "counted = wanted != -100"
+MEAN = "(predicted == wanted)[counted].mean()"
+
+token_accuracy = (
+    Mistake(
+        "not shifted",
+        {SHIFT: "predicted, wanted = predictions, labels"},
+        why="Each prediction is compared with the token that the model was just shown; it predicts the next one.",
+        hint="Which label does position 0 predict?",
+    ),
+    usual(
+        "labels shifted the wrong way",
+        {SHIFT: "predicted, wanted = predictions[:, 1:], labels[:, :-1]"},
+    ),
+    Mistake(
+        "padding counted as wrong",
+        {MEAN: "(predicted == wanted).mean()"},
+        why="A label of -100 is never predicted, so it counts as wrong although nothing was asked.",
+        hint="Over how many positions is the share taken?",
+    ),
+    Mistake(
+        "padding counted as right",
+        {MEAN: "((predicted == wanted) | ~counted).mean()"},
+        why="What is not asked is neither right nor wrong, and must not be in the share.",
+        hint="Over how many positions is the share taken?",
+    ),
+    Mistake(
+        "token 0 taken for padding",
+        {COUNTED: "counted = wanted > 0"},
+        why="A label of 0 is a token like any other; only -100 says that there is nothing to predict.",
+        hint="Which labels does your mask leave out?",
+    ),
+    Mistake(
+        "mean of the texts' shares",
+        {
+            f"float({MEAN})": "float(((predicted == wanted) & counted).sum(1).__truediv__(counted.sum(1)).mean())"
+        },
+        why="Each text's share counts the same, so a target in a short text weighs more.",
+        hint="Over how many targets, of all texts together, is the share taken?",
+    ),
+    Mistake(
+        "mask not shifted",
+        {COUNTED: "counted = labels[:, :-1] != -100"},
+        why="The mask belongs to the labels that are compared, those from the second on.",
+        hint="Which labels does your mask look at, and which ones do you compare?",
+    ),
+    Mistake(
+        "the number of right ones",
+        {MEAN: "(predicted == wanted)[counted].sum()"},
+        why="This is how many were right; the share was asked for.",
+        hint="Can your number be more than 1?",
+    ),
+)

@@ -1,0 +1,89 @@
+"""What must be seen in the lesson 5_decoders/3_trainer: gradients of made-up losses, whole logits, arrays that are made, counting by hand."""
+
+import numpy as np
+import torch
+from torch.nn.functional import log_softmax
+
+from exercises_tests.probing.toys import flat
+
+from .probes import (
+    IGNORED,
+    LOSSES,
+    draw_counts,
+    draw_evaluations,
+    draw_loss,
+    draw_predictions,
+    name_counts,
+    name_evaluation,
+    name_loss,
+)
+
+
+def token_weights(seed):
+    """Each token's loss is a variable of its own; the gradient with respect to it is its weight."""
+    shown = {}
+    for targets in draw_counts(seed):
+        for across in (True, False):
+            losses = [
+                torch.ones(count, dtype=torch.float64, requires_grad=True) for count in targets
+            ]
+            ranks = len(targets)
+            of_ranks = [
+                one.sum() * ranks / sum(targets) if across else one.mean() for one in losses
+            ]
+            (sum(of_ranks) / ranks).backward()  # what DDP does
+            weights = np.array([one.grad[0].item() for one in losses])
+            case = name_counts(targets, across)
+            shown[f"the number of weights ({case})"] = ranks
+            shown[f"the weights, times all targets ({case})"] = weights * sum(targets)
+            shown[f"whether the list is as it was ({case})"] = True
+    return shown
+
+
+def loss_in_chunks(seed):
+    """By the logits of all tokens at once."""
+    shown = {}
+    for case in LOSSES:
+        model, inputs, count = draw_loss(case, seed)
+        hidden = model.model(inputs["input_ids"]).last_hidden_state
+        targets = inputs["labels"][:, 1:]
+        counted = targets != IGNORED
+        scores = log_softmax(model.lm_head(hidden[:, :-1][counted]), dim=1)
+        total = -scores.gather(1, targets[counted][:, None]).sum()
+        loss = total / (counted.sum() if count is None else count)
+        loss.backward()
+        name, chunk = name_loss(case), case[2]
+        shown[f"the loss ({name})"] = loss.detach().numpy()
+        shown[f"the gradient ({name})"] = flat(model, gradients=True)
+        shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = False
+        shown[
+            f"the number of tokens whose logits are in memory between forward and backward ({name})"
+        ] = 0
+        shown[f"whether the inputs are as they were ({name})"] = True
+    return shown
+
+
+def evaluation_bytes(seed):
+    """Arrays that are really made."""
+    shown = {}
+    for texts, length, vocabulary in draw_evaluations(seed):
+        logits = torch.ones(texts, length, vocabulary)
+        for preprocessed, kept in ((False, logits), (True, logits.argmax(-1))):
+            shown[name_evaluation(texts, length, vocabulary, preprocessed)] = kept.numpy().nbytes
+    return shown
+
+
+def token_accuracy(seed):
+    """One position after the other."""
+    shown = {}
+    for predictions, labels in draw_predictions(seed):
+        right = [
+            predicted == wanted
+            for row, of_row in zip(predictions, labels, strict=True)
+            for predicted, wanted in zip(row, of_row[1:], strict=False)
+            if wanted != IGNORED
+        ]
+        case = f"{len(labels)} texts of {labels.shape[1]} tokens"
+        shown[f"the share ({case})"] = float(np.mean(right))
+        shown[f"whether the arrays are as they were ({case})"] = True
+    return shown

@@ -1,0 +1,178 @@
+"""The questions of the lesson 5_decoders/3_trainer."""
+
+import math
+from numbers import Real
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch import nn
+
+from exercises_tests.probing.scores import Scores, finite
+from exercises_tests.probing.toys import as_it_was, flat
+
+IGNORED = -100
+
+
+def real(value, name):
+    if not isinstance(value, (Real, np.number)) or isinstance(value, bool):
+        raise TypeError(f"{name} must return a number, not {type(value).__name__}.")
+    return float(value)
+
+
+# ---------------------------------------------------------------- token_weights
+
+
+def draw_counts(seed):
+    random = np.random.default_rng(seed)
+    for ranks in (2, 4, 3, 1):
+        yield [int(number) for number in random.integers(5, 400, ranks)]
+
+
+def name_counts(targets, across):
+    return f"targets {targets}, across devices: {across}"
+
+
+def token_weights(answer, seed):
+    shown = {}
+    for targets in draw_counts(seed):
+        for across in (True, False):
+            given, case = list(targets), name_counts(targets, across)
+            found = [real(one, "Each entry of token_weights") for one in answer(given, across)]
+            shown[f"the number of weights ({case})"] = len(found)
+            shown[f"the weights, times all targets ({case})"] = np.array(found) * sum(targets)
+            shown[f"whether the list is as it was ({case})"] = given == targets
+    return shown
+
+
+# ---------------------------------------------------------------- loss_in_chunks
+
+VOCABULARY, HIDDEN = 37, 5
+LOSSES = (  # texts, length, chunk, targets of the window beside these (None: not said)
+    (2, 6, 4, 9),
+    (3, 5, 5, None),
+    (1, 8, 3, 30),
+    (2, 4, 50, 0),
+)
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(VOCABULARY, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+
+    def forward(self, input_ids):
+        return SimpleNamespace(last_hidden_state=torch.tanh(self.mix(self.embed(input_ids))))
+
+
+class Decoder(nn.Module):
+    """The names of a decoder of transformers."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.lm_head = Body(), nn.Linear(HIDDEN, VOCABULARY, bias=False)
+
+
+def draw_loss(case, seed):
+    texts, length, _, more = case
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Decoder()
+    ids = torch.randint(1, VOCABULARY, (texts, length), generator=generator)
+    labels = ids.clone()
+    labels[-1, length // 2 :] = IGNORED
+    labels[0, 1] = ids[0, 1] = 0  # a token like any other
+    own = labels[:, 1:].ne(IGNORED).sum()
+    return model, {"input_ids": ids, "labels": labels}, None if more is None else own + more
+
+
+def name_loss(case):
+    texts, length, chunk, more = case
+    said = "the window's targets not said" if more is None else f"{more} more targets in the window"
+    return f"{texts} x {length} tokens, chunk {chunk}, {said}"
+
+
+def loss_in_chunks(answer, seed):
+    shown = {}
+    for case in LOSSES:
+        model, inputs, count = draw_loss(case, seed)
+        name, chunk = name_loss(case), case[2]
+        with Scores(VOCABULARY, HIDDEN) as scores:
+            loss = answer(model, inputs, count, chunk)
+            kept = scores.now
+            if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+                raise TypeError("loss_in_chunks must return a tensor with one number.")
+            if loss.requires_grad:
+                loss.sum().backward()
+        shown[f"the loss ({name})"] = finite(loss.detach().numpy())
+        shown[f"the gradient ({name})"] = finite(flat(model, gradients=True))
+        shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = (
+            scores.widest > chunk
+        )
+        shown[
+            f"the number of tokens whose logits are in memory between forward and backward ({name})"
+        ] = kept
+        shown[f"whether the inputs are as they were ({name})"] = as_it_was(
+            inputs, draw_loss(case, seed)[1]
+        )
+    return shown
+
+
+# ---------------------------------------------------------------- evaluation_bytes
+
+
+def draw_evaluations(seed):
+    random = np.random.default_rng(seed)
+    for _ in range(3):
+        yield tuple(int(number) for number in random.integers((2, 3, 20), (9, 30, 90)))
+
+
+def evaluation_bytes(answer, seed):
+    shown = {}
+    for texts, length, vocabulary in draw_evaluations(seed):
+        for preprocessed in (False, True):
+            found = real(answer(texts, length, vocabulary, preprocessed), "evaluation_bytes")
+            whole = math.isfinite(found) and found == round(found)
+            shown[name_evaluation(texts, length, vocabulary, preprocessed)] = (
+                round(found) if whole else found
+            )
+    return shown
+
+
+def name_evaluation(texts, length, vocabulary, preprocessed):
+    what = "argmax kept" if preprocessed else "logits kept"
+    return f"the bytes ({texts} texts of {length} tokens, vocabulary {vocabulary}, {what})"
+
+
+# ---------------------------------------------------------------- token_accuracy
+
+
+def draw_predictions(seed):
+    """Predictions that are right, copied or something else; a prompt, padding, and a label of 0."""
+    random = np.random.default_rng(seed)
+    for texts, length in ((3, 9), (5, 14), (2, 7)):
+        labels = random.integers(0, 6, (texts, length))
+        kind = random.random((texts, length))
+        following = np.concatenate([labels[:, 1:], labels[:, :1]], axis=1)
+        predictions = np.where(kind < 0.5, following, np.where(kind < 0.7, labels, 5))
+        labels[0, :2] = IGNORED
+        labels[-1, -3:] = IGNORED
+        labels[1, 3] = 0
+        predictions[1, 2] = 0
+        # Where nothing is to be predicted, anything may stand.
+        predictions[-1, -3:] = random.integers(0, 6, 3)
+        yield predictions, labels
+
+
+def token_accuracy(answer, seed):
+    shown = {}
+    for predictions, labels in draw_predictions(seed):
+        given = predictions.copy(), labels.copy()
+        case = f"{len(labels)} texts of {labels.shape[1]} tokens"
+        found = real(answer(*given), "token_accuracy")
+        shown[f"the share ({case})"] = found if math.isfinite(found) else "not a number"
+        shown[f"whether the arrays are as they were ({case})"] = bool(
+            (given[0] == predictions).all() and (given[1] == labels).all()
+        )
+    return shown

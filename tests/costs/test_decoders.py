@@ -1,0 +1,56 @@
+"""Decoders: a prediction meets the meter, and the meter shows the logits at the peak."""
+
+import pytest
+import torch
+
+from trainlean.costs.meter import Meter
+from trainlean.costs.predict import predict_run
+from trainlean.costs.training import enable_checkpointing
+from trainlean.models import model_config, small_decoder
+
+
+def trained(attention="sdpa", checkpointing=0, precision="fp32", lora=None):
+    model = small_decoder(attn_implementation=attention)
+    if lora:
+        from peft import LoraConfig, TaskType, get_peft_model
+
+        model = get_peft_model(
+            model, LoraConfig(task_type=TaskType.CAUSAL_LM, r=lora, lora_alpha=lora)
+        )
+    enable_checkpointing(model, checkpointing)
+    ids = torch.arange(2 * 64).view(2, 64)
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    with Meter() as meter:
+        optimizer = torch.optim.AdamW(parameters, fused=True)
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return meter
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attention": "eager", "checkpointing": 1},
+        {"precision": "bf16"},
+        {"lora": 4},
+    ],
+    ids=str,
+)
+def test_a_prediction_meets_the_meter(settings):
+    setup = {"attention": "sdpa"} | settings
+    predicted = predict_run(
+        model_config("small-decoder"), micro_batch=2, sequence_length=64, **setup
+    )
+    assert predicted.peak_bytes == pytest.approx(trained(**setup).peak_bytes, rel=0.005)
+
+
+def test_the_largest_tensors_at_the_peak_are_the_logits():
+    meter = trained()
+    logits = 2 * 64 * 4000 * 4
+    assert [size for _, size in meter.largest[:3]] == [logits] * 3
+    assert meter.largest[3][1] < logits
+    assert sum(size for _, size in meter.largest) == meter.peak_bytes

@@ -1,0 +1,273 @@
+# %% chunked_loss: right
+def chunked_loss(hidden, head, targets, chunk):
+    from torch.utils.checkpoint import checkpoint as ckpt
+
+    def piece(h, w, t):
+        logits = torch.nn.functional.linear(h, w)
+        return torch.nn.functional.nll_loss(logits.log_softmax(-1), t, reduction="sum")
+
+    losses = []
+    for start in range(0, hidden.shape[0], chunk):
+        end = min(start + chunk, hidden.shape[0])
+        losses.append(ckpt(piece, hidden[start:end], head, targets[start:end], use_reentrant=False))
+    return torch.stack(losses).sum() / (targets >= 0).sum()
+
+
+# %% chunked_loss: right
+def chunked_loss(hidden, head, targets, chunk):
+    keep = targets != -100
+    hidden, targets = hidden[keep], targets[keep]
+    n = len(targets)
+
+    def f(lo, hi):
+        z = hidden[lo:hi] @ head.t()
+        return (z.logsumexp(1) - z[torch.arange(len(z)), targets[lo:hi]]).sum()
+
+    loss = hidden.new_zeros(())
+    lo = 0
+    while lo < n:
+        loss = loss + checkpoint(f, lo, min(lo + chunk, n), use_reentrant=False) / n
+        lo += chunk
+    return loss
+
+
+# %% chunked_loss: right
+def chunked_loss(hidden, head, targets, chunk):
+    counted = int((targets != -100).sum())
+    one = lambda h, t: cross_entropy(h @ head.T, t, reduction="none").sum()
+    pairs = zip(torch.split(hidden, chunk), torch.split(targets, chunk))
+    return sum(checkpoint(one, h, t, use_reentrant=False) for h, t in pairs) / counted
+
+
+# %% chunked_loss: wrong, mean of the chunks' means
+def chunked_loss(hidden, head, targets, chunk):
+    means = []
+    for h, t in zip(hidden.split(chunk), targets.split(chunk)):
+        means.append(
+            checkpoint(lambda a, b: cross_entropy(a @ head.T, b), h, t, use_reentrant=False)
+        )
+    return torch.stack(means).mean()
+
+
+# %% chunked_loss: wrong, not checkpointed
+def chunked_loss(hidden, head, targets, chunk):
+    total, count = 0.0, 0
+    for i in range(0, len(targets), chunk):
+        t = targets[i : i + chunk]
+        total = total + cross_entropy(hidden[i : i + chunk] @ head.T, t, reduction="sum")
+        count += (t != -100).sum()
+    return total / count
+
+
+# %% chunked_loss: wrong, all logits, then chunks
+def chunked_loss(hidden, head, targets, chunk):
+    logits = hidden @ head.T
+    total = 0
+    for l, t in zip(logits.split(chunk), targets.split(chunk)):
+        total += checkpoint(cross_entropy, l, t, reduction="sum", use_reentrant=False)
+    return total / (targets != -100).sum()
+
+
+# %% choose_chunk: right
+def choose_chunk(tokens, vocabulary, rest, budget):
+    free = budget - rest
+    if free <= 0:
+        return 0
+    return min(free // (12 * vocabulary), tokens)
+
+
+# %% choose_chunk: right
+def choose_chunk(tokens, vocabulary, rest, budget):
+    chunk = 0
+    while chunk < tokens and rest + (chunk + 1) * vocabulary * 12 <= budget:
+        chunk += 1
+    return chunk
+
+
+# %% choose_chunk: right
+def choose_chunk(tokens, vocabulary, rest, budget):
+    per_token = vocabulary * 4 * 3
+    fit = math.floor((budget - rest) / per_token)
+    return sorted([0, fit, tokens])[1]
+
+
+# %% choose_chunk: wrong, one copy
+def choose_chunk(tokens, vocabulary, rest, budget):
+    return max(min((budget - rest) // (vocabulary * 4), tokens), 0)
+
+
+# %% choose_chunk: wrong, negative where nothing fits
+def choose_chunk(tokens, vocabulary, rest, budget):
+    return min((budget - rest) // (vocabulary * 12), tokens)
+
+
+# %% choose_chunk: wrong, four copies
+def choose_chunk(tokens, vocabulary, rest, budget):
+    copies = 4  # logits, softmax, two gradients
+    return max(0, min(tokens, (budget - rest) // (copies * vocabulary * 4)))
+
+
+# %% attention_keeps: right
+def attention_keeps(batch, heads, length, head_size):
+    qkv = 3 * batch * heads * length * head_size
+    probabilities = batch * heads * length**2
+    return {
+        "eager": (qkv + probabilities) * 4,
+        "sdpa": (qkv + qkv // 3 + batch * heads * length) * 4,
+    }
+
+
+# %% attention_keeps: right
+def attention_keeps(batch, heads, length, head_size):
+    rows = batch * heads * length
+    return dict(
+        eager=float(4 * rows * (3 * head_size + length)), sdpa=4.0 * rows * (4 * head_size + 1)
+    )
+
+
+# %% attention_keeps: right
+def attention_keeps(batch, heads, length, head_size):
+    sizes = {"eager": [], "sdpa": []}
+    for shape in [(batch, heads, length, head_size)] * 3:
+        sizes["eager"].append(shape)
+        sizes["sdpa"].append(shape)
+    sizes["eager"].append((batch, heads, length, length))
+    sizes["sdpa"] += [(batch, heads, length, head_size), (batch, heads, length)]
+    return {kind: sum(4 * math.prod(shape) for shape in shapes) for kind, shapes in sizes.items()}
+
+
+# %% attention_keeps: wrong, the sums forgotten
+def attention_keeps(batch, heads, length, head_size):
+    n = batch * heads * length * head_size * 4
+    return {"eager": 3 * n + batch * heads * length * length * 4, "sdpa": 4 * n}
+
+
+# %% attention_keeps: wrong, eager keeps the table only
+def attention_keeps(batch, heads, length, head_size):
+    n = batch * heads * length * 4
+    return {"eager": n * length, "sdpa": n * head_size * 4 + n}
+
+
+# %% attention_keeps: wrong, one table for all heads
+def attention_keeps(batch, heads, length, head_size):
+    n = batch * heads * length * 4
+    return {
+        "eager": 3 * n * head_size + 4 * batch * length * length,
+        "sdpa": n * head_size * 4 + n,
+    }
+
+
+# %% train_with_masters: right
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    masters = [nn.Parameter(p.detach().to(torch.float32)) for p in trained]
+    opt = make_optimizer(masters)
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for m in masters:
+            m.grad = torch.zeros_like(m)
+        for x, y in micro_batches[start : start + accumulation_steps]:
+            grads = torch.autograd.grad(loss_function(model(x), y), trained)
+            for m, g in zip(masters, grads):
+                m.grad += g.float() / accumulation_steps
+        opt.step()
+        for p, m in zip(trained, masters):
+            p.data.copy_(m.data)
+
+
+# %% train_with_masters: right
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    pairs = [(p, p.detach().clone().float()) for p in model.parameters() if p.requires_grad]
+    sums = [torch.zeros_like(m) for _, m in pairs]
+    optimizer = make_optimizer([m for _, m in pairs])
+    for i, (x, y) in enumerate(micro_batches):
+        loss_function(model(x), y).backward()
+        for (p, _), s in zip(pairs, sums):
+            s.add_(p.grad)
+        model.zero_grad()
+        if (i + 1) % accumulation_steps == 0:
+            for (p, m), s in zip(pairs, sums):
+                m.grad = s / accumulation_steps
+                s.zero_()
+            optimizer.step()
+            for p, m in pairs:
+                p.data = m.bfloat16()
+
+
+# %% train_with_masters: right
+class Master:
+    def __init__(self, weight):
+        self.weight, self.value = weight, weight.detach().float().requires_grad_()
+        self.value.grad = torch.zeros_like(self.value)
+
+    def take(self, k):
+        self.value.grad.add_(self.weight.grad.float().div(k))
+        self.weight.grad = None
+
+    @torch.no_grad()
+    def give(self):
+        self.weight.copy_(self.value.to(self.weight.dtype))
+        self.value.grad.zero_()
+
+
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    masters = [Master(p) for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer([m.value for m in masters])
+    n = 0
+    for x, y in micro_batches:
+        loss_function(model(x), y).backward()
+        for m in masters:
+            m.take(accumulation_steps)
+        n += 1
+        if n == accumulation_steps:
+            optimizer.step()
+            for m in masters:
+                m.give()
+            n = 0
+
+
+# %% train_with_masters: wrong, gradients added up in bf16
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    ps = [p for p in model.parameters() if p.requires_grad]
+    ms = [p.detach().float() for p in ps]
+    opt = make_optimizer(ms)
+    for i, (x, y) in enumerate(micro_batches, 1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if i % accumulation_steps == 0:
+            for p, m in zip(ps, ms):
+                m.grad = p.grad.float()
+                p.grad = None
+            opt.step()
+            for p, m in zip(ps, ms):
+                p.data.copy_(m)
+
+
+# %% train_with_masters: wrong, never written back
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    ps = [p for p in model.parameters() if p.requires_grad]
+    ms = [p.detach().float() for p in ps]
+    opt = make_optimizer(ms)
+    for i, (x, y) in enumerate(micro_batches, 1):
+        grads = torch.autograd.grad(loss_function(model(x), y) / accumulation_steps, ps)
+        for m, g in zip(ms, grads):
+            m.grad = g.float() if m.grad is None else m.grad + g
+        if i % accumulation_steps == 0:
+            opt.step()
+            opt.zero_grad()
+
+
+# %% train_with_masters: wrong, the model's gradient not emptied
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    weights = [p for p in model.parameters() if p.requires_grad]
+    masters = [p.detach().clone().float() for p in weights]
+    opt = make_optimizer(masters)
+    for i, (x, y) in enumerate(micro_batches, 1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        for p, m in zip(weights, masters):
+            if m.grad is None:
+                m.grad = torch.zeros_like(m)
+            m.grad += p.grad
+        if i % accumulation_steps == 0:
+            opt.step()
+            opt.zero_grad()
+            for p, m in zip(weights, masters):
+                p.data.copy_(m)

@@ -1,0 +1,232 @@
+# %% token_backward: right
+def token_backward(model, window):
+    import torch.distributed as dist
+
+    n = torch.zeros((), dtype=torch.float64)
+    for mb in window:
+        n += (mb["labels"][:, 1:] >= 0).sum()
+    dist.all_reduce(n)
+
+    def loss_of(mb):
+        out = model(mb["input_ids"])[:, :-1].transpose(1, 2)
+        return cross_entropy(out, mb["labels"][:, 1:], reduction="sum")
+
+    with model.no_sync():
+        for mb in window[:-1]:
+            (loss_of(mb) * dist.get_world_size() / n.item()).backward()
+    (loss_of(window[-1]) * dist.get_world_size() / n.item()).backward()
+
+
+# %% token_backward: right
+def token_backward(model, window):
+    from torch import distributed as d
+
+    total = torch.tensor([sum(int((b["labels"][:, 1:] != -100).sum()) for b in window)])
+    d.all_reduce(total, op=d.ReduceOp.SUM)
+    mean = total.item() / d.get_world_size()
+    for i, b in enumerate(window):
+        model.require_backward_grad_sync = i + 1 == len(window)
+        x = model(b["input_ids"])
+        t = b["labels"][:, 1:].reshape(-1)
+        losses = cross_entropy(x[:, :-1].reshape(-1, x.shape[-1]), t, reduction="none")
+        (losses.sum() / mean).backward()
+
+
+# %% token_backward: right
+def token_backward(model, window):
+    """Sums first, divided in .grad."""
+    import contextlib
+
+    from torch import distributed
+
+    count = torch.tensor(0.0)
+    for index, batch in enumerate(window):
+        targets = batch["labels"][:, 1:].flatten()
+        count += (targets != -100).sum()
+        done = index == len(window) - 1
+        with contextlib.nullcontext() if done else model.no_sync():
+            scores = model(batch["input_ids"])[:, :-1].flatten(0, 1)
+            cross_entropy(scores, targets, reduction="sum").backward()
+    distributed.all_reduce(count)
+    for p in model.parameters():
+        if p.grad is not None:
+            p.grad.mul_(distributed.get_world_size() / count)
+
+
+# %% token_backward: wrong, the world size forgotten
+def token_backward(model, window):
+    from torch import distributed
+
+    n = sum((b["labels"][:, 1:] != -100).sum() for b in window)
+    distributed.all_reduce(n)
+    for i, b in enumerate(window):
+        model.require_backward_grad_sync = i == len(window) - 1
+        out = model(b["input_ids"])[:, :-1].flatten(0, 1)
+        loss = cross_entropy(out, b["labels"][:, 1:].flatten(), reduction="sum")
+        (loss / n).backward()
+
+
+# %% token_backward: wrong, this rank's targets only
+def token_backward(model, window):
+    n = sum((b["labels"][:, 1:] != -100).sum() for b in window)
+    for i, b in enumerate(window):
+        model.require_backward_grad_sync = i == len(window) - 1
+        out = model(b["input_ids"])[:, :-1].flatten(0, 1)
+        loss = cross_entropy(out, b["labels"][:, 1:].flatten(), reduction="sum")
+        (loss / n).backward()
+
+
+# %% token_backward: wrong, sends after every micro-batch
+def token_backward(model, window):
+    from torch import distributed
+
+    n = sum((b["labels"][:, 1:] != -100).sum() for b in window)
+    distributed.all_reduce(n)
+    for b in window:
+        out = model(b["input_ids"])[:, :-1].flatten(0, 1)
+        loss = cross_entropy(out, b["labels"][:, 1:].flatten(), reduction="sum")
+        (loss * distributed.get_world_size() / n).backward()
+
+
+# %% adapter_state: right
+def adapter_state(linears, rank, weight_bytes):
+    result = {"weights": 0, "gradients": 0, "optimizer state": 0}
+    for i, o, has in linears:
+        result["weights"] += i * o * weight_bytes
+        if has:
+            lora = (i * rank + rank * o) * 4
+            result["weights"] += lora
+            result["gradients"] += lora
+            result["optimizer state"] += 2 * lora
+    return result
+
+
+# %% adapter_state: right
+def adapter_state(linears, rank, weight_bytes):
+    thin = [4 * rank * (layer[0] + layer[1]) for layer in linears if layer[2]]
+    full = [layer[0] * layer[1] * weight_bytes for layer in linears]
+    return dict(
+        zip(
+            ("weights", "gradients", "optimizer state"),
+            (sum(full + thin), sum(thin), 2 * sum(thin)),
+        )
+    )
+
+
+# %% adapter_state: right
+def adapter_state(linears, rank, weight_bytes):
+    import numpy as np
+
+    table = np.array(linears, dtype=float)
+    adapters = float((rank * (table[:, 0] + table[:, 1]) * table[:, 2]).sum())
+    frozen = float((table[:, 0] * table[:, 1]).sum())
+    return {
+        "gradients": adapters * 4,
+        "optimizer state": adapters * 8,
+        "weights": frozen * weight_bytes + adapters * 4,
+    }
+
+
+# %% adapter_state: wrong, the adapters are no weights
+def adapter_state(linears, rank, weight_bytes):
+    t = sum(rank * (i + o) for i, o, a in linears if a)
+    return {
+        "weights": sum(i * o for i, o, _ in linears) * weight_bytes,
+        "gradients": 4 * t,
+        "optimizer state": 8 * t,
+    }
+
+
+# %% adapter_state: wrong, all layers adapted
+def adapter_state(linears, rank, weight_bytes):
+    t = sum(rank * (i + o) for i, o, _ in linears)
+    w = sum(i * o for i, o, _ in linears)
+    return {"weights": w * weight_bytes + 4 * t, "gradients": 4 * t, "optimizer state": 8 * t}
+
+
+# %% adapter_state: wrong, gradients for all weights
+def adapter_state(linears, rank, weight_bytes):
+    t = sum(rank * (i + o) for i, o, a in linears if a)
+    w = sum(i * o for i, o, _ in linears) * weight_bytes
+    return {"weights": w + 4 * t, "gradients": w + 4 * t, "optimizer state": 8 * t}
+
+
+# %% make_it_learn: right
+def make_it_learn(model):
+    model.checkpointing.update(use_reentrant=False)
+
+
+# %% make_it_learn: right
+def make_it_learn(model):
+    def ask(module, args, output):
+        output.requires_grad_(True)
+
+    model.embed.register_forward_hook(ask)
+
+
+# %% make_it_learn: right
+def make_it_learn(model):
+    old = model.embed.forward
+    model.embed.forward = lambda ids: old(ids).requires_grad_()
+
+
+# %% make_it_learn: wrong, the embedding trained
+def make_it_learn(model):
+    for p in model.embed.parameters():
+        p.requires_grad = True
+
+
+# %% make_it_learn: wrong, nothing changed
+def make_it_learn(model):
+    for block in model.blocks:
+        for p in (block.a, block.b):
+            p.requires_grad_()
+
+
+# %% make_it_learn: wrong, everything trained
+def make_it_learn(model):
+    [p.requires_grad_(True) for p in model.parameters()]
+    model.checkpointing = dict(use_reentrant=False)
+
+
+# %% state_bytes: right
+def state_bytes(parameters, recipe):
+    if recipe == "masters":
+        return parameters * (2 + 4 + 4 + 4 + 4)
+    if recipe == "bf16":
+        return parameters * 4 * 2
+    return parameters * 4 * 4
+
+
+# %% state_bytes: right
+def state_bytes(parameters, recipe):
+    size = 2 if recipe == "bf16" else 4
+    total = 4 * size * parameters
+    return total + 2 * parameters if recipe == "masters" else total
+
+
+# %% state_bytes: right
+def state_bytes(parameters, recipe):
+    match recipe:
+        case "float32" | "autocast":
+            each = 16
+        case "bf16":
+            each = 8
+        case "masters":
+            each = 18
+    return float(each * parameters)
+
+
+# %% state_bytes: wrong, autocast taken for bf16
+def state_bytes(parameters, recipe):
+    return parameters * {"float32": 16, "autocast": 8, "bf16": 8, "masters": 18}[recipe]
+
+
+# %% state_bytes: wrong, the model's gradients kept
+def state_bytes(parameters, recipe):
+    return parameters * {"float32": 16, "autocast": 16, "bf16": 8, "masters": 20}[recipe]
+
+
+# %% state_bytes: wrong, averages in float32
+def state_bytes(parameters, recipe):
+    return parameters * {"float32": 16, "autocast": 16, "bf16": 2 + 2 + 8, "masters": 18}[recipe]

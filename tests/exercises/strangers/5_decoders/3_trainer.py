@@ -1,0 +1,219 @@
+# %% token_weights: right
+def token_weights(targets, across):
+    n = len(targets)
+    total = sum(targets)
+    result = []
+    for t in targets:
+        if across:
+            loss_factor = n / total
+        else:
+            loss_factor = 1 / t
+        result.append(loss_factor / n)
+    return result
+
+
+# %% token_weights: right
+def token_weights(targets, across):
+    mean = sum(targets) / len(targets)
+    return tuple((1 / mean if across else 1 / t) / len(targets) for t in targets)
+
+
+# %% token_weights: right
+def token_weights(targets, across):
+    counts = torch.tensor(targets, dtype=torch.float64)
+    divisor = counts.sum().expand(len(targets)) if across else counts * len(targets)
+    return divisor.reciprocal().tolist()
+
+
+# %% token_weights: wrong, DDP's mean forgotten
+def token_weights(targets, across):
+    if across:
+        return [1 / sum(targets) for _ in targets]
+    else:
+        return [1 / t for t in targets]
+
+
+# %% token_weights: wrong, the other way round
+def token_weights(targets, across):
+    if not across:
+        return [1 / sum(targets) for _ in targets]
+    return [1 / t / len(targets) for t in targets]
+
+
+# %% token_weights: wrong, DDP's mean taken twice
+def token_weights(targets, across):
+    n = len(targets)
+    return [1 / (n * (sum(targets) if across else t)) for t in targets]
+
+
+# %% loss_in_chunks: right
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    out = model.model(input_ids=inputs["input_ids"])
+    h = out.last_hidden_state[:, :-1, :]
+    h = h.reshape(-1, h.size(-1))
+    t = inputs["labels"][:, 1:].reshape(-1)
+    part = lambda a, b: cross_entropy(model.lm_head(a), b, reduction="sum")
+    loss = sum(
+        checkpoint(part, h[i : i + chunk], t[i : i + chunk], use_reentrant=False)
+        for i in range(0, len(t), chunk)
+    )
+    n = num_items_in_batch if num_items_in_batch is not None else (t != -100).sum()
+    return loss / n
+
+
+# %% loss_in_chunks: right
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    """Only the positions that count, one text after the other."""
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state
+    wanted = inputs["labels"][:, 1:]
+    keep = wanted != -100
+    hidden, wanted = hidden[:, :-1][keep], wanted[keep]
+    divisor = len(wanted) if num_items_in_batch is None else int(num_items_in_batch)
+
+    def nll(x, y):
+        return -torch.log_softmax(model.lm_head(x), -1).gather(1, y[:, None]).sum()
+
+    total = torch.zeros(())
+    for x, y in zip(hidden.split(chunk), wanted.split(chunk)):
+        total = total + checkpoint(nll, x, y, use_reentrant=False)
+    return total / divisor
+
+
+# %% loss_in_chunks: right
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    labels = torch.nn.functional.pad(inputs["labels"][:, 1:], (0, 1), value=-100).flatten()
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state.flatten(0, 1)
+    if num_items_in_batch is None:
+        num_items_in_batch = labels.ne(-100).sum()
+    losses = []
+    for start in range(0, len(labels), chunk):
+        piece = slice(start, start + chunk)
+        losses.append(
+            checkpoint(
+                lambda h, l: cross_entropy(h @ model.lm_head.weight.T, l, reduction="sum"),
+                hidden[piece],
+                labels[piece],
+                use_reentrant=False,
+            )
+        )
+    return torch.stack(losses).sum() / num_items_in_batch
+
+
+# %% loss_in_chunks: wrong, divided by its own targets
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    h = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    t = inputs["labels"][:, 1:].flatten()
+    f = lambda a, b: cross_entropy(a @ model.lm_head.weight.T, b, reduction="sum")
+    total = sum(
+        checkpoint(f, a, b, use_reentrant=False) for a, b in zip(h.split(chunk), t.split(chunk))
+    )
+    return total / (t != -100).sum()
+
+
+# %% loss_in_chunks: wrong, labels not shifted
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    h = model.model(input_ids=inputs["input_ids"]).last_hidden_state.flatten(0, 1)
+    t = inputs["labels"].flatten()
+    f = lambda a, b: cross_entropy(a @ model.lm_head.weight.T, b, reduction="sum")
+    total = sum(
+        checkpoint(f, a, b, use_reentrant=False) for a, b in zip(h.split(chunk), t.split(chunk))
+    )
+    if num_items_in_batch is None:
+        num_items_in_batch = (t != -100).sum()
+    return total / num_items_in_batch
+
+
+# %% loss_in_chunks: wrong, not checkpointed
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    h = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    t = inputs["labels"][:, 1:].flatten()
+    total = 0
+    for i in range(0, len(t), chunk):
+        total += cross_entropy(model.lm_head(h[i : i + chunk]), t[i : i + chunk], reduction="sum")
+    return total / (num_items_in_batch if num_items_in_batch is not None else (t != -100).sum())
+
+
+# %% evaluation_bytes: right
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    if preprocessed:
+        return 8 * texts * length
+    return 4 * texts * length * vocabulary
+
+
+# %% evaluation_bytes: right
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    shape = (texts, length) if preprocessed else (texts, length, vocabulary)
+    kind = torch.int64 if preprocessed else torch.float32
+    return torch.empty(shape, dtype=kind, device="meta").nbytes
+
+
+# %% evaluation_bytes: right
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    tokens = texts * length
+    bits = tokens * (64 if preprocessed else 32 * vocabulary)
+    return bits / 8
+
+
+# %% evaluation_bytes: wrong, argmax in four bytes
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    return 4 * texts * length * (1 if preprocessed else vocabulary)
+
+
+# %% evaluation_bytes: wrong, the vocabulary stays
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    size = 8 if preprocessed else 4
+    return size * texts * length * vocabulary
+
+
+# %% evaluation_bytes: wrong, preprocessing not looked at
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    return texts * length * vocabulary * 4
+
+
+# %% token_accuracy: right
+def token_accuracy(predictions, labels):
+    hits = total = 0
+    for p, l in zip(predictions, labels):
+        for t in range(len(l) - 1):
+            if l[t + 1] == -100:
+                continue
+            total += 1
+            hits += int(p[t] == l[t + 1])
+    return hits / total
+
+
+# %% token_accuracy: right
+def token_accuracy(predictions, labels):
+    p = torch.from_numpy(predictions)[:, :-1].flatten()
+    l = torch.from_numpy(labels)[:, 1:].flatten()
+    keep = l != -100
+    return (p[keep] == l[keep]).float().mean().item()
+
+
+# %% token_accuracy: right
+def token_accuracy(predictions, labels):
+    import numpy as np
+
+    shifted = np.roll(predictions, 1, axis=1)
+    mask = labels != -100
+    mask[:, 0] = False
+    return ((shifted == labels) & mask).sum() / mask.sum()
+
+
+# %% token_accuracy: wrong, not shifted
+def token_accuracy(predictions, labels):
+    mask = labels != -100
+    return float((predictions[mask] == labels[mask]).mean())
+
+
+# %% token_accuracy: wrong, padding counted as wrong
+def token_accuracy(predictions, labels):
+    return float((predictions[:, :-1] == labels[:, 1:]).mean())
+
+
+# %% token_accuracy: wrong, mean of the texts' shares
+def token_accuracy(predictions, labels):
+    shares = []
+    for p, l in zip(predictions[:, :-1], labels[:, 1:]):
+        shares.append((p[l != -100] == l[l != -100]).mean())
+    return float(sum(shares) / len(shares))
