@@ -420,6 +420,108 @@ def own_optimizer(micro_batch, accumulation_steps):
             optimizer.zero_grad()
 
 
+def clamped_weights(micro_batch, accumulation_steps):
+    """As the first Wasserstein GANs: something besides the optimizer moves the weights after each step."""
+    model = net()
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=0.05)
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.clamp_(-0.3, 0.3)
+
+
+def averaged_weights_swapped_in(micro_batch, accumulation_steps):
+    """Evaluated with an average of weights, and back."""
+    model = net()
+    average = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for one, other in zip(average.parameters(), model.parameters()):
+                    one.lerp_(other, 0.1)
+                own = copy.deepcopy(model.state_dict())
+                model.load_state_dict(average.state_dict())
+                model(numbers(8)[0])
+                model.load_state_dict(own)
+    return average
+
+
+def parametrized(micro_batch, accumulation_steps):
+    model = net()
+    nn.utils.parametrizations.weight_norm(model[0])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def functional(micro_batch, accumulation_steps):
+    model = net()
+    weights = dict(model.named_parameters())
+    optimizer = torch.optim.SGD(list(weights.values()), lr=0.1)
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        out = torch.func.functional_call(model, weights, (x,))
+        (F.mse_loss(out, y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+class Augmented(TensorDataset):
+    """Each sample with noise that is drawn when it is asked for."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + 0.1 * torch.randn(5), y
+
+
+def augmented(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        loader = DataLoader(Augmented(*numbers()), micro_batch, shuffle=True, drop_last=True)
+        for number, (x, y) in enumerate(loader, 1):
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def unfrozen_later(micro_batch, accumulation_steps):
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for epoch in range(2):
+        model[0].requires_grad_(epoch == 1)
+        for number, (x, y) in enumerate(cut(micro_batch), 1):
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def penalty_once(micro_batch, accumulation_steps):
+    """A penalty of the weights, with a backward pass of its own for each window."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            (0.01 * sum(weight.square().sum() for weight in model.parameters())).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 # ---------------------------------------------------------------- after nanoGPT, timm, Fabric, Lightning
 
 
