@@ -442,7 +442,7 @@ pd.DataFrame(rows, index=["wants 10 times 0.3", "wants 10 times 100"]).T.rename_
 # - the scale, a number: receivers multiply the codes by it. The largest absolute value of what is to be sent gets the code 127 or -127,
 # - the error for the next round: what receivers are missing now.
 #
-# Where there is nothing to send, all codes and errors are 0 (and none is `nan`). `change` and `error` stay as they are.
+# Where there is nothing to send, all codes and errors are 0 (and none is `nan`); the scale does not matter then. `change` and `error` stay as they are.
 
 
 # %% exercise="quantise" points=3
@@ -450,9 +450,7 @@ def quantise(change, error):
     """Codes of 8 bits, their scale, and the error that is left for the next round."""
     # BEGIN SOLUTION
     wanted = change + error
-    scale = wanted.abs().max().item() / 127
-    if scale == 0:
-        return torch.zeros_like(wanted, dtype=torch.int8), 0.0, torch.zeros_like(wanted)
+    scale = wanted.abs().max().item() / 127 or 1.0  # 1.0 where there is nothing to send
     codes = (wanted / scale).round().to(torch.int8)
     return codes, scale, wanted - codes * scale
     # END SOLUTION
