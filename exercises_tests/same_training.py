@@ -448,4 +448,36 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "parameter.grad = before - parameter",
         ): "A gradient with a history holds the same numbers.",
     },
+    "quantise": {
+        (
+            "scale = wanted.abs().max().item() / 127 or 1.0",
+            "scale = wanted.abs().max().item() / 127",
+        ): "A processor makes of 0 / 0 the code 0, and its scale is not used.",
+        (
+            "scale = wanted.abs().max().item() / 127 or 1.0",
+            "scale = wanted.abs().max().item() / 127 or 2.0",
+        ): "Any scale will do where there is nothing to send.",
+        (
+            "scale = wanted.abs().max().item() / 127 or 1.0",
+            "scale = wanted.abs().max().item() / 127 or 0.0",
+        ): "A processor makes of 0 / 0 the code 0, and its scale is not used.",
+        (
+            "scale = wanted.abs().max().item() / 127 or 1.0",
+            "scale = wanted.abs().max() / 127 or 1.0",
+        ): "The same number, in a tensor.",
+    },
+    "train_sharded": {
+        (
+            "rank, world_size = (dist.get_rank(), dist.get_world_size())\ntrained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
+            "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]\nrank, world_size = (dist.get_rank(), dist.get_world_size())",
+        ): ORDER,
+        (
+            "dist.all_reduce(parameter.grad)\nparameter.grad /= world_size",
+            "parameter.grad /= world_size\ndist.all_reduce(parameter.grad)",
+        ): DIVIDED_FIRST,
+        (
+            "dist.broadcast(parameter.data, src=number % world_size)",
+            "dist.broadcast(parameter, src=number % world_size)",
+        ): "The same numbers in the same place.",
+    },
 }

@@ -139,7 +139,7 @@ EXERCISES = (
         hints=(
             "What do the receivers get of a number, and what is the difference to what you wanted to send?",
             "wanted = change + error; scale = largest absolute value of wanted / 127; codes = wanted / scale, rounded, as int8; the new error is wanted - codes * scale. Look out for a scale of 0.",
-            "wanted = change + error; scale = wanted.abs().max().item() / 127; if scale == 0: zeros; codes = (wanted / scale).round().to(torch.int8); return codes, scale, wanted - codes * scale.",
+            "wanted = change + error; scale = wanted.abs().max().item() / 127; where it is 0 take 1.0; codes = (wanted / scale).round().to(torch.int8); return codes, scale, wanted - codes * scale.",
         ),
         also_right=(
             with_a_factor,

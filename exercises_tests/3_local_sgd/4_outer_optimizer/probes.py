@@ -202,7 +202,7 @@ def quantised(case: str, number: int, codes, scale, error, received, untouched) 
     return {
         f"the type of the codes ({where})": str(codes.dtype).removeprefix("torch."),
         f"the list of codes ({where})": codes.double().numpy(),
-        f"the scale ({where})": float(scale),
+        f"the scale ({where})": float(scale) if codes.any() else "not used",
         f"what receivers have got so far ({where})": received.double().numpy(),
         f"the error that is left ({where})": error.double().numpy(),
         f"whether change and error are as they were ({where})": untouched,

@@ -39,6 +39,17 @@ train_sharded = (
         hint="After the step, what does rank 1 hold in a parameter of rank 0?",
     ),
     Mistake(
+        "only the owner calls broadcast",
+        {
+            SENT: """        for number, parameter in enumerate(trained):
+            if number % world_size == rank:
+                dist.broadcast(parameter.data, src=rank)
+"""
+        },
+        why="A broadcast is a collective: every rank calls it for every parameter, the owner to give and the others to receive.",
+        hint="Who receives what the owner sends?",
+    ),
+    Mistake(
         "rank 0's values handed out",
         {OWNER: "src=0"},
         why="Rank 0 has new values for its own parameters only; of the others it sends the old ones, and their owners lose their step.",
