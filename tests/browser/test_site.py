@@ -93,6 +93,8 @@ def test_pages_are_small_and_share_scripts_and_style(site, pages):
     assert max(len(html.encode()) for html in pages.values()) + shared < LARGEST
     assert not [path for path, html in pages.items() if "<style" in html or "followTheme" in html]
     assert 'src="../../static/explorer.js"' in pages[PLAYING]
+    css = (site / "static" / "site.css").read_text(encoding="utf-8")
+    assert all(name in css for name in (".map .lesson", ".tl-figure", "table.dataframe", ".top"))
 
 
 def test_no_solution_stands_on_a_lessons_page_and_each_is_a_click_away(pages):

@@ -75,8 +75,11 @@ def test_map_and_way_on_lead_to_every_lesson_and_the_next(name):
 def test_a_lesson_stands_between_map_and_way_on(tmp_path):
     places = made(
         tmp_path,
-        a_one__1_first=("nothing", ""),
-        a_one__2_second=("[the first](1_first.ipynb)", "This lesson is optional."),
+        a_one__1_first=("nothing like `a.b()` 3.5", ""),
+        a_one__2_second=(
+            "[the first](1_first.ipynb)",
+            "This lesson is optional. See [more](../b_sgd/1_third.ipynb).",
+        ),
         b_sgd__1_third=(
             "[the first](../a_one/1_first.ipynb) and [more](https://x.org/y.html)",
             "",
@@ -96,6 +99,9 @@ def test_a_lesson_stands_between_map_and_way_on(tmp_path):
     assert "the last lesson" in third and "(../a_one/2_second.ipynb)" in third
     lessons = course_map(tmp_path)
     assert lessons[2].needs == ("a_one/1_first",)
+    assert lessons[0].before == "nothing like `a.b()` 3.5"
+    # What is told beside it is no need.
+    assert lessons[1].needs == ("a_one/1_first",)
     assert [unit_title(unit) for unit in units_of(lessons)] == ["A one", "B SGD"]
     assert around("a_one/1_first", lessons) == (None, lessons[1:])
     # One lesson more changes lessons, which are cut at once, and no solution, which would have to run.

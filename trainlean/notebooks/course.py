@@ -28,8 +28,8 @@ SPELLED = {"sgd": "SGD"}  # words of a folder's name that are not written as the
 class Lesson:
     """What a lesson's head says, and its exercises with their points.
 
-    `purpose` goes on from "you will be able to"; `before` is the text about what it needs, with links, and `needs` the lessons
-    that it names; `minutes` is None where the head gives none.
+    `purpose` goes on from "you will be able to"; `before` is the sentence about what it needs, with links, and `needs` the
+    lessons that it names; `minutes` is None where the head gives none.
     """
 
     name: str
@@ -66,7 +66,7 @@ def read_head(place: Place) -> Lesson:
     title = re.search(r"^# (.+)$", head, re.MULTILINE)
     purpose = re.search(r"\*\*You will be able to\*\* (.+)", head)
     minutes = re.search(r"\*\*Minutes\*\*: (\d+)", head)
-    before = re.search(r"\*\*Before this\*\*: (.+)", head)
+    before = re.search(r"\*\*Before this\*\*: (.+?)(?:\.(?=\s)|\.?$)", head, re.MULTILINE)
     return Lesson(
         name=place.name,
         title=title[1].strip() if title else place.name.split("/")[-1],
@@ -74,7 +74,7 @@ def read_head(place: Place) -> Lesson:
         minutes=int(minutes[1]) if minutes else None,
         before=before[1].strip() if before else "",
         needs=tuple(
-            os.path.normpath(PurePosixPath(place.name).parent / target).replace(os.sep, "/")[:-6]
+            lesson_at(target, place.name)
             for _, target in LINK.findall(before[1] if before else "")
             if target.endswith(".ipynb")
         ),
@@ -86,6 +86,12 @@ def read_head(place: Place) -> Lesson:
             )
         ),
     )
+
+
+def lesson_at(target: str, here: str) -> str:
+    """The name of the lesson to which a link of the lesson `here` leads."""
+    path = os.path.normpath(PurePosixPath(here).parent / target)
+    return path.replace(os.sep, "/").removesuffix(".ipynb")
 
 
 def unit_title(unit: str) -> str:

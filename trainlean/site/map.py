@@ -6,7 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup
 
-from trainlean.notebooks.course import Lesson, unit_title, units_of
+from trainlean.notebooks.course import LINK, Lesson, lesson_at, unit_title, units_of
 
 TEMPLATES = Path(__file__).parent / "web"
 
@@ -29,12 +29,23 @@ def map_html(
     standing: Mapping | None = None,
 ) -> str:
     """The map; `link` gives a lesson's address, `line` turns a sentence's markdown into HTML, `standing` is by a lesson's name."""
+    of_name = {lesson.name: link(lesson) for lesson in lessons}
+
+    def needs(lesson: Lesson) -> Markup:
+        def anchor(found) -> str:
+            name = lesson_at(found[2], lesson.name)
+            if name not in of_name:
+                return found[1]
+            return f'<a href="{of_name[name]}" data-lesson="{name}">{found[1]}</a>'
+
+        return Markup(line(LINK.sub(anchor, lesson.before)))
+
     return (
         environment()
         .get_template("map.html.j2")
         .render(
             units=units_of(list(lessons)),
-            titles={lesson.name: lesson for lesson in lessons},
+            needs=needs,
             link=link,
             line=lambda text: Markup(line(text)),
             standing=standing,

@@ -154,7 +154,11 @@ def _write_shared(folder: Path, pages: list[Page], links: Links) -> None:
     """What all pages use, once: style, scripts, the index of the search, pictures of documents."""
     static = folder / "static"
     css = "\n".join(
-        [(TEMPLATES / "site.css").read_text("utf-8"), LESSON_STYLE.read_text("utf-8"), style()]
+        [
+            *((TEMPLATES / f"{name}.css").read_text("utf-8") for name in ("site", "map")),
+            LESSON_STYLE.read_text("utf-8"),
+            style(),
+        ]
     )
     write_whole(static / "site.css", css)
     write_whole(static / "site.js", (TEMPLATES / "site.js").read_text("utf-8"))
