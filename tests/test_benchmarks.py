@@ -26,6 +26,7 @@ FIGURES = {
     "meter_against_allocator": r"\d+ of \d+ trainings agree with the allocator to 0.1 %, \d+ are said not to, 0 miss",
     "meter_overhead": r"a training takes \N times what it takes alone after a count, and \N times while it is counted",
     "mutants": r"1 of 1 exercises: \d+ mutants, \d+ refused \(\d+ under a known mistake's name\), \d+ the same training, 0 accepted",
+    "other_tools": r"this course's predictions are off by \N% on average over 1 cases",
     "plan_choice": r"\d of 1 choices are within 10 % of the fastest setting that fits; the slowest takes \N times its time",
     "prediction_error": r"mean size of the errors: the course's prediction \N%, sixteen_bytes \N%, accelerates \N%, korthikantis \N%",
     "prediction_zoo": r"3 of 3 within \N%, 0 refused with a sentence; largest error \N%",

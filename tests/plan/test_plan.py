@@ -172,7 +172,14 @@ def test_a_card_has_its_speed_and_its_allocator(module):
     )
     assert slow.rows[0].seconds.expected > fast.rows[0].seconds.expected > 0
     assert slow.rows[0].seconds.best < slow.rows[0].seconds.worst
-    assert slow.rows[0].needed == slow.rows[0].run.device_bytes["allocator_reserved"]
+    first = slow.rows[0]
+    assert first.needed == first.run.device_bytes["allocator_reserved"]
+    assert first.interval[0] < first.interval[1] and slow.to_dict()["rows"][0]["interval"]
+    assert any("90 % interval" in note for note in slow.notes)
+    assert "reaches above" not in " ".join(slow.notes)
+    tight = plan_training(subject, first.needed, 4, device="gpu")
+    assert "reaches above the budget" in " ".join(tight.notes)
+    assert plan_training(subject, 10**8, 4).rows[0].interval is None  # exact on a CPU
     with pytest.raises(ValueError, match="V100 SXM2 has no units for bf16"):
         CardSpeed("v100").check(["bf16"])
     assert all(card.source and card.flops["fp32"] < 1e14 for card in CARDS.values())

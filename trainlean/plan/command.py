@@ -192,7 +192,9 @@ def _table(found):
     ]
     several = setups[0].devices > 1
     columns = ["micro-\nbatch", "accumulation\nsteps", "checkpointing", *varied]
-    columns += ["averages"] * several + ["peak", "of the\nbudget", "GFLOP\na step"]
+    ranged = rows[0].interval is not None
+    columns += ["averages"] * several + ["peak\n(interval)" if ranged else "peak"]
+    columns += ["of the\nbudget", "GFLOP\na step"]
     columns += ["sent\na step"] * several
     columns += ["seconds a step\n(range)", "samples/s"] if rows[0].seconds else []
     table = Table(box=None, pad_edge=False)
@@ -210,8 +212,9 @@ def _table(found):
             cells.append(
                 f"weights, every {setup.local_steps} steps" if setup.local_steps else "gradients"
             )
+        between = "–".join(format_bytes(end) for end in row.interval or ())
         cells += [
-            format_bytes(row.needed),
+            format_bytes(row.needed) + (f" ({between})" if between else ""),
             f"{row.needed / found.budget:.0%}",
             _short(row.run.flops / 1e9),
         ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
+from trainlean.costs.intervals import card_errors, card_interval
 from trainlean.costs.links import Link, ddp_step_seconds, local_sgd_step_seconds, traffic
 from trainlean.costs.predict import checked_setup, predict_run, result
 from trainlean.costs.runs import Run, format_bytes
@@ -58,6 +59,12 @@ class Choice:
         assert setup is not None
         return setup
 
+    @property
+    def interval(self) -> tuple[int, int] | None:
+        """The bytes between which `needed` lies in nine of ten cases on a card; None for a CPU, where it is exact."""
+        on_a_card = "allocator_reserved" in self.run.device_bytes
+        return card_interval(self.needed) if on_a_card else None
+
     def as_run(self) -> Run:
         """The choice for pictures and explorer: its time with its range, and all that counts against the budget.
 
@@ -74,6 +81,7 @@ class Choice:
         return {
             "settings": self.run.settings,
             "needed": self.needed,
+            "interval": self.interval,
             "peak": self.run.peak,
             "device_bytes": self.run.device_bytes,
             "flops": self.run.flops,
@@ -212,6 +220,7 @@ def plan_training(
     ]
     front = _front(rows)
     notes = _notes(optimizers, precisions, lora, skipped, refusals, devices, kinds)
+    notes += _about_the_interval(front[0], budget)
     return Plan(
         subject, budget, batch, device, front, _why(front, search, budget), notes,
         search.looked_at, len(search.found), search.largest(front[0].setup), first_after,
@@ -493,6 +502,16 @@ def _nothing_fits(search, budget, optimizers, adapted, base, weights, trained):
         f"Nothing fits {bytes_words(budget)}: the smallest need that was found is {bytes_words(small.needed)} "
         f"({words_of(small.setup)}). " + _way_out(optimizers, adapted, left, trained, shorter)
     )
+
+
+def _about_the_interval(first, budget):
+    if not first.interval:
+        return []
+    rows = ", ".join(f"{len(some)} on a {card}" for card, some in card_errors().items())
+    text = f"Peaks on a card carry a 90 % interval, from what published trainings were off by ({rows}); other kinds of models may be off by more."
+    if first.interval[1] > budget:
+        text += " The first row's reaches above the budget: leave it room, or take a row below it."
+    return [text]
 
 
 def _notes(optimizers, precisions, lora, skipped, refusals, devices, kinds):

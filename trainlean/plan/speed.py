@@ -25,7 +25,7 @@ REPEATS = 8  # of the settings that look quickest
 LIKELY = 4  # so many of them are measured again and again, in turn
 SHORT_STEP = 2e10  # FLOPs of a micro-batch that says what a way of training takes: half a second on two cores
 PRODUCTS = (1.0, 0.6, 0.3)  # shares of the speed of matrix products, where nothing better is known
-LARGEST_STEP = 2e11  # FLOPs of a micro-batch that is still measured: some seconds on two cores
+LARGEST_STEP = 1e11  # FLOPs of a micro-batch that is still measured: some seconds on two cores
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,10 @@ class MeasuredSpeed(Speed):
         for row in _telling(able):
             if self.times and trainings.spent > 2 / 3 * MEASURING:
                 break
+            before = trainings.spent
             self._measure(row, trainings)
-            if REPEATS > 1:
-                self._measure(row, trainings)  # the first one is also a warm-up
+            if REPEATS > 1 and trainings.spent - before < MEASURING / 10:
+                self._measure(row, trainings)  # the first one was also a warm-up
         while self.times and trainings.spent < MEASURING:
             likely = sorted(able, key=lambda row: self.seconds(row).expected)[:LIKELY]
             again = [row for row in likely if len(self.times.get(_key(row), [])) <= REPEATS]
