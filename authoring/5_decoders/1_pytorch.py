@@ -642,7 +642,7 @@ chunked_runs = [
 plot_memory(runs[:2] + chunked_runs)
 
 # %% [markdown]
-# Four bars with the whole batch: as it is; checkpointed; the loss in chunks; both. Checkpointing alone hardly helps here, since it takes the layers away and leaves the logits. Each of the two is worth most where the other is in place.
+# Four bars with the whole batch: as it is; checkpointed; the loss in chunks; both. Checkpointing takes the layers' activations away and leaves the logits; chunks take the logits away and leave the layers. Only together do both go.
 
 # %%
 explorer(runs, measure=measure_decoder)
