@@ -414,7 +414,7 @@ for ours, theirs in zip(predicted, published, strict=True):
 # %% [markdown]
 # All three predictions are too low, the first one most. They are for today's PyTorch on a CPU. The table was made in 2022 on a card:
 # PyTorch kept other things then than it does now. And the driver counts what PyTorch's *allocator* holds, the part that asks the card for memory in large pieces and hands out portions of them, not only what tensors use.
-# Which of these differences matters, and by how many bytes, is worked out in [the last lesson](../4_whole_picture/1_published_table.ipynb).
+# Which of these differences matters, and by how many bytes, is worked out in [the lesson on the published table](../4_whole_picture/1_published_table.ipynb).
 #
 # What is certain: the training state has the same proportions at every size. Here it is from the row 1 x 4, where all gradients are there at the peak:
 

@@ -660,4 +660,4 @@ explorer(runs[::-1], budget=30 * 2**20)
 #
 # You can now take a training run that does not fit, say which of the three costs is in the way, and know which technique moves it, at what price, in plain PyTorch, with Accelerate and with the Trainer.
 #
-# Last: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it predicted without the card.
+# Next, but for two optional lessons: [the published table](../4_whole_picture/1_published_table.ipynb), every row of it predicted without the card.

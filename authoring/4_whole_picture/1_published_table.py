@@ -708,4 +708,4 @@ explorer(
 # - Rules of thumb leave out the batch or the optimizer. Know which one before you trust them.
 # - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen. Which of the two is faster, only the clock tells.
 #
-# This was the last lesson. `trainlean progress` shows which exercises are still open.
+# `trainlean progress` shows which exercises are still open.

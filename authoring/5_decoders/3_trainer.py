@@ -106,7 +106,7 @@ for name, changes in {
     print(f"{name}: same weights as by hand, to 1e-6:", apart(train(**changes), large) < 1e-6)
 
 # %% [markdown]
-# The same weights as from the loop in PyTorch, and so as from Accelerate's: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it.
+# The same weights as from the loop in PyTorch: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it.
 #
 # ## Two devices
 #
