@@ -6,9 +6,9 @@ import pytest
 from chromium import MISSING, browser, found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """Chromium, started once."""
+    """Chromium, started once for a file: tests of processes look for what is left running."""
     if not found():
         if os.environ.get("CI"):
             pytest.fail(MISSING)
