@@ -96,7 +96,7 @@ def executed(name):
 def answer(name):
     """The value that the built solution reveals, its unit, and what was printed before the guess."""
     lesson, cell, _ = course()[position(GUESS, name)]
-    unit = re.search(rf'guess\(\s*"{re.escape(name)}",\s*my_guess,\s*"([^"]+)"', cell.source)[1]
+    unit = re.search(rf'guess\(\s*"{re.escape(name)}",\s*\w+,\s*"([^"]+)"', cell.source)[1]
     before, asked = [], False
     for built in executed(lesson):
         if name in REVEAL.findall(built.source):
