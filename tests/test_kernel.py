@@ -59,7 +59,7 @@ def train():
         ),
         (
             "def mine():\n    from trainlean import model_config\n    return model_config(3)\nmine()",
-            "The model is one of bert-large, small, not 3. (in line 3 of mine: `return model_config(3)`, called in line 4: `mine()`)",
+            "The model is one of bert-large, small, small-decoder, llama-1b, qwen-7b, not 3. (in line 3 of mine: `return model_config(3)`, called in line 4: `mine()`)",
         ),
     ],
 )
