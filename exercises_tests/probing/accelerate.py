@@ -1,7 +1,6 @@
 """Accelerate, and so the Trainer, for probes: its process-wide state fresh, on the CPU, on one rank or on threads as ranks."""
 
 import contextlib
-import gc
 import os
 from unittest import mock
 
@@ -12,8 +11,7 @@ import torch
 def fresh_accelerate():
     """Accelerate as if nothing had used it yet, and on the CPU; afterwards its process-wide state is what it was.
 
-    Makes the short trainings of probes short, too: on one thread, and with what is already there kept from the garbage
-    collector, which a Trainer calls after each training and which takes ten times as long while it looks at all of torch.
+    Makes the short trainings of probes short, too: on one thread.
     """
     from accelerate.state import AcceleratorState, GradientState, PartialState
 
@@ -22,13 +20,11 @@ def fresh_accelerate():
     on_cpu, threads = os.environ.get("ACCELERATE_USE_CPU"), torch.get_num_threads()
     os.environ["ACCELERATE_USE_CPU"] = "true"
     torch.set_num_threads(1)
-    gc.freeze()
     for state in states:
         state._shared_state.clear()
     try:
         yield
     finally:
-        gc.unfreeze()
         torch.set_num_threads(threads)
         for state, before in zip(states, kept, strict=True):
             state._shared_state.clear()

@@ -32,7 +32,7 @@ def pair():
 
 
 def children_of(pid):
-    """Living descendants that compute, without multiprocessing's own two servers."""
+    """Living descendants that compute, without multiprocessing's own two servers, and that of the tests from which kernels are forked."""
     try:
         family = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -42,7 +42,12 @@ def children_of(pid):
         for process in family
         if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     ]
-    return [process for process in alive if "multiprocessing" not in " ".join(process.cmdline())]
+    servers = "multiprocessing", "forked_kernels"
+    return [
+        process
+        for process in alive
+        if not any(name in " ".join(process.cmdline()) for name in servers)
+    ]
 
 
 def in_notebook(source, name="answer"):
