@@ -430,7 +430,7 @@ for feedback in (False, True):
 pd.DataFrame(rows, index=["wants 10 times 0.3", "wants 10 times 100"]).T.rename_axis("received")
 
 # %% [markdown]
-# Nothing is lost, only late. The sum of what was received differs from the sum of what was wanted by the error that is kept at the moment, however many rounds there are. (The idea is from 1-bit SGD, 2014; a proof is in [arXiv 1901.09847](https://arxiv.org/abs/1901.09847).)
+# Nothing is lost: what is missing now comes later, and what is too much now is taken back. The sum of what was received differs from the sum of what was wanted by the error that is kept at the moment, however many rounds there are. (The idea is from 1-bit SGD, 2014; a proof is in [arXiv 1901.09847](https://arxiv.org/abs/1901.09847).)
 #
 # ### Exercise: quantise with error feedback
 #

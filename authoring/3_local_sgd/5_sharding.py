@@ -70,7 +70,7 @@ reveal(
 # - Number the trained parameters in the order of `model.parameters()`, from 0; frozen ones get no number. Parameter number $i$ belongs to rank $i \bmod N$. (There are at least as many as ranks.)
 # - Each rank calls `make_optimizer(parameters)` **once**, with the list of those that belong to it. That is the only optimizer it has, so it keeps the state of these alone.
 # - Each micro-batch makes one step. The optimizer of a parameter's owner must see the mean of all ranks' gradients; what stands in the other ranks' `.grad` at that moment does not matter.
-# - After the step all ranks have the new values of *all* parameters, before the next micro-batch and at the end. Each window begins with gradients of zero.
+# - After the step all ranks have the new values of *all* parameters, before the next micro-batch and at the end. Each micro-batch begins with gradients of zero.
 
 
 # %% exercise="train_sharded" points=4
@@ -188,7 +188,7 @@ table_of(devices.pull("counts")[0])
 # 2. gathers them *again* before its backward pass,
 # 3. **reduces and scatters** its gradients after its backward pass: each rank gets the mean for its own shard only.
 #
-# All three are collectives that you have met the halves of: a ring all-reduce *is* a reduce-scatter and then an all-gather.
+# You know both collectives: a ring all-reduce is a reduce-scatter and then an all-gather.
 #
 # **Predict.** DDP makes one all-reduce of the gradients, which is one reduce-scatter and one all-gather. How many times DDP's bytes does `fully_shard` send in one step?
 
@@ -379,7 +379,7 @@ for name, synchronised in {"synchronised": True, "not synchronised": False}.item
 pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after one micro-batch")
 
 # %% [markdown]
-# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. (Accelerate's documentation tells of Mixtral: 69 GB a card with synchronisation, and out of memory without at two accumulation steps. Its plugin therefore has `sync_each_batch=True`.)
+# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. (Accelerate's documentation tells of Mixtral: 69 GB a card with synchronisation, and out of memory without at two accumulation steps. Its `GradientAccumulationPlugin` therefore has `sync_each_batch`, which is off unless you ask for it.)
 #
 # So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times. If checkpointing itself asks for no more gathers, that is:
 #

@@ -311,7 +311,7 @@ for chunk in (128, 32):
     print(f"chunks of {chunk:3}: {format_bytes(part):>9}, {part / whole_part:.2f} of it")
 
 # %% [markdown]
-# In chunks of an eighth of the tokens, an eighth of it is left, and with smaller chunks less. What is not in proportion is the gradient of the head: each chunk makes one as large as the head and adds it to the others.
+# In chunks of an eighth of the tokens, an eighth of it is left, and with smaller chunks less. Beside them, each chunk makes a gradient as large as the head and adds it to the others.
 #
 # The price is one more product of hidden states and head in the backward pass:
 
@@ -540,7 +540,7 @@ for micro_batches in (4, 16, 64):
     print(f"{micro_batches:3} micro-batches: {error:.1%} off")
 
 # %% [markdown]
-# Four times as many micro-batches, twice the error, for the same batch size or a larger one. It never raises an error and never shows in one step.
+# Four times as many micro-batches, twice the error. It never raises one, and no loss shows it.
 #
 # The same happens to the *weights*. AdamW moves a weight by about the learning rate. How many of the weights change at all in four steps?
 

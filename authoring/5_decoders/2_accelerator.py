@@ -221,7 +221,7 @@ print("2 x 2 and 4 x 1 end with the same weights, to 1e-6:", bool(apart < 1e-6))
 #
 # ## Adapters
 #
-# LoRA ([arXiv 2106.09685](https://arxiv.org/abs/2106.09685)) leaves a linear layer's weight $W$ as it is and adds the product of two thin matrices: $Wx + s\,B(Ax)$, with $A$ of shape rank x inputs and $B$ of outputs x rank. Only $A$ and $B$ are trained; $B$ begins at zero, so at the start nothing is changed.
+# LoRA ([arXiv 2106.09685](https://arxiv.org/abs/2106.09685)) leaves a linear layer's weight $W$ as it is and adds the product of two thin matrices: $Wx + s\,B(Ax)$, with $A$ of shape rank x inputs and $B$ of outputs x rank. $s$ is a fixed factor, `lora_alpha` divided by the rank. Only $A$ and $B$ are trained; $B$ begins at zero, so at the start nothing is changed.
 
 
 # %%
@@ -287,7 +287,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Gradients and optimizer state are as good as gone; weights and logits are not, and most activations stay. To reach the adapters in the first layer the gradient must go through all layers above them, and for that it needs what those have kept. Only what the gradient of a frozen *weight* would have needed is let go.
+# The optimizer state is as good as gone; weights and logits are not, and most activations stay. (Gradients of the full training are not at this peak either.) To reach the adapters in the first layer the gradient must go through all layers above them, and for that it needs what those have kept. Only what the gradient of a frozen *weight* would have needed is let go.
 # So **an adapter does not replace checkpointing, accumulation or the loss in chunks**: it takes the state away, and what grows with the batch is what is left. For Qwen2.5 7B, 4 texts of 2,048 tokens, checkpointed:
 
 # %%
@@ -404,7 +404,7 @@ with warnings.catch_warnings():
 train_stack(use_reentrant=False)
 
 # %% [markdown]
-# The newer checkpoint has no such rule. What do the libraries do? peft and transformers 5 make the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), so even the reentrant one works:
+# So much for what a block needs. What do the libraries do? peft and transformers 5 make the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), so even the reentrant one works:
 
 # %%
 model = adapted()
@@ -473,7 +473,7 @@ for how in ("float32", "autocast", "Accelerator"):
 #
 # ## Exercise: bytes of a state
 #
-# *Difficulty* * · *5 minutes* · *Why*: "bf16 training" means four different things, between 8 and 18 bytes for a weight.
+# *Difficulty* * · *5 minutes* · *Why*: "bf16 training" means several things, and with float32 they lie between 8 and 18 bytes for a weight.
 #
 # Write `state_bytes(parameters, recipe)`: the bytes of weights, gradients and AdamW's two averages together, when the optimizer steps. `recipe` is one of
 #

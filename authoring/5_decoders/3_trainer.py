@@ -213,7 +213,7 @@ check(token_weights)
 # Write `loss_in_chunks(model, inputs, num_items_in_batch, chunk)`.
 #
 # - `model.model(input_ids=...)` gives an object with `last_hidden_state` `[texts, length, hidden size]`, and `model.lm_head.weight` is the head. `inputs` has `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count.
-# - Return the sum of the losses of this micro-batch's targets, divided by `num_items_in_batch`, the number of targets of the whole window. Where that is `None` (in evaluation), divide by the targets of this micro-batch.
+# - Return the sum of the losses of this micro-batch's targets, divided by `num_items_in_batch`, the number of targets of the whole window. Where that is `None`, as for a caller who does not know the window, divide by the targets of this micro-batch.
 # - As in the [first lesson](1_pytorch.ipynb): logits of at most `chunk` tokens at a time, and none of them between forward and backward. The last position of a text predicts nothing, so it needs no logits.
 
 
@@ -241,14 +241,15 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is three lines. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, and so must ours:
+# In a Trainer it is a few lines. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on, and so must ours. In evaluation it is asked for outputs beside the loss; there are none to collect:
 
 
 # %%
 class ChunkedTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss = loss_in_chunks(model, inputs, num_items_in_batch, chunk=64)
-        return loss * self.accelerator.num_processes
+        loss = loss * self.accelerator.num_processes
+        return (loss, {}) if return_outputs else loss
 
 
 def peak_of(kind, **changes):

@@ -141,7 +141,7 @@ reveal(
 # Counting steps sees none of them. The length of the first gradient sees a factor. It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged says nothing about what was stepped with.
-# Weights hide a factor: Adam divides by the gradient's length, clipping makes every long gradient equally long. With these, a loop without the division ends close to the right one.
+# Weights hide a factor: Adam divides each entry by its own running size, clipping makes every long gradient equally long. With these, a loop without the division ends close to the right one.
 #
 # ## How close is the same?
 
@@ -170,7 +170,7 @@ for scale in (1.0, 1e4, 1e-4):
 # %% [markdown]
 # ## Exercise: a test for accumulation
 #
-# *Difficulty* * · *7 minutes* · *Why*: with this test the framework's mistake would have been red from the first day.
+# *Difficulty* * · *7 minutes* · *Why*: with this test the project's mistake would have been red from the first day.
 #
 # Write `test_accumulation(train)`. It raises an `AssertionError` where `train` is wrong, and returns where it is right.
 #
@@ -235,7 +235,7 @@ check(test_last_window)
 #
 # *Difficulty* ** · *6 minutes* · *Why*: a run on 8 ranks cannot be looked at by eye, and rank 0 is the one that prints.
 #
-# Write `test_ranks(train)`. `train(micro_batch, ranks)` returns a list with a list for each rank: the gradients with which it stepped. There is no accumulation here, a step has `micro_batch` samples of each rank, 64 in all.
+# Write `test_ranks(train)`. `train(micro_batch, ranks)` returns a list with a list for each rank: the gradients with which it stepped. There is no accumulation here: a step has `micro_batch` samples of each rank, and `micro_batch * ranks` is 32. All steps together take 64 samples.
 #
 # - `train(32, 1)` is the large batch on one rank, and right.
 # - A right training steps on every rank with the large batch's gradient, whatever the number of ranks.

@@ -739,7 +739,7 @@ check(cured_windows)
 # ```
 # Write it again as `cured_average`, with the same arguments. The number of micro-batches is a multiple of `k`. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
 #
-# - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`.
+# - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`. Some weights may be frozen.
 # - The average moves once for each optimizer step, towards the weights behind the step.
 
 

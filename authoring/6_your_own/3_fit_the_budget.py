@@ -242,7 +242,7 @@ mine
 # Write `train_within(model, optimizer, batch, micro_batch, checkpointing)`: **one** optimizer step on the whole batch.
 #
 # - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller.
-# - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is told from what stands before it). The step must be that of the mean over all such tokens of the batch.
+# - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is predicted from what stands before it). The step must be that of the mean over all such tokens of the batch.
 # - Where `checkpointing` is True, switch the model's own checkpointing on, else leave it alone. Each of its layers is then computed twice.
 # - Keep no more in memory than one part needs, and leave no gradients behind.
 

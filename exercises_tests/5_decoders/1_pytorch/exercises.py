@@ -66,7 +66,7 @@ EXERCISES = (
         points=3,
         probe=probes.chunked_loss,
         oracle=oracles.chunked_loss,
-        truth="that of the whole logits",
+        truth="the right one",
         mistakes=mistakes.chunked_loss,
         hints=(
             "What does autograd keep of a chunk when you compute its loss plainly, and how did you prevent that for a layer?",
@@ -131,7 +131,7 @@ EXERCISES = (
         points=3,
         probe=probes.train_with_masters,
         oracle=oracles.train_with_masters,
-        truth="the one in float32",
+        truth="the right one",
         mistakes=mistakes.train_with_masters,
         hints=(
             "Two sums must not be rounded to bf16: which two, and in which tensors are they kept?",

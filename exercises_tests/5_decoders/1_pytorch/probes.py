@@ -59,12 +59,12 @@ def chunked_loss(answer, seed):
             if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
                 raise TypeError("chunked_loss must return a tensor with one number, the mean loss.")
             if loss.requires_grad:
-                loss.sum().backward()
+                (loss.sum() / 2).backward()  # a training may divide the loss once more
         shown[f"the loss ({name})"] = finite(loss.detach().numpy())
         shown[f"whether the loss has a gradient ({name})"] = loss.requires_grad
         for what, tensor in (("the hidden states", hidden), ("the head", head)):
             if tensor.requires_grad:
-                gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+                gradient = torch.zeros_like(tensor) if tensor.grad is None else 2 * tensor.grad
                 shown[f"the gradient of {what} ({name})"] = finite(gradient.numpy())
         shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = (
             scores.widest > chunk

@@ -55,7 +55,7 @@ EXERCISES = (
         points=2,
         probe=probes.make_it_learn,
         oracle=oracles.make_it_learn,
-        truth="the one without checkpointing",
+        truth="the right one",
         mistakes=mistakes.make_it_learn,
         hints=(
             "Which rule does the reentrant checkpoint have, and does the other one have it, too?",

@@ -27,7 +27,7 @@ EXERCISES = (
         points=3,
         probe=probes.loss_in_chunks,
         oracle=oracles.loss_in_chunks,
-        truth="that of the whole logits",
+        truth="the right one",
         mistakes=mistakes.loss_in_chunks,
         hints=(
             "Which hidden states predict something, and by what is the sum of their losses divided?",

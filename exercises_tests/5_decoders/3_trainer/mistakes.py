@@ -70,7 +70,7 @@ loss_in_chunks = (
     Mistake(
         "None not expected",
         {NONE: ""},
-        why="In evaluation the Trainer hands over None, and nothing can be divided by that.",
+        why="Whoever does not know the window hands over None, and nothing can be divided by that.",
         hint="By what shall be divided where the number is None?",
     ),
     Mistake(

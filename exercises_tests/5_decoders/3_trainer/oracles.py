@@ -59,6 +59,7 @@ def loss_in_chunks(seed):
         shown[
             f"the number of tokens whose logits are in memory between forward and backward ({name})"
         ] = 0
+        shown[f"whether the logits of several chunks are in memory together ({name})"] = False
         shown[f"whether the inputs are as they were ({name})"] = True
     return shown
 

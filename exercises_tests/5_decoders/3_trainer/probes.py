@@ -104,15 +104,18 @@ def loss_in_chunks(answer, seed):
             if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
                 raise TypeError("loss_in_chunks must return a tensor with one number.")
             if loss.requires_grad:
-                loss.sum().backward()
+                (loss.sum() / 2).backward()  # a training may divide the loss once more
         shown[f"the loss ({name})"] = finite(loss.detach().numpy())
-        shown[f"the gradient ({name})"] = finite(flat(model, gradients=True))
+        shown[f"the gradient ({name})"] = finite(2 * flat(model, gradients=True))
         shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = (
             scores.widest > chunk
         )
         shown[
             f"the number of tokens whose logits are in memory between forward and backward ({name})"
         ] = kept
+        shown[f"whether the logits of several chunks are in memory together ({name})"] = (
+            scores.most > 5 * chunk  # three copies of one, and one or two of a way of its own
+        )
         shown[f"whether the inputs are as they were ({name})"] = as_it_was(
             inputs, draw_loss(case, seed)[1]
         )

@@ -38,7 +38,7 @@ EXERCISES = (
         points=3,
         probe=probes.cured_windows,
         oracle=oracles.cured_windows,
-        truth="the large batch's",
+        truth="the right one",
         mistakes=mistakes.cured_windows,
         hints=(
             "What would the receipts of this loop show, and what the learning rates of its steps?",

@@ -11,7 +11,7 @@ EXERCISES = (
         points=3,
         probe=probes.cured_blocks,
         oracle=oracles.cured_blocks,
-        truth="that without checkpointing",
+        truth="the right one",
         mistakes=mistakes.cured_blocks,
         hints=(
             "Which argument decides whether a block behind a frozen embedding gets gradients, and which one whether dropout drops the same twice?",

@@ -58,7 +58,7 @@ EXERCISES = (
         points=4,
         probe=probes.train_within,
         oracle=oracles.train_within,
-        truth="the large batch's",
+        truth="the right one",
         mistakes=mistakes.train_within,
         hints=(
             "The loss of a part is a mean over its tokens. What is its weight in the mean over all tokens?",

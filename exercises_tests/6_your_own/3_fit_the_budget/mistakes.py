@@ -298,14 +298,14 @@ train_within = (
             TOKENS: TOKENS.replace("[:, 1:]", "[:, :-1]"),
             SHARE: SHARE.replace("[:, 1:]", "[:, :-1]"),
         },
-        why="Each token is told from those before it, so the label at the first place is never used, and the one at the last place is.",
-        hint="From what would the first token of a text be told?",
+        why="Each token is predicted from those before it, so the label at the first place is never used, and the one at the last place is.",
+        hint="From what would the first token of a text be predicted?",
     ),
     Mistake(
         "a part's tokens counted without the shift",
         {SHARE: SHARE.replace("[:, 1:]", "")},
         {TOKENS: TOKENS.replace("[:, 1:]", "")},
-        why="One of the two counts has the first place in it, which is told from nothing; both must count the same.",
+        why="One of the two counts has the first place in it, which is predicted from nothing; both must count the same.",
         hint="Do the shares of all parts add up to 1?",
     ),
     Mistake(
