@@ -266,6 +266,14 @@ def one_too_many(groups, steps):
     return [*groups, []] if steps > 1 and len(groups[-1]) == steps else groups
 
 
+def a_rest_turned_round(window):
+    return window.mean().flip(0) if short(window) else window.mean()
+
+
+def complete_ones_not_divided(window):
+    return window.mean() if short(window) else total(window)
+
+
 def last_windows(seed):
     factor = drawn_factor(seed)
     return {
@@ -277,6 +285,8 @@ def last_windows(seed):
         "last window divided by k": accumulated(seed, divided_by_k),
         "last window not divided": accumulated(seed, not_divided),
         "only the last of what is left": accumulated(seed, last_of_what_is_left),
+        "a rest of the right length in a wrong direction": accumulated(seed, a_rest_turned_round),
+        "complete windows not divided": accumulated(seed, complete_ones_not_divided),
         "divided by what is left": accumulated(seed, by_what_is_left),
         "a step for each one that is left": accumulated(seed, mean, grouped=each_that_is_left),
         "what is left put into the window before": accumulated(
@@ -383,6 +393,16 @@ def summed_at_last(own, first, last):
     return summed(own, first, last) if last else averaged(own, first, last)
 
 
+def summed_at_first(own, first, last):
+    return summed(own, first, last) if first and not last else averaged(own, first, last)
+
+
+def turned_round(own, first, last):
+    """As long as the mean, and pointing elsewhere."""
+    mean = averaged(own, first, last)
+    return [gradient.flip(0) for gradient in mean] if len(own) > 1 else mean
+
+
 def some_ranks(seed):
     factor = drawn_factor(seed)
 
@@ -404,6 +424,8 @@ def some_ranks(seed):
         "averaged at the first step only": on_ranks(seed, first_step_only),
         "at the last step averaged on rank 0 only": on_ranks(seed, rank_0_at_last),
         "at the last step summed over the ranks": on_ranks(seed, summed_at_last),
+        "at the first step summed over the ranks": on_ranks(seed, summed_at_first),
+        "gradients of the right length in a wrong direction": on_ranks(seed, turned_round),
         f"a gradient {factor} times too long": on_ranks(seed, too_long),
     }
 
