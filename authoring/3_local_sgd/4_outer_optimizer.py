@@ -642,7 +642,7 @@ pd.DataFrame(rows).T.rename_axis("modelled seconds of a step, H = 100")
 # %% [markdown]
 # Over the slower links fragments alone win nothing in time, and overlap alone little: the whole change does not arrive in five steps. Together they do, up to a link on which even a part takes longer than $\tau$ steps.
 #
-# And the loss? Four fragments, without delay and three steps late:
+# And the loss? Four fragments, without delay and three steps late (what is still under way at the end is thrown away):
 
 # %%
 at_once = results["Local SGD, H = 12", 0.03]

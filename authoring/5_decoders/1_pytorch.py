@@ -622,7 +622,9 @@ def measure_decoder(micro_batch, accumulation_steps=1, checkpointing="off", loss
     window = pieces(samples, 128)
     return measure(
         lambda: train(loss_of, window, 2, accumulation_steps, checkpointed),
-        name=f"{micro_batch} x {accumulation_steps}" + ", chunks" * (loss_of is not without),
+        name=f"{micro_batch} x {accumulation_steps}"
+        + ", chunks" * (loss_of is not without)
+        + ", checkpointed" * checkpointed,
         samples=2 * samples,
         model="small decoder" if loss_of is without else "small decoder, loss in chunks",
         micro_batch=micro_batch,

@@ -399,26 +399,6 @@ with warnings.catch_warnings():
 #
 # A reentrant checkpoint runs its block without autograd, and takes part in the backward pass only if a tensor that it was *given* asks for a gradient. Token numbers cannot, a frozen embedding's output does not, so the first block's output does not either, and so on up to the head.
 # Were the head frozen too, `backward()` would raise an error. It is the trained head that makes it silent.
-
-# %%
-train_stack(use_reentrant=False)
-
-# %% [markdown]
-# So much for what a block needs. What do the libraries do? peft and transformers 5 make the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), so even the reentrant one works:
-
-# %%
-model = adapted()
-model.activation_checkpointing_enable({"use_reentrant": True})
-model(input_ids=ids, labels=ids).loss.backward()
-reached = [
-    bool(weight.grad.any())
-    for name, weight in model.named_parameters()
-    if name.endswith("B.default.weight")
-]
-print(f"{sum(reached)} of {len(reached)} matrices B have a gradient")
-
-# %% [markdown]
-# It was not always so ([peft issue 1142](https://github.com/huggingface/peft/issues/1142)), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
 #
 # ## Exercise: an adapter that learns
 #
@@ -439,6 +419,28 @@ def make_it_learn(model):
 check(make_it_learn)
 
 # %% [markdown]
+# One cure is the other checkpoint, which has no such rule:
+
+# %%
+train_stack(use_reentrant=False)
+
+# %% [markdown]
+# What do the libraries do? peft and transformers 5 make the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), so even the reentrant one works:
+
+# %%
+model = adapted()
+model.activation_checkpointing_enable({"use_reentrant": True})
+model(input_ids=ids, labels=ids).loss.backward()
+reached = [
+    bool(weight.grad.any())
+    for name, weight in model.named_parameters()
+    if name.endswith("B.default.weight")
+]
+print(f"{sum(reached)} of {len(reached)} matrices B have a gradient")
+
+# %% [markdown]
+# It was not always so ([peft issue 1142](https://github.com/huggingface/peft/issues/1142)), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
+#
 # ## Precision
 #
 # `Accelerator(mixed_precision="bf16")` runs the forward pass of a prepared model under autocast. It does one thing more: what the model *returns* is converted to float32. For a decoder the logits are among that.

@@ -198,8 +198,7 @@ check(test_accumulation)
 #
 # ## The last window
 #
-# A test sees only what its samples let it see. With 64 samples in windows of 32 nothing is ever left over, and a loop that drops what is left passes.
-# A rest has to be of the right kind, too: with a single micro-batch left, a loop that gives *each* of the rest a step of its own looks right.
+# A loop that drops what is left of its samples passes your first test, and so does one that gives every micro-batch of the rest a step of its own. Why?
 #
 # ## Exercise: a test for the last window
 #
@@ -227,9 +226,11 @@ def test_last_window(train):
 check(test_last_window)
 
 # %% [markdown]
+# A test sees only what its samples let it see. With 64 samples in windows of 32 nothing is ever left over. A rest has to be of the right kind, too: where a single micro-batch is left, a step for each of the rest is one step.
+#
 # ## Several ranks
 #
-# On several ranks each has its own list of gradients. A test that looks at rank 0 does not see that the others were left out; one with two ranks does not see that a third one is.
+# On several ranks each has its own list of gradients, and more can go wrong than one list shows.
 #
 # ## Exercise: a test for ranks
 #
@@ -258,13 +259,15 @@ def test_ranks(train):
 check(test_ranks)
 
 # %% [markdown]
+# A test that looks at rank 0 does not see that the others were left out; one with two ranks does not see that a third one is.
+#
 # ## A loss over tokens
 #
-# With texts the large batch's loss is a mean over all targets. Where all texts are of one length, a mean of means is the same number; so is it where each micro-batch happens to hold as many targets as the next.
+# With texts the large batch's loss is a mean over all targets, and texts have different numbers of them. Which texts should a test train on?
 #
 # ## Exercise: a test for a token-weighted loss
 #
-# *Difficulty* ** · *5 minutes* · *Why*: test data is mostly drawn with one length, and then this test is green whatever the loop does.
+# *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
 # Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step.
 
@@ -285,6 +288,8 @@ def test_token_weights(train):
 check(test_token_weights)
 
 # %% [markdown]
+# Where all texts are of one length, a mean of means is the same number as the mean over all targets; so is it where each micro-batch happens to hold as many targets as the next. Test data is mostly drawn so.
+#
 # ## The test, ready made
 #
 # Your loops return no lists of gradients. `same_training` needs none: it watches the optimizer, the gradients and the inputs behind each step, whoever wrote the loop, and compares `train(32, 1)` with `train(8, 4)` as your tests do. What differs is told by the name that the lessons use.

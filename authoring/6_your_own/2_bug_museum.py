@@ -387,6 +387,8 @@ print("mean of means:")
 show_receipts(in_texts(train_mean_of_means))
 print("by tokens (cured):")
 show_receipts(in_texts(train_by_tokens))
+shares = receipts_of(in_texts(train_mean_of_means))[0]
+print(f"in the mean of means the first token counts {shares[0] / shares[1]:.0f} times the second")
 
 # %% [markdown]
 # The sum is 1 in both. A test that looks at lengths, or at sums, lets this one pass; only the direction of the gradient has changed.

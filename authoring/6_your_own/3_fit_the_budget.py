@@ -20,7 +20,6 @@ from trainlean import (
     Meter,
     TrainingSetup,
     check,
-    format_bytes,
     guess,
     hint,
     plan_training,
@@ -55,6 +54,11 @@ def texts(count=BATCH):
     labels = tokens.clone()
     labels[::2, : LENGTH // 2] = -100
     return {"input_ids": tokens, "labels": labels}
+
+
+def megabytes(size):
+    """Bytes as the budget is given: a MB is a million of them."""
+    return f"{size / 1e6:.1f} MB"
 
 
 print(f"{sum(weight.numel() for weight in new_model().parameters()):,} weights")
@@ -192,7 +196,7 @@ pd.DataFrame(
     {
         "micro-batch": [row["micro_batch"] for row in table],
         "checkpointing": ["every layer" if row["checkpointing"] else "off" for row in table],
-        "peak": [format_bytes(row["peak"]) for row in table],
+        "peak": [megabytes(row["peak"]) for row in table],
         "MFLOP a step": [round(row["flops"] / 1e6) for row in table],
         "fits": [
             (row["micro_batch"], BATCH // row["micro_batch"], row["checkpointing"]) in fitting
@@ -308,7 +312,7 @@ print(found.why)
 pd.DataFrame(
     {
         "setting": [row.setup.label for row in found.rows],
-        "peak": [format_bytes(row.needed) for row in found.rows],
+        "peak": [megabytes(row.needed) for row in found.rows],
         "MFLOP a step": [round(row.run.flops / 1e6) for row in found.rows],
     }
 )
@@ -342,7 +346,7 @@ if my_config is None:
 else:
     own = plan_training(my_config, my_budget, my_batch, task=my_task, sequence_length=my_length)
     for row in own.rows[:5]:
-        print(row.setup.label, row.setup.attention, format_bytes(row.needed))
+        print(row.setup.label, row.setup.attention, megabytes(row.needed))
 
 # %% [markdown]
 # ## What to keep

@@ -22,7 +22,7 @@ from trainlean.plan.quantities import read_bytes, read_link
 from trainlean.plan.reading import read_model
 from trainlean.plan.script import KINDS, PIECES, script_text
 from trainlean.plan.search import plan_training
-from trainlean.plan.speed import CARDS, CardSpeed, MeasuredSpeed
+from trainlean.plan.speed import CARDS, CardSpeed, MeasuredSpeed, _key
 from trainlean.setup import TrainingSetup
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -425,3 +425,17 @@ def test_the_explorer_shows_a_plans_points(module):
         assert times == [row.seconds.expected for row in found.all_rows]
     assert "fit into" in str(plot_front(found.runs, found.budget))
     assert explorer(found.runs, budget=found.budget)
+
+
+def test_a_step_that_was_timed_once_has_the_range_of_those_that_were_repeated(module):
+    subject = read_model(module)
+    found = plan_training(subject, 10**6, 4, speed=MeasuredSpeed(subject))
+    once, often = found.all_rows[0], found.all_rows[-1]
+    speed = MeasuredSpeed(subject)
+    speed.times = {_key(once): [1.0]}
+    alone = speed.seconds(once)
+    assert (alone.best, alone.worst) == (pytest.approx(1 / 1.6), pytest.approx(1.6))
+    speed.times[_key(often)] = [9.0, 1.0, 2.0, 3.0]  # the first one was a warm-up
+    beside = speed.seconds(once)
+    assert (beside.best, beside.expected, beside.worst) == (0.5, 1.0, 2.0)
+    assert speed.seconds(often).worst == 3.0

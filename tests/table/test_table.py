@@ -157,17 +157,18 @@ def test_a_row_runs_in_a_process_of_its_own_and_is_saved():
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    ("code", "limit", "reason"),
     [
-        ("import time; time.sleep(60)", "took longer than 2 s"),
-        ("raise RuntimeError('CUDA out of memory. Tried to allocate')", "out of memory"),
-        ("raise ValueError('no such thing')", "ValueError: no such thing"),
-        ("import os; os._exit(3)", "ended with status 3"),
+        ("import time; time.sleep(60)", 2, "took longer than 2 s"),
+        # Time enough for the imports of a new process on a busy machine.
+        ("raise RuntimeError('CUDA out of memory. Tried to allocate')", 60, "out of memory"),
+        ("raise ValueError('no such thing')", 60, "ValueError: no such thing"),
+        ("import os; os._exit(3)", 60, "ended with status 3"),
     ],
 )
-def test_a_row_that_fails_has_its_reason_and_the_next_one_runs(code, reason, monkeypatch):
+def test_a_row_that_fails_has_its_reason_and_the_next_one_runs(code, limit, reason, monkeypatch):
     monkeypatch.setattr(measured, "measure_as_planned", partial(run_code, code))
-    outcomes = measure_rows(ROWS[:2], "small", device="cpu", limit=2, save=False)
+    outcomes = measure_rows(ROWS[:2], "small", device="cpu", limit=limit, save=False)
     assert [outcome.run for outcome in outcomes] == [None, None] and all(
         reason in outcome.reason for outcome in outcomes
     )

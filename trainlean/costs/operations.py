@@ -6,10 +6,11 @@ real tensors are watched through a dispatch key of their own: one below autograd
 kernel uses, with a fallback that calls the watchers. It is on in the threads that watch, and in the backward threads that
 autograd starts for them.
 
-Fake tensors exist only under a mode. There a mode watches them, too, and adds gradients in place where the engine would.
+Fake tensors exist only under a mode. There a mode watches them, too, and works in place where autograd would.
 """
 
 import os
+import sys
 import threading
 from contextlib import contextmanager
 from functools import cache
@@ -23,6 +24,17 @@ from torch.utils._pytree import tree_leaves
 aten = torch.ops.aten
 # torch keeps it for a fake mode in C++ that Python cannot switch on; its place is right below Python's.
 KEY = torch._C._dispatch_key_parse("Fake")
+# What autograd writes with into zeros of its own, and how it does it where the tensors are real.
+ZEROS = {aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default}
+WRITES = {
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.index_add.default: aten.index_add_.default,
+    aten.index_put.default: aten.index_put_.default,
+    aten.masked_scatter.default: aten.masked_scatter_.default,
+    aten.put.default: aten.put_.default,
+}
 WATCHERS = "trainlean.costs.operations"  # where a thread's watchers are kept
 _included = torch._C._dispatch_tls_set_dispatch_key_included
 
@@ -191,6 +203,7 @@ class _Mode(TorchDispatchMode):
     def __init__(self, watcher):
         super().__init__()
         self.watcher = watcher
+        self._zeros: int | None = None  # the storage of zeros that the last operation has made
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -200,13 +213,32 @@ class _Mode(TorchDispatchMode):
             return args[0].fake_device
         self.watcher.before(func, args, kwargs)
         try:
-            in_place = adds_up_in_place(func, args, kwargs, True)
-            out = aten.add_.Tensor(*args) if in_place else func(*args, **kwargs)
+            if adds_up_in_place(func, args, kwargs, True):
+                out = aten.add_.Tensor(*args)
+            elif func in WRITES and self._writes_in_place(args):
+                out = WRITES[func](*args, **kwargs)
+            else:
+                out = func(*args, **kwargs)
         except BaseException:
             self.watcher.failed(func)
             raise
+        self._zeros = _storage(out) if func in ZEROS else None
         self.watcher.after(func, args, kwargs, out)
         return out
+
+    def _writes_in_place(self, args):
+        """Whether autograd writes into zeros that it has just made, which it does in place but for fake tensors: `gather_backward` and others.
+
+        See `areAnyTensorSubclassLike` in torch/csrc/autograd/FunctionsManual.cpp. A backward pass that is written in Python holds
+        the zeros itself.
+        """
+        if not in_backward() or torch.is_grad_enabled() or self._zeros is None:
+            return False
+        return _storage(args[0]) == self._zeros and sys.getrefcount(args[0]) <= 3
+
+
+def _storage(tensor):
+    return tensor.untyped_storage()._cdata
 
 
 def adds_up_in_place(func, args, kwargs, under_mode):

@@ -29,6 +29,8 @@ MAKERS = {
     aten.tril_indices,
     aten.triu_indices,
 }
+# Their gradients are computed in other steps where tensors are fake (`isTensorSubclassLike` in ATen), with other memory.
+OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
 FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_like: 1}
 
 
@@ -63,6 +65,8 @@ class Values(TorchDispatchMode):
 
     def _run(self, func, args, kwargs):
         tensors = _tensors(args, kwargs)
+        if func._overloadpacket in OTHER_STEPS and torch.is_grad_enabled():
+            _refuse_trained(func, tensors)
         real = (
             _computed(func, tensors, args, kwargs) if _may_be_known(func, tensors, args) else None
         )
@@ -84,6 +88,14 @@ class Values(TorchDispatchMode):
             with _disable_current_modes():
                 out.known = torch.full(out.shape, value, dtype=out.dtype)
         return out
+
+
+def _refuse_trained(func, tensors):
+    if any(tensor.requires_grad for tensor in tensors):
+        raise ValueError(
+            f"No prediction: without numbers torch computes the gradient of {func._overloadpacket} in other steps, which need other memory. "
+            "Measure a training that has it, with `Meter`."
+        )
 
 
 def known(tensor):

@@ -196,11 +196,24 @@ class MeasuredSpeed(Speed):
         """Of one optimizer step on one device. Only after `prepare`."""
         if not self.times:
             return Seconds(*(row.run.flops / (share * self.rate) for share in PRODUCTS))
-        if times := self.times.get(_key(row)):
-            times = times[1:] or times  # the first one was a warm-up
-            return Seconds(min(times), statistics.median(times), max(times))
+        if times := self._timed(_key(row)):
+            once = self._spread() if len(times) == 1 else 1.0
+            return Seconds(min(times) / once, statistics.median(times), max(times) * once)
         whole = row.setup.effective_batch * self._of_a_sample(row)
         return Seconds(0.6 * whole, whole, 1.6 * whole)
+
+    def _timed(self, key):
+        """Seconds of each step that was timed, without the first where there are others: it was a warm-up, too."""
+        times = self.times.get(key, [])
+        return times[1:] or times
+
+    def _spread(self):
+        """How far repeats lie from their median, at most, by those that have some: what a single one may be off by."""
+        repeated = [times for key in self.times if len(times := self._timed(key)) > 1]
+        return max(
+            (max(max(t) / statistics.median(t), statistics.median(t) / min(t)) for t in repeated),
+            default=1.6,
+        )
 
     def _of_a_sample(self, row):
         """Seconds, from the neighbours in size of the same way, or by FLOPs from the nearest of another."""
@@ -218,8 +231,7 @@ class MeasuredSpeed(Speed):
         return self._sample(nearest) * row.run.flops / row.setup.effective_batch * samples / flops
 
     def _sample(self, key):
-        times = self.times[key]
-        return statistics.median(times[1:] or times) / self.known[key][0]
+        return statistics.median(self._timed(key)) / self.known[key][0]
 
 
 def _flops_of_one(row):
