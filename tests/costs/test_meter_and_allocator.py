@@ -6,8 +6,10 @@ import warnings
 import meter_against_allocator
 import pytest
 import torch
+import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from trainings import TRAININGS, Branches
 
 from trainlean.costs.measuring import measure
@@ -103,6 +105,41 @@ def test_a_training_in_another_thread_is_an_error():
         thread = threading.Thread(target=branches)
         thread.start()
         thread.join()
+
+
+def test_what_a_communicating_thread_holds_ends_with_its_last_use():
+    """A collective's own thread may be the last to let go of what was sent, and the profiler does not hear that thread."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    kept = []
+    try:
+        with Meter() as meter:
+            flat = torch.ones(100_000)
+            dist.all_reduce(flat)
+            mean = flat / 2
+            kept.append(flat)
+            del flat, mean
+            torch.ones(50_000).sum()
+            releasing = threading.Thread(target=kept.clear)
+            releasing.start()
+            releasing.join()
+            torch.ones(150_000).sum()
+    finally:
+        dist.destroy_process_group()
+    assert 4 * 200_000 <= meter.peak_bytes < 4 * 201_000
+    assert meter.allocator_peak < 4 * 201_000
+
+
+def test_what_was_there_before_ends_when_it_is_released():
+    """torch's profiler does not tell that memory which was handed out before it comes back."""
+    net = torch.nn.Linear(300, 300, bias=False)
+    net(torch.ones(2, 300)).sum().backward()
+    with Meter(net) as meter:
+        net.zero_grad()
+        net(torch.ones(2, 300)).sum().backward()
+    once = 4 * 300 * 300
+    assert meter.peak["gradients"] == once
+    assert meter.timeline[-1][1]["gradients"] == once
+    assert 2 * once < meter.allocator_peak < 2 * once + 20_000
 
 
 def test_two_meters_in_two_threads_count_their_own():

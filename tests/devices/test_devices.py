@@ -1,9 +1,11 @@
 """The devices: engines that stay, processes for one call, waits that end, and nothing left behind."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import types
@@ -12,7 +14,9 @@ import nbclient
 import nbformat
 import psutil
 import pytest
+import torch
 
+from trainlean.costs.meter import Meter
 from trainlean.devices import inside, waiting
 from trainlean.devices.engines import run_on_devices, start_devices, stop_devices
 from trainlean.devices.waiting import DeviceError
@@ -369,3 +373,57 @@ def test_notes_are_of_the_learners_lines():
     ]
     frames.append(traceback.FrameSummary(os.__file__, 9, "g", line="library"))
     assert inside.own_line(frames[:1] + frames[2:]) == ["cell.py", 3, "code"]
+
+
+def test_taking_notes_keeps_nothing_of_a_training_alive(tmp_path, monkeypatch):
+    """Peaks do not depend on when a note is taken: what a note held, another thread would let go of, later."""
+    monkeypatch.setattr(inside, "NOTE_SECONDS", 0)
+    monkeypatch.setattr(inside.multiprocessing, "parent_process", lambda: None)
+    net = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+
+    def peak():
+        with Meter() as meter:
+            net(torch.ones(64, 64)).sum().backward()
+            net.zero_grad()
+        return meter.peak_bytes
+
+    peak()  # torch's own first time
+    alone = peak()
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    notes = threading.Thread(
+        target=inside._take_notes,
+        args=(folder, 0, threading.main_thread().ident),
+        daemon=True,
+    )
+    notes.start()
+    try:
+        peaks = {peak() for _ in range(40)}
+        noted = json.loads((folder / "0.json").read_text())["place"]
+    finally:
+        folder.rename(tmp_path / "no more")  # all at once, while it is written to
+        notes.join()
+    assert peaks == {alone}
+    assert noted[0] == __file__
+
+
+def test_a_stack_is_read_from_outside_with_names_in_any_letters(tmp_path):
+    file = tmp_path / "übung 1.py"
+    file.write_text("def wait():\n    arrived.set()\n    go_on.wait(60)\n\nwait()\n")
+    arrived, go_on = threading.Event(), threading.Event()
+    code = compile(file.read_text(), str(file), "exec")
+    waiting_thread = threading.Thread(
+        target=exec, args=(code, {"arrived": arrived, "go_on": go_on})
+    )
+    waiting_thread.start()
+    try:
+        assert arrived.wait(60)
+        stack = inside._stack(waiting_thread.ident)
+    finally:
+        go_on.set()
+        waiting_thread.join()
+    assert inside.own_line(stack) in (
+        [str(file), 2, "arrived.set()"],
+        [str(file), 3, "go_on.wait(60)"],
+    )
+    assert inside._stack(-1) == []

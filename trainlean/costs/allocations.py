@@ -7,6 +7,7 @@ mark around each operation, nothing else; a meter's `AllocatedBlocks` say what t
 import ctypes
 import os
 import threading
+import weakref
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -218,16 +219,22 @@ class AllocatedBlocks:
         self._told: dict[int, list[tuple]] = defaultdict(list)  # by tick
         self._given: dict[int, list[tuple]] = defaultdict(list)  # by tick: what operations gave
         self._known: set[int] = set()  # addresses since the last batch
+        self._born: set[int] = set()  # addresses that operations have given
+        self._sent: dict[int, int] = {}  # by address: when what a collective works on was used last
+        self._ends: dict[int, weakref.ref] = {}  # of what the profiler may not hear the end of
 
     def made(self, tensor, category):
         """An operation has given this tensor."""
         if address := address_of(tensor):
             self._known.add(address)
+            self._born.add(address)
             self._given[self.tick].append((address, category))
 
     def used(self, tensor):
         """An operation uses this tensor; if it was not made here, it is the batch, until it turns out to be a weight."""
         address = address_of(tensor)
+        if address in self._sent:
+            self._sent[address] = self.tick + 1
         if address and address not in self._known:
             self._known.add(address)
             self._told[self.tick].append(("used", address, tensor.nbytes, tensor.device.type))
@@ -236,8 +243,34 @@ class AllocatedBlocks:
         """Say what the tensor's storage has become; if it was not made here, it was there from the start."""
         if address := address_of(tensor):
             self._known.add(address)
+            if address not in self._born:
+                self._watch(tensor, address)
             size = tensor.untyped_storage().nbytes()
             self._told[self.tick].append((category, address, size, tensor.device.type))
+
+    def sent(self, tensor):
+        """A collective works on this tensor."""
+        if address := address_of(tensor):
+            self._sent[address] = self.tick
+            self._watch(tensor, address)
+
+    def _watch(self, tensor, address):
+        if address not in self._ends:
+            storage = tensor.untyped_storage()
+            self._ends[address] = weakref.ref(storage, lambda _: self._ended(address))
+
+    def _ended(self, address):
+        """Tell what the profiler does not hear: a CPU's memory from before it comes back, or another thread lets go.
+
+        The thread that communicates holds what is sent, and may be the last to do so. That ends here with the operation
+        that used it last, whenever the other thread had its turn.
+        """
+        del self._ends[address]
+        last = self._sent.pop(address, self.tick)
+        if threading.get_ident() == self._recorder.thread:
+            self._told[self.tick].append(("back", address, 0, ""))
+        else:
+            self._told[last].append(("left", address, 0, ""))
 
     def next_batch(self):
         """Who visits now has left."""
@@ -264,6 +297,7 @@ class AllocatedBlocks:
     def close(self):
         """What happens from now on is not this meter's."""
         self._last = len(self._recorder.events)
+        self._ends.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -315,6 +349,9 @@ class _Lives:
         if what == "next":
             for visitor in list(self._visitors):
                 self._end(visitor)
+        elif what in ("left", "back"):
+            if what == "left" or self._is_older(address):
+                self._end(address)
         elif what == "used":
             if address not in self._live:
                 self._begin(address, Block(size, device, self.tick, ACTIVATIONS))
@@ -330,6 +367,10 @@ class _Lives:
             life.given, life.hidden = True, False
             if life.block.category != WEIGHTS:
                 life.block.category = what
+
+    def _is_older(self, address):
+        """Whether what lives there was not heard to begin."""
+        return address in self._live and self._live[address].start == 0
 
     def _begin(self, address, block, start=None, given=True, hidden=False):
         life = _Life(block, self._heard if start is None else start, None, given, hidden)

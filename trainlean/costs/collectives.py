@@ -7,6 +7,7 @@ from trainlean.costs.operations import tensors_of
 from trainlean.costs.runs import COLLECTIVE_COUNTS
 from trainlean.costs.storages import plain_tensors
 
+COMMUNICATION = ("c10d", "_c10d_functional")  # the namespaces of torch's operations that communicate
 # How the names of the operations that hand something over begin, c10d's and the functional ones; the first that fits.
 KINDS = {
     "allreduce": "all-reduce",
@@ -29,7 +30,7 @@ KINDS = {
 
 def collective_of(func) -> str | None:
     """The kind of collective that an operation of c10d starts; None where this rank hands nothing over (a wait, a receive)."""
-    if func.namespace not in ("c10d", "_c10d_functional"):
+    if func.namespace not in COMMUNICATION:
         return None
     operation = func._overloadpacket.__name__.strip("_")
     return next((kind for start, kind in KINDS.items() if operation.startswith(start)), None)

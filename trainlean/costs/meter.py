@@ -33,7 +33,7 @@ from trainlean.costs.blocks import (
     ReferencedBlocks,
     device_of,
 )
-from trainlean.costs.collectives import count_collective
+from trainlean.costs.collectives import COMMUNICATION, count_collective
 from trainlean.costs.operations import (
     adds_up_in_place,
     are_fake,
@@ -195,6 +195,10 @@ class Meter:
         if formula := FLOP_FORMULAS.get(operation._overloadpacket):
             self.flops += formula(*args, **kwargs, out_val=out)
         payload = count_collective(self.collectives, operation, args)
+        if self._allocated and operation.namespace in COMMUNICATION:
+            for tensor in tensors_in((args, out)):
+                for plain in plain_tensors(tensor):
+                    self._allocated.sent(plain)
         if in_backward():
             for tensor in payload:
                 self._mark(tensor, GRADIENTS)

@@ -4,16 +4,20 @@ A small thread takes the notes. From them a wait that cannot end is recognised, 
 """
 
 import contextlib
+import faulthandler
 import io
 import json
 import multiprocessing
 import os
+import re
 import socket
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
@@ -113,14 +117,12 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
         name, count, waiting_for = _last_collective()
         if waiting_for != waits_in:
             waits_in, since = waiting_for, time.time() if waiting_for is not None else None
-        frame = sys._current_frames().get(main_thread)
         note = {
-            "place": own_line(traceback.extract_stack(frame)),
+            "place": own_line(_stack(main_thread)),
             "collective": name,
             "count": count,
             "since": since,
         }
-        del frame  # it would keep the training's tensors alive until the next note
         if note != written:
             with contextlib.suppress(OSError):
                 (folder / f"{rank}.new").write_text(json.dumps(note))
@@ -134,6 +136,31 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
             time.sleep(NOTE_SECONDS)
         elif wait_for_any([parent.sentinel], NOTE_SECONDS):
             os._exit(1)  # the process that asked has gone
+
+
+def _stack(thread: int) -> list[traceback.FrameSummary]:
+    """Where a thread is, outermost call first.
+
+    Read from the interpreter's own dump: a frame that is held here, even for a moment, would keep the training's tensors
+    alive and let go of them in this thread, where a Meter does not hear it.
+    """
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        threads = re.split(r"^.*hread 0x([0-9a-f]+).*\n", file.read().decode(), flags=re.MULTILINE)
+    stacks = zip(threads[1::2], threads[2::2], strict=True)
+    ours = next((stack for number, stack in stacks if int(number, 16) == thread), "")
+    calls = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', ours, flags=re.MULTILINE)
+    return [
+        traceback.FrameSummary(_unescaped(file), int(line), name, lookup_line=False)
+        for file, line, name in reversed(calls)
+    ]
+
+
+def _unescaped(text: str) -> str:
+    """A file's name as it was before the dump, which writes other letters than ASCII by their numbers."""
+    numbers = r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})"
+    return re.sub(numbers, lambda match: chr(int(match[match.lastindex], 16)), text)
 
 
 def _last_collective() -> tuple[str | None, int, int | None]:
@@ -162,7 +189,7 @@ _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "pur
 _LIBRARIES = (str(Path(__file__).parents[1]), "<frozen", "<string>", *_INSTALLED)
 
 
-def own_line(frames: traceback.StackSummary) -> list | None:
+def own_line(frames: Sequence[traceback.FrameSummary]) -> list | None:
     """The innermost line that is of no library, as [file, number, text]."""
     own = (frame for frame in reversed(frames) if not frame.filename.startswith(_LIBRARIES))
     return next(([frame.filename, frame.lineno, frame.line] for frame in own), None)
