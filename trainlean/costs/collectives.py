@@ -7,7 +7,10 @@ from trainlean.costs.operations import tensors_of
 from trainlean.costs.runs import COLLECTIVE_COUNTS
 from trainlean.costs.storages import plain_tensors
 
-COMMUNICATION = ("c10d", "_c10d_functional")  # the namespaces of torch's operations that communicate
+COMMUNICATION = (
+    "c10d",
+    "_c10d_functional",
+)  # the namespaces of torch's operations that communicate
 # How the names of the operations that hand something over begin, c10d's and the functional ones; the first that fits.
 KINDS = {
     "allreduce": "all-reduce",
