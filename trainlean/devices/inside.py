@@ -160,7 +160,7 @@ def _stack(thread: int) -> list[traceback.FrameSummary]:
 def _unescaped(text: str) -> str:
     """A file's name as it was before the dump, which writes other letters than ASCII by their numbers."""
     numbers = r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})"
-    return re.sub(numbers, lambda match: chr(int(match[match.lastindex], 16)), text)
+    return re.sub(numbers, lambda match: chr(int("".join(match.groups("")), 16)), text)
 
 
 def _last_collective() -> tuple[str | None, int, int | None]:
