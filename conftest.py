@@ -1,5 +1,6 @@
 """What all tests share: records go to a temporary folder, no test leaves Accelerate's state behind, and nbval runs each notebook as the build does."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -63,6 +64,12 @@ class Together(LoadScopeScheduling):
         if path.endswith(("test_exercises.py", "test_strangers.py")) and "[" in test:
             return test.partition("[")[2].partition("-")[0].rstrip("]")
         return nodeid if path.endswith("test_benchmarks.py") else path
+
+
+def pytest_collection_finish():
+    """What has been imported stays: the collector, which a meter calls each time, need not look at all of torch."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,6 +6,7 @@ included. Of the course itself it imports nothing, so that `import trainlean` is
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -66,6 +67,8 @@ def _serve():
     del sys.path[0]  # the folder of this file, which no notebook sees
     for name in PRELOADED:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # or each kernel's collector, which a meter calls, would look at all of torch
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the kernels
     for line in sys.stdin.buffer:
         ready, done = os.pipe()
