@@ -16,6 +16,7 @@ import tempfile
 
 import pandas as pd
 import torch
+from accelerate import Accelerator
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from trainlean import (
@@ -107,6 +108,38 @@ for name, changes in {
 
 # %% [markdown]
 # The same weights as from the loop in PyTorch: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it.
+#
+# Accelerate's loop of the lesson before divides by the same number. On the same texts, then:
+
+
+# %%
+def by_accelerate(number=16, window=8, micro_batch=2):
+    accelerator = Accelerator(cpu=True)
+    model = small_decoder(num_hidden_layers=2)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    for start in range(0, number, window):
+        part = texts(number)[start : start + window]
+        count = sum((one["labels"][1:] != -100).sum() for one in part)
+        for first in range(0, window, micro_batch):
+            ids, labels = (
+                torch.stack([one[name] for one in part[first : first + micro_batch]])
+                for name in ("input_ids", "labels")
+            )
+            logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
+            loss = cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum")
+            accelerator.backward(loss / count)
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+ways = {"PyTorch": large, "Accelerate": by_accelerate(), "Trainer": train()}
+pd.DataFrame(
+    {f"as {one}": {two: apart(ways[one], ways[two]) < 1e-6 for two in ways} for one in ways}
+)
+
+# %% [markdown]
+# PyTorch at once, Accelerate and the Trainer in four parts: the same weights, each pair to 1e-6.
 #
 # ## Two devices
 #
