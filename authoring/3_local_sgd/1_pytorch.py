@@ -230,10 +230,13 @@ plot_drift(devices.pull("alone"), what="weight", title="Two replicas that never 
 local = recorded(train_local, 5)
 
 # %%
-plot_drift(devices.pull("local"), what="weight", title="Local SGD, H = 5")
+plot_drift(
+    {"Two replicas that never meet": devices.pull("alone"), "H = 5": devices.pull("local")},
+    what="weight",
+)
 
 # %% [markdown]
-# Five steps apart, and back to one point: the mean of the two weights. From there they set off again.
+# Beside the picture from above, on its scale. Five steps apart, and back to one point: the mean of the two weights. From there they set off again.
 #
 # Why does the mean of two models help? With plain SGD each path is a sum of small steps, so the mean of the paths holds the steps of *both* ranks, at half the length: all samples count.
 # But each gradient was computed where its own rank stood. It is nearly the one that you wanted as long as the replicas stay near each other.

@@ -145,7 +145,19 @@ PICTURES = {
         ),
         "drift of w: 2 ranks, 2 optimizer steps, 1 averages",
     ),
+    "drift of two runs": (
+        lambda: plot_drift({"never": [[(0, 0.0), (1, 9.0)]] * 2, "H = 1": hand_made()}),
+        "drift of one weight, never: 2 ranks, 1 optimizer steps, 0 averages; "
+        "drift of one weight, H = 1: 2 ranks, 1 optimizer steps, 1 averages",
+    ),
 }
+
+
+def test_runs_that_are_compared_stand_on_one_scale():
+    picture = plot_drift({"never": [[(0, 0.0), (1, 9.0)], [(0, 0.0), (1, -9.0)]], "H": hand_made()})
+    first, second, *below = (axes.get_ylim() for axes in picture.axes)
+    assert first == second and first[0] <= -9 and first[1] >= 9
+    assert below[0] == below[1] and below[0][1] >= 18
 
 
 @pytest.mark.parametrize("name", PICTURES)

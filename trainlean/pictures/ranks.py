@@ -133,70 +133,93 @@ def plot_drift(
     """How a watched value moves on every rank: apart between averages, together at each; below it the distance of the replicas.
 
     `records`: the `RankRecord`s of one run that was recorded with `watch`, or for every rank a list of (optimizer step, value) in
-    which an average shows as a second value of the same step. Bars across mark the steps after which an average was taken.
-    ValueError: a rank without values.
+    which an average shows as a second value of the same step; or a dictionary of several runs by title, which then stand side
+    by side on one scale. Bars across mark the steps after which an average was taken. ValueError: a rank without values.
     """
-    paths = [list(getattr(one, "values", one)) for one in records]
-    if not paths or not all(paths):
-        raise ValueError(
-            "plot_drift needs values: record with RankRecorder(watch=lambda: ...), or give (step, value) pairs."
-        )
-    averages = sorted(
-        {
-            step
-            for one in records
-            for step in (one.averages if isinstance(one, RankRecord) else _doubled(one))
-        }
+    runs = {
+        name: _Drift(run)
+        for name, run in (records if isinstance(records, dict) else {title: records}).items()
+    }
+    words = "; ".join(
+        f"drift of {what}{f', {name}' if len(runs) > 1 else ''}: {run.words}"
+        for name, run in runs.items()
     )
-    apart = [
-        (a[0], max(same) - min(same))
-        for a, same in ((pair[0], [value for _, value in pair]) for pair in _aligned(paths))
-    ]
-    last = paths[0][-1][0]
-    words = f"drift of {what}: {len(paths)} ranks, {last} optimizer steps, {len(averages)} averages"
+    width = 8.0 if len(runs) == 1 else 5.6 * len(runs)
     with course_style():
-        picture = Picture(8.0, 4.5, words)
-        upper, lower = picture.subplots(
-            2, 1, sharex=True, gridspec_kw={"height_ratios": (2.6, 1), "hspace": 0.13}
+        picture = Picture(width, 4.5, words)
+        grid: Any = picture.subplots(
+            2,
+            len(runs),
+            sharex="col",
+            sharey="row",
+            squeeze=False,
+            gridspec_kw={"height_ratios": (2.6, 1), "hspace": 0.13, "wspace": 0.22},
         )
-        picture.subplots_adjust(left=0.115, right=0.885, bottom=0.11, top=0.87)
-        picture.text(0.1 / 8, 0.955, title, weight="bold", size=11, va="center")
-        for axes in (upper, lower):
-            axes.vlines(
-                averages,
-                0,
-                1,
-                transform=axes.get_xaxis_transform(),
-                color=BAND,
-                lw=7,
-                zorder=0,
-            )
-        _draw_paths(upper, paths, what)
-        lower.fill_between(
-            [x for x, _ in apart], [y for _, y in apart], color=LINES[0], alpha=0.18, lw=0
-        )
-        lower.plot([x for x, _ in apart], [y for _, y in apart], color=LINES[0], lw=1.4)
-        lower.set(xlabel="optimizer step", ylabel="distance")
-        lower.set_ylim(0, 1.15 * max([y for _, y in apart] + [1e-12]))
-        lower.set_xlim(0, 1.01 * max(last, 1))
-        for axes in (upper, lower):
-            axes.yaxis.set_major_locator(MaxNLocator(5 if axes is upper else 3))
-        lower.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-        if averages:
-            upper.text(
-                averages[0],
-                1.015,
-                "average" if len(averages) == 1 else "averages",
-                transform=upper.get_xaxis_transform(),
-                ha="center",
-                va="bottom",
-                size=8.5,
-                color=SOFT,
-            )
+        picture.subplots_adjust(left=0.92 / width, right=1 - 0.92 / width, bottom=0.11, top=0.87)
+        highest = max(max(value for _, value in run.apart) for run in runs.values())
+        grid[1, 0].set_ylim(0, 1.15 * max(highest, 1e-12))
+        for (upper, lower), (name, run) in zip(grid.T, runs.items()):
+            _draw_drift(upper, lower, run)
+            left = upper.get_position().x0 - 0.82 / width
+            picture.text(left, 0.955, name, weight="bold", size=11, va="center")
+        for upper, run in zip(grid[0], runs.values()):  # once the scale is known
+            _name_paths(upper, run.paths)
+        grid[0, 0].set_ylabel(what)
+        grid[1, 0].set_ylabel("distance")
     return picture
 
 
-def _draw_paths(axes, paths, what):
+class _Drift:
+    """One run: the (step, value) pairs of every rank, the steps with an average, and (step, distance) pairs."""
+
+    def __init__(self, records):
+        self.paths = [list(getattr(one, "values", one)) for one in records]
+        if not self.paths or not all(self.paths):
+            raise ValueError(
+                "plot_drift needs values: record with RankRecorder(watch=lambda: ...), or give (step, value) pairs."
+            )
+        self.averages = sorted(
+            {
+                step
+                for one in records
+                for step in (one.averages if isinstance(one, RankRecord) else _doubled(one))
+            }
+        )
+        self.apart = [
+            (pair[0][0], max(value for _, value in pair) - min(value for _, value in pair))
+            for pair in _aligned(self.paths)
+        ]
+        self.last = self.paths[0][-1][0]
+        self.words = (
+            f"{len(self.paths)} ranks, {self.last} optimizer steps, {len(self.averages)} averages"
+        )
+
+
+def _draw_drift(upper, lower, run):
+    for axes in (upper, lower):
+        across = axes.get_xaxis_transform()
+        axes.vlines(run.averages, 0, 1, transform=across, color=BAND, lw=7, zorder=0)
+    _draw_paths(upper, run.paths)
+    lower.fill_between(*zip(*run.apart), color=LINES[0], alpha=0.18, lw=0)
+    lower.plot(*zip(*run.apart), color=LINES[0], lw=1.4)
+    lower.set(xlabel="optimizer step", xlim=(0, 1.01 * max(run.last, 1)))
+    for axes in (upper, lower):
+        axes.yaxis.set_major_locator(MaxNLocator(5 if axes is upper else 3))
+    lower.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    if run.averages:
+        upper.text(
+            run.averages[0],
+            1.015,
+            "average" if len(run.averages) == 1 else "averages",
+            transform=upper.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            size=8.5,
+            color=SOFT,
+        )
+
+
+def _draw_paths(axes, paths):
     """One line per rank, its fall to the average dotted, and a dot where the replicas meet."""
     for i, path in enumerate(paths):
         colour = rank_colour(i)
@@ -209,6 +232,9 @@ def _draw_paths(axes, paths, what):
                 run = []
             run.append(after)
         axes.plot(*zip(*run), color=colour, lw=1.8, zorder=3)
+
+
+def _name_paths(axes, paths):
     low, high = axes.get_ylim()
     ends = sorted((_before_the_last(path), i) for i, path in enumerate(paths))
     for (_, i), at in zip(ends, spread([end for end, _ in ends], 0.07 * (high - low), low, high)):
@@ -222,7 +248,6 @@ def _draw_paths(axes, paths, what):
             size=9,
             weight="bold",
         )
-    axes.set_ylabel(what)
 
 
 def _before_the_last(path):
