@@ -33,10 +33,14 @@ from trainlean import (
     load_reviews,
     load_tokenizer,
     local_sgd_step_seconds,
+    recall,
     reveal,
     start_devices,
     stop_devices,
 )
+
+# %%
+recall("3_local_sgd/4_outer_optimizer")
 
 # %% [markdown]
 # ## Two optimizers
