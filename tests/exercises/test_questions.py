@@ -72,7 +72,7 @@ def test_every_guess_of_a_lesson_has_its_reasons_and_no_other(lesson):
 
 def test_every_lesson_has_questions_and_asks_of_those_before_it():
     authored = sorted((COURSE / "authoring").glob("*/*.py"))
-    assert LESSONS == [f"{path.parent.name}/{path.stem}" for path in authored]
+    assert [f"{path.parent.name}/{path.stem}" for path in authored] == LESSONS
     for path, lesson in list(zip(authored, LESSONS))[1:]:
         text = path.read_text(encoding="utf-8")
         at = re.findall(rf'^# %%\nrecall\("{lesson}"\)$', text, re.MULTILINE)
