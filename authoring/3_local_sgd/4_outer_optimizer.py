@@ -629,7 +629,7 @@ pd.DataFrame(rows).T.fillna("–")
 # %% [markdown]
 # 8 bits are free, with or without feedback, and so are 4. In 2 bits most changes are rounded to nothing; there error feedback brings back most of what was lost.
 #
-# Everything on one plane: each method at its best inner learning rate, with the spread of its seeds, over the bytes that a rank hands over. (What has equally many bytes stands side by side.)
+# Everything on one plane: each method at the best of the inner learning rates that it was given above, with the spread of its seeds, over the bytes that a rank hands over. (What has equally many bytes stands side by side.)
 
 # %%
 methods_drawn = {"DDP": {"every step": (payloads["DDP"], best["DDP"][1].tolist())}}
@@ -644,7 +644,7 @@ for how, points in in_fewer_bits.items():
 plot_loss_against_bytes(methods_drawn)
 
 # %% [markdown]
-# From right to left the bytes become fewer by more than two powers of ten, and for most methods the loss stays within the spread of the seeds. Two points leave it: momentum 0.9 with four rounds, and 2 bits without feedback.
+# From right to left the bytes become fewer by more than two powers of ten, and for most methods the loss hardly rises above the spread of the seeds. Two points stand out: momentum 0.9 with four rounds, and 2 bits without feedback.
 #
 # ## Fragments, sent in turn and while computing
 #

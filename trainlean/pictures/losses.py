@@ -108,7 +108,7 @@ def _places(points: dict[str, Seeds]) -> list[tuple[float, str]]:
 
 def _read_out(methods: dict[str, dict[str, Seeds]]) -> str:
     return "; ".join(
-        f"{method}, {words}: {size / 1000:,.0f} kB, {fmean(losses):.3f} ± {stdev(losses):.3f}"
+        f"{' '.join(method.split())}, {words}: {size / 1000:,.0f} kB, {fmean(losses):.3f} ± {stdev(losses):.3f}"
         for method, points in methods.items()
         for words, (size, losses) in points.items()
     )
