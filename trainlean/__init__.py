@@ -70,7 +70,7 @@ EXPORTS = {  # by the file that has them
     "pictures.explorer": ["explorer"],
     "pictures.player": ["player"],
     "pictures.nodes": ["plot_driver_and_ring"],
-    "pictures.losses": ["plot_losses", "loss_sliders"],
+    "pictures.losses": ["plot_losses", "plot_loss_against_bytes", "loss_sliders"],
     "pictures.receipts": ["plot_receipts", "plot_synchronisation", "plot_averages"],
     "pictures.diffs": ["show_diff"],
     "pictures.trades": [

@@ -25,6 +25,7 @@ from trainlean import (
     communication_table,
     guess,
     hint,
+    recall,
     reveal,
     start_devices,
     stop_devices,
@@ -32,6 +33,9 @@ from trainlean import (
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # on the CPU, on machines with several GPUs too
 devices = start_devices(2)
+
+# %%
+recall("3_local_sgd/5_sharding")
 
 # %% [markdown]
 # ## Only the optimizer state

@@ -33,9 +33,13 @@ from trainlean import (
     model_config,
     plot_memory,
     predict_run,
+    recall,
     reveal,
     small_decoder,
 )
+
+# %%
+recall("5_decoders/1_pytorch")
 
 # %% [markdown]
 # ## A small decoder

@@ -36,12 +36,16 @@ from trainlean import (
     model_config,
     plot_memory,
     predict_run,
+    recall,
     reveal,
     small_decoder,
 )
 
 # peft 0.21 asks transformers for a name that will go with version 6.
 warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+
+# %%
+recall("5_decoders/2_accelerator")
 
 # %% [markdown]
 # ## Tokens of two devices

@@ -27,6 +27,7 @@ from trainlean import (
     guess,
     hint,
     load_reviews,
+    recall,
     reveal,
     small_decoder,
     start_devices,
@@ -37,6 +38,9 @@ from transformers.trainer_callback import PrinterCallback
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
 torch.set_num_threads(1)
+
+# %%
+recall("5_decoders/3_trainer")
 
 # %% [markdown]
 # ## The same training again

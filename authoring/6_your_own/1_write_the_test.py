@@ -17,7 +17,10 @@
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
-from trainlean import assert_same_training, check, guess, hint, reveal, same_training
+from trainlean import assert_same_training, check, guess, hint, recall, reveal, same_training
+
+# %%
+recall("6_your_own/1_write_the_test")
 
 # %% [markdown]
 # ## One function for every loop

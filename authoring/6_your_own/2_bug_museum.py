@@ -28,12 +28,16 @@ from trainlean import (
     guess,
     hint,
     load_reviews,
+    recall,
     reveal,
     same_training,
     show_diff,
     small_bert,
 )
 from transformers import Trainer, TrainerCallback, TrainingArguments
+
+# %%
+recall("6_your_own/2_bug_museum")
 
 # %% [markdown]
 # ## The instrument

@@ -28,12 +28,16 @@ from trainlean import (
     check,
     guess,
     hint,
+    recall,
     reveal,
     same_training,
 )
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 transformers.logging.set_verbosity_error()
+
+# %%
+recall("6_your_own/2b_bug_museum_recomputed")
 
 # %% [markdown]
 # ## Room 3: what a loss is divided by

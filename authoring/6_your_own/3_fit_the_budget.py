@@ -24,6 +24,7 @@ from trainlean import (
     hint,
     plan_training,
     predict_run,
+    recall,
     reveal,
     score_training,
 )
@@ -62,6 +63,9 @@ def megabytes(size):
 
 
 print(f"{sum(weight.numel() for weight in new_model().parameters()):,} weights")
+
+# %%
+recall("6_your_own/3_fit_the_budget")
 
 # %% [markdown]
 # **Predict.** A training with AdamW at micro-batch 1: how many of the bytes at its fullest moment have to do with the vocabulary (the embedding, the output layer, their gradients and state, and the logits), in percent?

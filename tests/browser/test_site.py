@@ -211,6 +211,25 @@ def test_every_page_at_800_pixels(site, pages, open_page):
     assert wrong == {}
 
 
+def test_at_800_pixels_code_fits_the_menu_has_one_line_and_the_contents_are_a_click_away(
+    site, open_page
+):
+    page = opened(open_page, site, SHORT, NARROW)
+    wide = (
+        "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)"
+    )
+    for lesson in (SHORT, PLAYING):
+        page.goto((site / lesson).as_uri())
+        assert page.locator(".highlight").evaluate_all(wide) == []
+    assert len({box["y"] for box in boxes(page.locator("header nav a"))}) == 1
+    page.get_by_role("link", name="On this page").click()
+    assert page.locator("#on-this-page").bounding_box()["y"] < 900
+
+
+def boxes(locator):
+    return [one.bounding_box() for one in locator.all()]
+
+
 @pytest.mark.parametrize(
     "path, dark",
     [

@@ -70,6 +70,15 @@ def test_every_guess_of_a_lesson_has_its_reasons_and_no_other(lesson):
     assert [*question_files()[lesson].BECAUSE] == guesses_in(lesson)
 
 
+def test_every_lesson_has_questions_and_asks_of_those_before_it():
+    authored = sorted((COURSE / "authoring").glob("*/*.py"))
+    assert [f"{path.parent.name}/{path.stem}" for path in authored] == LESSONS
+    for path, lesson in list(zip(authored, LESSONS))[1:]:
+        text = path.read_text(encoding="utf-8")
+        at = re.findall(rf'^# %%\nrecall\("{lesson}"\)$', text, re.MULTILINE)
+        assert len(at) == 1 and text.index("recall(") < text.index("\nguess("), lesson
+
+
 @pytest.mark.parametrize("name", REASONS)
 def test_reasons_are_whole(name):
     question = REASONS[name]

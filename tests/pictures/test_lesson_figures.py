@@ -8,7 +8,7 @@ from made_runs import has_colour, make_run, pixels
 from trainlean.costs.links import LINKS
 from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.diffs import show_diff
-from trainlean.pictures.losses import loss_sliders, plot_losses
+from trainlean.pictures.losses import loss_sliders, plot_loss_against_bytes, plot_losses
 from trainlean.pictures.nodes import plot_driver_and_ring
 from trainlean.pictures.receipts import (
     NOT_STEPPED,
@@ -65,9 +65,15 @@ PREDICTED = [
     for name, flops in (("off", 4), ("every_n_layers=1", 5.4))
 ]
 CURVES = {"H = 1": [(8, 0.7), (16, 0.6)], "H = 8": [(8, 0.68), (16, 0.61)]}
+OF_SEEDS = {
+    "DDP": {"every step": (4000, [0.6, 0.8])},
+    "one": {"H = 4": (1000, [0.7, 0.8]), "H = 8": (500, [0.8, 0.8])},
+    "other": {"H = 4": (1000, [0.6, 0.6])},
+}
 PICTURES = {
     "nodes": lambda: plot_driver_and_ring(),
     "losses": lambda: plot_losses({"samples": CURVES, "link": CURVES}),
+    "bytes": lambda: plot_loss_against_bytes(OF_SEEDS),
     "receipts": lambda: plot_receipts({"as it is": receipts([0.5, 0.0], [0.0, 1.0])}),
     "synchronisation": lambda: plot_synchronisation({"plain": WAY}, {"plain": WAY}),
     "averages": lambda: plot_averages(NOTES),
@@ -117,6 +123,24 @@ def test_only_what_is_over_time_has_a_logarithmic_axis():
     assert (steps.get_xscale(), seconds.get_xscale()) == ("linear", "log")
     assert [line.get_label() for line in steps.lines] == list(CURVES)
     assert np.array_equal(seconds.lines[1].get_xydata(), CURVES["H = 8"])
+
+
+def test_losses_of_seeds_are_drawn_over_their_bytes():
+    picture = plot_loss_against_bytes(OF_SEEDS)
+    [axes] = picture.axes
+    assert axes.get_xscale() == "log" and axes.get_xlabel().endswith("(kB)")
+    (ddp, one, other) = (container.lines for container in axes.containers)
+    assert ddp[0].get_xydata().tolist() == [[4, pytest.approx(0.7)]]
+    spread = one[2][0].get_segments()[0][:, 1]
+    assert spread == pytest.approx([0.75 - 0.1 / 2**1.5 * 2, 0.75 + 0.1 / 2**1.5 * 2])
+    left, right = one[0].get_xdata()[0], other[0].get_xdata()[0]
+    assert left < 1 < right and left * right == pytest.approx(1), "side by side"
+    assert one[0].get_xdata()[1] == 0.5, "alone at its bytes"
+    assert sorted(text.get_text() for text in axes.texts) == ["H = 4", "H = 8", "every step"]
+    assert "one, H = 4: 1 kB, 0.750 ± 0.071" in repr(picture)
+    for point in ((1000, [0.7]), (0, [0.6, 0.7])):
+        with pytest.raises(ValueError, match="one, H = 4: a point needs bytes above 0"):
+            plot_loss_against_bytes({"one": {"H = 4": point}})
 
 
 def test_sliders_ask_for_the_curves_of_the_chosen_network():

@@ -1,6 +1,10 @@
 """Losses over steps and over modelled time, and the same under sliders for a network."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
+from statistics import fmean, stdev
+from typing import Any
 
 from matplotlib import colormaps
 
@@ -10,6 +14,8 @@ from trainlean.pictures.style import Picture, course_style
 from trainlean.pictures.widget import Shown, image_of
 
 Curves = dict[str, Sequence[tuple[float, float]]]  # (x, loss) pairs by name
+MARKS = "osDv^P"  # of methods, so that no colour is needed to tell them apart
+ASIDE = 1.08  # from a method to the next where both have equally many bytes
 
 
 def plot_losses(panels: dict[str, Curves], *, y: str = "loss on held-out reviews") -> Picture:
@@ -36,6 +42,76 @@ def _draw_curves(panel, curves, title, seconds):
     for shade, (name, points) in enumerate(curves.items()):
         colour = colormaps["viridis"](shade / max(3.6, len(curves) - 0.4))
         panel.plot(*zip(*points), ".-", color=colour, label=name)
+
+
+Seeds = tuple[float, Sequence[float]]  # bytes, and the loss at the end with each seed
+
+
+def plot_loss_against_bytes(
+    methods: dict[str, dict[str, Seeds]], *, y: str = "loss on held-out reviews"
+) -> Picture:
+    """Loss over bytes on a logarithmic axis: the mean over seeds, and a bar of one standard deviation to each side.
+
+    `methods`: method to {words at the point: (bytes that a rank hands over, the loss at the end with each seed)}. Points of a
+    method are joined. Points with the same bytes and words are drawn side by side, and the words stand once above them.
+    ValueError: a point with fewer than two seeds, or without bytes.
+    """
+    for method, points in methods.items():
+        for words, (size, losses) in points.items():
+            if size <= 0 or len(losses) < 2:
+                raise ValueError(
+                    f"{method}, {words}: a point needs bytes above 0 and the losses of two seeds or more, not {size!r} and {len(losses)}."
+                )
+    with course_style():
+        picture = Picture(9, 4.6, f"{y} against bytes: {_read_out(methods)}")
+        picture.set_layout_engine("constrained")
+        axes = picture.subplots()
+        tops: dict[tuple[float, str], float] = {}  # of all bars at these bytes, for their words
+        beside = Counter(place for points in methods.values() for place in _places(points))
+        drawn: Counter = Counter()
+        for number, (method, points) in enumerate(methods.items()):
+            x, means, spreads = [], [], []
+            for place, (_, losses) in zip(_places(points), points.values()):
+                x.append(place[0] * ASIDE ** (drawn[place] - (beside[place] - 1) / 2))
+                means.append(fmean(losses))
+                spreads.append(stdev(losses))
+                drawn[place] += 1
+                tops[place] = max(tops.get(place, -inf), means[-1] + spreads[-1])
+            colour = colormaps["viridis"](0.82 * number / max(1, len(methods) - 1))
+            mark = MARKS[number % len(MARKS)]
+            axes.plot(x, means, color=colour, lw=0.8, alpha=0.6)
+            axes.errorbar(
+                x, means, spreads, fmt=mark, color=colour, elinewidth=1.2, capsize=3, label=method
+            )
+        for (size, words), top in tops.items():
+            over: dict[str, Any] = {
+                "textcoords": "offset points",
+                "ha": "center",
+                "rotation": 90,
+                "fontsize": 8.5,
+            }
+            axes.annotate(words, (size, top), (0, 6), **over)
+        axes.set_xscale("log")
+        axes.margins(0.08, 0.18)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set(
+            xlabel="bytes that a rank hands over in the whole training (kB)",
+            ylabel=f"{y}, at the end",
+        )
+        picture.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return picture
+
+
+def _places(points: dict[str, Seeds]) -> list[tuple[float, str]]:
+    return [(size / 1000, words) for words, (size, _) in points.items()]
+
+
+def _read_out(methods: dict[str, dict[str, Seeds]]) -> str:
+    return "; ".join(
+        f"{' '.join(method.split())}, {words}: {size / 1000:,.0f} kB, {fmean(losses):.3f} ± {stdev(losses):.3f}"
+        for method, points in methods.items()
+        for words, (size, losses) in points.items()
+    )
 
 
 def loss_sliders(

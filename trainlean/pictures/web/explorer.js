@@ -256,13 +256,13 @@ function ticks(low, high, wanted) {
 }
 
 const overlap = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
-const LETTER = 6.6, LINE = 15; // pixels of a label of 12 pixels
+const LETTER = 7.7, BOLD = 8.6, LINE = 15; // pixels of a label of 12 pixels: the digits and the × are its widest letters
 
 /** Where labels can stand beside their points without covering anything: [x, y] of the baseline's start, or null. */
 function placeLabels(spots, box, obstacles) {
   const taken = [...obstacles];
-  return spots.map(({ x, y, label, gap }, i) => {
-    const wide = LETTER * label.length, high = LINE;
+  return spots.map(({ x, y, label, gap, letter }, i) => {
+    const wide = letter * label.length + 2, high = LINE;
     const marks = spots.filter((_, j) => j !== i).map((p) => [p.x - 6, p.y - 6, p.x + 6, p.y + 6]);
     for (const [left, top] of [
       [x + gap, y - high / 2], [x - wide / 2, y - gap - high], [x - gap - wide, y - high / 2], [x - wide / 2, y + gap],
@@ -474,7 +474,8 @@ class Figure {
     if (rest.length <= 10) named = [...named, ...rest];
     const spots = named.map((run) => {
       const [x, y] = this.spots.get(run.index);
-      return { x, y, label: run.shown, gap: run === seen.nearest ? 13 : 8, run };
+      const chosen = run === seen.nearest;
+      return { x, y, label: run.shown, gap: chosen ? 13 : 8, letter: chosen ? BOLD : LETTER, run };
     });
     const unnamed = seen.shown.filter((run) => !named.includes(run)).map((run) => this.spots.get(run.index)).map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
     const walls = [...taken, ...unnamed, [box[0], line - 1, box[2], line + 1]];

@@ -34,8 +34,9 @@ function matches(sections, words) {
 /** Some text around the first of the words, with the words marked. */
 function excerpt(text, words) {
   const low = text.toLowerCase(), places = words.map((word) => low.indexOf(word)).filter((at) => at >= 0);
-  const from = places.length ? Math.max(0, Math.min(...places) - 60) : 0, part = document.createElement("small");
-  const shown = (from ? "… " : "") + text.slice(from, from + 160);
+  const near = places.length ? Math.max(0, Math.min(...places) - 60) : 0, part = document.createElement("small");
+  const from = near && text.indexOf(" ", near) + 1, to = text.length > from + 160 ? text.lastIndexOf(" ", from + 160) : text.length;
+  const shown = (from ? "… " : "") + text.slice(from, to) + (to < text.length ? " …" : "");
   const pattern = new RegExp(words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|"), "gi");
   let last = 0;
   for (const hit of shown.matchAll(pattern)) {

@@ -1,0 +1,127 @@
+"""What the lesson 6_your_own/2_bug_museum asks besides its exercises."""
+
+from exercises_tests.probing.toys import windows
+from trainlean.exercises.questions import question
+from trainlean.exercises.recall import computed
+
+BECAUSE = (
+    question(
+        "sum of a step's shares in exhibit 1",
+        "Why did the project's two tests stay green?",
+        (
+            "The number of steps is right, and so is that the loss is finite.",
+            "What is wrong is the gradient's length, and neither test looks at a gradient.",
+        ),
+        (
+            "The tests ran without accumulation.",
+            "They did accumulate. They asked for things that a sum leaves as they are.",
+        ),
+        (
+            "A gradient that is too long is clipped in the test.",
+            "Clipping hid the fault in training; the tests looked at no gradient at all.",
+        ),
+    )
+    | question(
+        "micro-batches in exhibit 6",
+        "Why is a window only half as long?",
+        (
+            "The accelerator counts blocks, and each micro-batch opens two.",
+            "After half of the micro-batches it has counted a whole window.",
+        ),
+        (
+            "The two models share the micro-batches among them.",
+            "Every micro-batch goes through both blocks; none is left out.",
+        ),
+        (
+            "The other model has no gradient in half of the steps.",
+            "It gets none at all here, and the count does not depend on gradients.",
+        ),
+    )
+    | question(
+        "sum of the second step of exhibit 8",
+        "Where does the surplus come from?",
+        (
+            "The rest of the first epoch was left in `.grad`.",
+            "Nobody stepped with it and nobody emptied it, so it is added to the next epoch's first window.",
+        ),
+        (
+            "The second epoch divides by its own, shorter window.",
+            "Every micro-batch is divided by the same number in both epochs.",
+        ),
+        (
+            "Some micro-batches are read twice in an epoch.",
+            "Each epoch reads each once. In the receipt, two numbers come from the epoch before.",
+        ),
+    )
+)
+
+
+FAULTS = {
+    "every window divided by its own length": (
+        len,
+        "Then the shares of each window add up to 1, those of the short one as well.",
+    ),
+    "short window divided by k": (
+        lambda window: None,
+        "Then the shares are the same in all windows, and those of the short one add up to less than 1.",
+    ),
+    "not divided": (lambda window: 1, "Then each share is 1."),
+    "divided twice": (
+        lambda window: len(window) ** 2,
+        "Then each share is 1 over the square of its window's length.",
+    ),
+}
+
+
+def fault(draw):
+    k = draw.choice((3, 4, 5))
+    number = k + draw.randint(2, k - 1)
+    name = draw.choice([*FAULTS])
+    divisor, says = FAULTS[name]
+    steps = [[1 / (divisor(window) or k)] * len(window) for window in windows([*range(number)], k)]
+    shares = "; ".join(" ".join(f"{share:.3g}" for share in step) for step in steps)
+    return computed(
+        f"{number} micro-batches, k = {k}. The shares of the micro-batches in the two steps: {shares}. What did this run do?",
+        (name, says.replace("Then the", "The").replace("Then each", "Each")),
+        [(other, why) for other, (_, why) in FAULTS.items() if other != name],
+    )
+
+
+def leaked(draw):
+    k = draw.choice((4, 5, 8))
+    number = k + draw.randint(1, k - 1)
+    left = len(windows([*range(number)], k)[-1])
+    return computed(
+        f"An epoch has {number} micro-batches and k = {k}. Each loss is divided by k, a loop steps where the epoch's count is a multiple of k, and what is left stays in `.grad`. What do the shares of the second epoch's first step add up to?",
+        (
+            f"{(k + left) / k:.3g}",
+            "A whole window, and what the first epoch has left.",
+        ),
+        [
+            ("1", "It would be, had the first epoch left nothing in `.grad`."),
+            (f"{left / k:.3g}", "That is the part which the first epoch has left."),
+            (
+                f"{number / k + 1:.3g}",
+                "The first epoch's whole windows were stepped with and emptied.",
+            ),
+        ],
+    )
+
+
+def unscaled(draw):
+    k, scale = draw.choice((3, 4, 5)), draw.choice((2, 4, 8, 16))
+    return computed(
+        f"A gradient scaler with scale {scale}, k = {k}, and `unscale_` after every micro-batch's backward pass in place of once. By what is the first micro-batch's scaled gradient divided in all when the optimizer steps?",
+        (
+            f"{scale**k:,}",
+            "Everything that is in `.grad` is divided each time, and the first micro-batch is there from the beginning.",
+        ),
+        [
+            (f"{scale}", "That is right for the last micro-batch only: it was there once."),
+            (f"{scale * k:,}", "It is divided again and again, so the divisors are multiplied."),
+            (f"{scale ** (k - 1):,}", "There is one division more: the last, before the step."),
+        ],
+    )
+
+
+RECALL = {"leaked": leaked, "unscaled": unscaled, "fault": fault}
