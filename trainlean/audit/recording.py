@@ -17,6 +17,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn.modules.module import _global_forward_hooks_with_kwargs as _hooks_with_kwargs
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import (
@@ -72,7 +73,9 @@ class Step:
     ids: list[int]
     scale: float = 1.0  # of its gradient to what the last round left, as clipping makes it
     gap: float | None = None  # to the step that it should equal, once they were compared
-    touched: list[torch.Tensor | None] | None = None  # how weights moved since its last step
+    touched: list[torch.Tensor | None] | None = (
+        None  # how weights moved since its last step, or the first forward pass
+    )
     moved: list[torch.Tensor] | None = None  # the weights after it
 
 
@@ -96,6 +99,7 @@ class Recorded:
     returned: list[torch.Tensor] = field(default_factory=list)
     weights: list[torch.Tensor] = field(default_factory=list)  # of the optimizers, at the end
     learns: bool = False  # whether weights moved, by whatever
+    functional: bool = False  # whether a model was called with other weights than its own
     threads: bool = False  # whether something was trained in another thread only
 
 
@@ -117,6 +121,7 @@ class Recorder:
         self._weights: dict[int, torch.nn.Parameter] = {}
         self._first: dict[int, torch.Tensor] = {}  # the weights when they were first seen
         self._modules: dict[int, torch.nn.Module] = {}
+        self._called_with: dict[int, list[int]] = {}  # by id of the module: those of its weights
         self._optimizers: dict[int, dict[str, Any]] = {}
         self._task = -1  # the backward pass that runs
         self._rounds: list[Round] = []
@@ -206,7 +211,7 @@ class Recorder:
         self.recorded.recomputed |= in_backward()
         if self._depth > 1 or in_backward() or not torch.is_grad_enabled():
             return
-        if next(module.parameters(), None) is None:
+        if next(module.parameters(), None) is None or _transformed():
             return
         self._settle_draws()
         self._state = None
@@ -227,6 +232,11 @@ class Recorder:
         if self._depth or in_backward() or not torch.is_grad_enabled():
             return
         if next(module.parameters(), None) is None:
+            return
+        if _transformed():  # by torch.func, which gives gradients without a backward pass
+            self.recorded.functional = True
+            with temporarily_clear_interpreter_stack():
+                self.recorded.calls.append(Call(_rows_of(args, kwargs)))
             return
         state = torch.get_rng_state()
         self.recorded.drew |= not torch.equal(state, self._drawn)
@@ -253,6 +263,10 @@ class Recorder:
             if weight.requires_grad and id(weight) not in self._weights:
                 self._weights[id(weight)] = weight
                 self._first[id(weight)] = self._copy(weight)
+        called_with = [id(weight) for weight in module.parameters()]
+        self.recorded.functional |= self._called_with.setdefault(id(module), called_with) != (
+            called_with
+        )
         if id(module) in self._modules:
             return
         self._modules[id(module)] = module
@@ -346,7 +360,13 @@ class Recorder:
             ids=[id(weight) for weight in weights],
         )
         if last is not None and last.moved is not None:
-            apart = [now - then for now, then in zip(step.weights, last.moved, strict=False)]
+            then = last.moved
+        else:
+            then = [
+                self._first.get(key, now) for key, now in zip(step.ids, step.weights, strict=True)
+            ]
+        if [one.shape for one in then] == [one.shape for one in step.weights[: len(then)]]:
+            apart = [now - one for now, one in zip(step.weights, then, strict=False)]
             if any(part.any() for part in apart):
                 step.touched = apart
         if not closure:
@@ -451,6 +471,22 @@ def _scale(step: Step) -> float:
     return sum(float((g.double() * a.double()).sum()) for g, a in pairs) / length
 
 
+def _transformed() -> bool:
+    """Whether a transform of torch.func runs: its tensors are wrappers around others."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without the wrappers of torch.func; samples that vmap goes through one by one are together again."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if torch._C._functorch.is_batchedtensor(tensor):
+            at = torch._C._functorch.maybe_get_bdim(tensor)
+            tensor = torch._C._functorch.get_unwrapped(tensor).movedim(at, 0)
+        else:
+            tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def _runs(scheduler) -> bool:
     """Whether a scheduler's step is one of the loop's: making a scheduler takes a first one, and a warm-up calls others."""
     frame: FrameType | None = sys._getframe(2)
@@ -508,7 +544,7 @@ def tensors_within(value, depth: int = 0) -> list[torch.Tensor]:
 
 def _named_within(value, name="") -> list[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
-        return [(name, value)]
+        return [(name, _plain(value))]
     if isinstance(value, Mapping):
         return [pair for key, part in value.items() for pair in _named_within(part, str(key))]
     if isinstance(value, tuple | list):
