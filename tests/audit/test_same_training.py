@@ -9,7 +9,7 @@ from right_loops import RIGHT, cut, net
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from wrong_loops import WRONG
+from wrong_loops import ON_RANKS, WRONG
 
 from trainlean import assert_same_training, same_training
 from trainlean.audit.naming import MISTAKES
@@ -332,6 +332,13 @@ def on_ranks(way):
 def test_ranks_against_the_large_batch(way, mistake):
     found = same_training(on_ranks(way), 32, 2, ranks=2)
     assert (found.same, found.mistake) == (mistake is None, mistake), found
+
+
+@pytest.mark.parametrize("loop", ON_RANKS)
+def test_a_wrong_loop_on_ranks_is_named(loop):
+    train, mistake = ON_RANKS[loop]
+    found = same_training(train, batch=32, accumulation_steps=2, ranks=2)
+    assert (found.same, found.mistake) == (False, mistake), found
 
 
 def test_a_model_that_the_loop_calls_in_pieces_has_its_mistakes_named():

@@ -230,3 +230,132 @@ def warm_up_by_hand(micro_batch, accumulation_steps):
 
     for window in windows(micro_batch, accumulation_steps, 160):
         learn(model, optimizer, window, accumulation_steps, warm_up)
+
+
+@named("the average moves with every micro-batch")
+def averaged_each_time(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    decay = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=decay)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(
+            model, optimizer, window, accumulation_steps, lambda: average.update_parameters(model)
+        )
+
+
+@named("steps on every micro-batch")
+def critic_never_waits(micro_batch, accumulation_steps):
+    maker, critic = nn.Linear(5, 3), nn.Linear(3, 1)
+    of_maker, of_critic = sgd(maker), sgd(critic)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            made = maker(x)
+            ((critic(made.detach()) - critic(y)).mean() / accumulation_steps).backward()
+            of_critic.step()
+            of_critic.zero_grad()
+            loss = -critic(made).mean() / accumulation_steps
+            loss.backward(inputs=list(maker.parameters()))
+        of_maker.step()
+        of_maker.zero_grad()
+
+
+def adding(together):
+    """A loop with gradients of torch.autograd.grad: `together(so far, new)`."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        weights = list(model.parameters())
+        for window in windows(micro_batch, accumulation_steps):
+            kept = None
+            for x, y in window:
+                new = torch.autograd.grad(F.mse_loss(model(x), y), weights)
+                kept = new if kept is None else list(map(together, kept, new))
+            for weight, part in zip(weights, kept, strict=True):
+                weight.grad = part
+            optimizer.step()
+
+    return train
+
+
+WRONG["halves_of_halves"] = (
+    adding(lambda kept, new: (kept + new) / 2),
+    "micro-batches count differently",
+)
+WRONG["overwritten"] = adding(lambda kept, new: new), "only the last micro-batch counts"
+
+
+# ---------------------------------------------------------------- on two ranks
+
+
+def ranked(once, each=lambda model, ranks: None, unshared=False, alone=False):
+    """A loop on ranks: `once(model, ranks)` is called before a step, `each` behind each backward pass."""
+
+    def train(micro_batch, accumulation_steps):
+        distributed = torch.distributed
+        here = distributed.is_initialized()
+        rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+        model = net()
+        optimizer = sgd(model)
+        parts = cut(micro_batch) if unshared else cut(micro_batch)[rank::ranks]
+        for start in range(0, len(parts), accumulation_steps):
+            for x, y in parts[start : start + accumulation_steps]:
+                (F.mse_loss(model(x), y) / accumulation_steps).backward()
+                each(model, ranks)
+            once(model, ranks)
+            if rank == 0 or not alone:
+                optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
+def reduce(model, ranks, divisor=1):
+    for weight in model.parameters() if ranks > 1 else ():
+        torch.distributed.all_reduce(weight.grad)
+        weight.grad /= divisor
+
+
+def clip_and_reduce(model, ranks):
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    reduce(model, ranks, ranks)
+
+
+def divide(model, ranks):
+    for weight in model.parameters():
+        weight.grad /= ranks
+
+
+def means_of_ranks(micro_batch, accumulation_steps):
+    """Each rank divides by the targets of its own window."""
+    distributed = torch.distributed
+    here = distributed.is_initialized()
+    rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+    model = net()
+    optimizer = sgd(model)
+    parts = cut(micro_batch)[rank::ranks]
+    for start in range(0, len(parts), accumulation_steps):
+        window = parts[start : start + accumulation_steps]
+        kept = [y[:, 0] > 0.3 for _, y in window]
+        count = sum(int(one.sum()) for one in kept)
+        for (x, y), one in zip(window, kept, strict=True):
+            (F.mse_loss(model(x)[one], y[one], reduction="sum") / count).backward()
+        reduce(model, ranks, ranks)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+ON_RANKS = {
+    "clipped_first": (ranked(clip_and_reduce), "clipped before the all-reduce"),
+    "reduced_each_time": (ranked(divide, reduce), "all-reduced in every micro-batch"),
+    "means_of_ranks": (means_of_ranks, "mean of the ranks' means"),
+    "all_samples_on_all": (
+        ranked(lambda model, ranks: reduce(model, ranks, ranks), unshared=True),
+        "every rank trains on the same samples",
+    ),
+    "rank_0_steps": (
+        ranked(lambda model, ranks: reduce(model, ranks, ranks), alone=True),
+        "rank left out",
+    ),
+}

@@ -21,7 +21,7 @@ class Difference:
     """The first place where two trainings part: which step (from 1), in what, and by how much of its length."""
 
     step: int
-    kind: str  # "start", "gradient", "settings", "update", "between", "steps" or "end"
+    kind: str  # "start", "gradient", "settings", "update", "between", "steps", "average" or "end"
     size: float = math.inf
     setting: str = ""
 
@@ -144,6 +144,8 @@ def first_difference(
         largest = max(largest, gradient_gap(step, right))
     if len(other.steps) != len(truth.steps):
         return Difference(min(len(other.steps), len(truth.steps)) + 1, "steps"), largest
+    if not _as_returned(other.averages, truth.averages, rounding):
+        return Difference(len(truth.steps), "average"), largest
     for mine, others in ((other.weights, truth.weights), (other.returned, truth.returned)):
         if not _as_returned(mine, others, rounding):
             return Difference(len(truth.steps), "end"), largest

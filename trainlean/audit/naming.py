@@ -4,6 +4,7 @@ Nothing here reads code. A step's gradient is written as a sum of what each roun
 gradient, written as a sum of the same parts, says by what each part should have been divided.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -212,6 +213,10 @@ MISTAKES = {
         "Something besides the optimizer moves the weights, weight decay by hand perhaps: once for each micro-batch, where the large batch does it once for each step.",
         LOOP,
     ),
+    "the average moves with every micro-batch": (
+        "The running average of the weights takes in the same weights again with every micro-batch, although they move only once in a window.",
+        LOOP,
+    ),
     "batch norm": (
         "Batch norm takes its statistics from each micro-batch, not from the large batch. The loop is not at fault: with the statistics held fixed it is the same training.",
         CHECKPOINTING,
@@ -238,6 +243,18 @@ MISTAKES = {
     ),
     "every rank trains on the same samples": (
         "The samples were not shared out among the ranks, so that they all compute the same gradient.",
+        LOCAL_SGD,
+    ),
+    "clipped before the all-reduce": (
+        "Each rank clips its own gradient, and the mean is taken afterwards: the limit is for the gradient of all ranks together.",
+        LOCAL_SGD,
+    ),
+    "all-reduced in every micro-batch": (
+        "What already is the sum over the ranks lies in `.grad` when the next micro-batch's all-reduce adds it up again.",
+        LOCAL_SGD,
+    ),
+    "mean of the ranks' means": (
+        "Each rank's mean gets the same weight, although they hold different numbers of samples or tokens.",
         LOCAL_SGD,
     ),
     "summed over the ranks": (
@@ -305,6 +322,8 @@ def explain(
     if found:
         return found
     number = difference.step
+    if found := _of_one_optimizer(number, other, truth, sizes):
+        return found
     if difference.kind == "steps":
         return Finding(
             number,
@@ -315,6 +334,12 @@ def explain(
         return _of_settings(difference, other, truth, sizes)
     if difference.kind == "gradient":
         return _of_gradient(number, step, right, other, truth, sizes, windows, rounding, alone)
+    if difference.kind == "average":
+        return Finding(
+            number,
+            f"all steps are the same, but the average of the weights is not: it moved {other.averaged} times, in {sizes.truth} {truth.averaged} times",
+            "the average moves with every micro-batch" if other.averaged > truth.averaged else None,
+        )
     if difference.kind == "between":
         return _of_moves(number, step, right, sizes)
     seen = {
@@ -444,6 +469,22 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         "the same samples several times in a window" if again else None,
         f"{seen}, and not the same ones",
     )
+
+
+def _of_one_optimizer(number, other, truth, sizes) -> Finding | None:
+    """One of several optimizers makes a step for each micro-batch; the others may wait for the window."""
+    counts, wanted = (
+        Counter(tuple(weight.shape for weight in step.weights) for step in one.steps)
+        for one in (other, truth)
+    )
+    for one, count in wanted.items():
+        if len(wanted) > 1 and counts[one] == sizes.accumulation_steps * count:
+            return Finding(
+                number,
+                f"one of the optimizers makes {counts[one]} steps; in {sizes.truth} it makes {count}",
+                "steps on every micro-batch",
+            )
+    return None
 
 
 def _passes(rounds: int) -> str:
@@ -634,6 +675,12 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
     k, tolerance = sizes.accumulation_steps, max(2e-3, 3 * rounding)
     got, want = gradient_of(step), gradient_of(right)
     parts = [part * step.scale for part in added_by_rounds(step) if float(part.norm())]
+    if not parts:  # the loop adds up by itself, past `.grad`
+        flowed = [of_weights(step, one.flowed) for one in step.rounds]
+        taken = factors_of(flowed, got, tolerance)
+        if taken and max(map(abs, taken[:-1])) < 1e-3 * abs(taken[-1]):
+            return "only the last micro-batch counts"
+        parts = [part * one for part, one in zip(flowed, taken or [], strict=False)]
     clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
     if clipped:  # gradients of any length are equally long then: compare what they were
         want = want / right.scale
@@ -650,14 +697,16 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
             return _divisor(factor / count, number, count, other, truth, sizes, share)
         # Something was done to one of the two after its last round: what were the gradients before?
         before = factor * right.scale / step.scale
-        if near(before, 1, tolerance) and not near(factor, 1 / k, tolerance):
+        # A clipped step's factor depends on its gradient; what a scaler or a divisor makes of it is the same each time.
+        varies = any(not near(one.scale, right.scale, 1e-3) for one in truth.steps)
+        if count == k and near(before, 1, tolerance) and not near(factor, 1 / k, tolerance):
             return "clipped in one training only"
-        if near(before, count, tolerance) and near(factor, 1 / count, tolerance):
+        if count == k and varies and near(before, k, tolerance) and near(factor, 1 / k, tolerance):
             return "clipped before it is divided"
         return _divisor(factor / count, number, count, other, truth, sizes, share) or _divisor(
             before / count, number, count, other, truth, sizes, share
         )
-    weights = _weights(parts, want, tolerance)
+    weights = factors_of(parts, want, tolerance)
     if weights is None:
         if other.drew or truth.drew:
             return None
@@ -725,7 +774,7 @@ def _divisor(given: float, number, count, other, truth, sizes, share: float | No
     return name
 
 
-def _weights(parts, want, tolerance) -> list[float] | None:
+def factors_of(parts, want, tolerance) -> list[float] | None:
     """The numbers with which the parts add up to a gradient; None where they do not."""
     if len(parts) < 2:
         return None

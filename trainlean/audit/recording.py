@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -24,6 +25,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.optim.swa_utils import AveragedModel
 
 from trainlean.costs.operations import in_backward
 from trainlean.workspace import CourseError
@@ -56,6 +58,9 @@ class Round:
     calls: list[Call]
     before: dict[int, torch.Tensor]  # by id of the weight; what has no gradient is left out
     after: dict[int, torch.Tensor] = field(default_factory=dict)
+    flowed: dict[int, torch.Tensor] = field(
+        default_factory=dict
+    )  # what came to each weight, also where it went past `.grad`
 
 
 @dataclass(eq=False)
@@ -94,6 +99,8 @@ class Recorded:
     by_trainer: bool = False
     recomputed: bool = False  # whether a module ran forward within a backward pass
     schedule: int = 0
+    averaged: int = 0  # how often an AveragedModel was updated
+    averages: list[torch.Tensor] = field(default_factory=list)  # of the weights, at the end
     skipped: int = 0  # steps that a gradient scaler left out
     buffers: list[torch.Tensor] = field(default_factory=list)
     returned: list[torch.Tensor] = field(default_factory=list)
@@ -108,13 +115,15 @@ class Recorder:
 
     `against` are the steps of a training that this one should equal: as long as a step equals its own, by `equal(step, other)`,
     the weights are set to the other's afterwards, so that rounding does not add up over the steps. `dropout=False` and
-    `batch_norm=False` take out what differs between a large batch and its parts by nature.
+    `batch_norm=False` take out what differs between a large batch and its parts by nature. `rounds=True` keeps what each round
+    added also where a step needs no explanation yet, as far as there is room.
     """
 
-    def __init__(self, against=(), equal=None, *, dropout=True, batch_norm=True):
+    def __init__(self, against=(), equal=None, *, dropout=True, batch_norm=True, rounds=False):
         self.recorded = Recorded()
         self._against, self._equal, self._follows = against, equal, bool(against)
         self._keep_dropout, self._keep_batch_norm = dropout, batch_norm
+        self._keep_rounds = rounds
         self._after_break = 0  # steps since the first that differs
         self._attached, self._thread = ExitStack(), threading.get_ident()
         self._depth, self._kept = 0, 0
@@ -123,6 +132,7 @@ class Recorder:
         self._modules: dict[int, torch.nn.Module] = {}
         self._called_with: dict[int, list[int]] = {}  # by id of the module: those of its weights
         self._optimizers: dict[int, dict[str, Any]] = {}
+        self._averages: dict[int, AveragedModel] = {}
         self._task = -1  # the backward pass that runs
         self._rounds: list[Round] = []
         self._closure = False
@@ -148,6 +158,9 @@ class Recorder:
         self._attached.enter_context(
             mock.patch.object(torch.amp.GradScaler, "step", self._scaled_step())
         )
+        self._attached.enter_context(
+            mock.patch.object(AveragedModel, "update_parameters", self._averaging())
+        )
         if not self._keep_dropout:
             for patch in _without_dropout():
                 self._attached.enter_context(patch)
@@ -169,6 +182,11 @@ class Recorder:
                 buffer.detach().clone()
                 for module in self._modules.values()
                 for buffer in module.buffers()
+            ]
+            recorded.averages = [
+                weight.detach().clone()
+                for average in self._averages.values()
+                for weight in average.parameters()
             ]
             recorded.weights = [
                 weight.detach().clone()
@@ -196,6 +214,16 @@ class Recorder:
             return result
 
         return step
+
+    def _averaging(self):
+        inner = AveragedModel.update_parameters
+
+        def update_parameters(average, model):
+            self._averages[id(average)] = average
+            self.recorded.averaged += 1
+            return inner(average, model)
+
+        return update_parameters
 
     def _ours(self):
         ours = threading.get_ident() == self._thread
@@ -263,6 +291,8 @@ class Recorder:
             if weight.requires_grad and id(weight) not in self._weights:
                 self._weights[id(weight)] = weight
                 self._first[id(weight)] = self._copy(weight)
+                handle = weight.register_hook(partial(self._flowed, id(weight)))
+                self._attached.callback(handle.remove)
         called_with = [id(weight) for weight in module.parameters()]
         self.recorded.functional |= self._called_with.setdefault(id(module), called_with) != (
             called_with
@@ -296,6 +326,15 @@ class Recorder:
         if call is not None and call not in self._rounds[-1].calls:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
+
+    def _flowed(self, key, gradient):
+        """A gradient has come to a weight: before an all-reduce, and in torch.autograd.grad, too."""
+        if not self._ours() or self._after_break > 2 or gradient is None:
+            return
+        if self._task < 0 or torch._C._current_graph_task_id() != self._task:
+            return
+        flowed, part = self._rounds[-1].flowed, self._copy(gradient)
+        flowed[key] = flowed[key] + part if key in flowed else part
 
     def _end_round(self):
         self._task = -1
@@ -414,10 +453,10 @@ class Recorder:
                     for weight, kept, value in zip(weights, step.moved, other.moved, strict=True):
                         weight.copy_(value)
                         kept.copy_(value)
-        if not self._against or self._follows:
-            self._forget(start)
-        else:
+        if self._against and not self._follows:
             self._after_break += 1
+        elif not self._keep_rounds or self._kept > MOST_BYTES / 8:
+            self._forget(start)
         if self._kept > MOST_BYTES:
             raise CourseError(
                 f"What has to be kept of this training is more than {MOST_BYTES / 2**30:.0f} GiB after {len(recorded.steps)} steps: "
@@ -427,8 +466,9 @@ class Recorder:
     def _forget(self, start):
         """The rounds before this one need no explanation: they lose their gradients. Another optimizer may still need the later ones."""
         for one in self._rounds[:start]:
-            self._kept -= sum(t.nbytes for t in (*one.before.values(), *one.after.values()))
-            one.before, one.after = {}, {}
+            kept = *one.before.values(), *one.after.values(), *one.flowed.values()
+            self._kept -= sum(tensor.nbytes for tensor in kept)
+            one.before, one.after, one.flowed = {}, {}, {}
 
 
 def _left_over(step: Step, last: Step | None) -> bool:
