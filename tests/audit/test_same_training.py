@@ -33,6 +33,20 @@ def test_a_wrong_loop_is_named(loop):
     assert (found.same, found.mistake) == (False, mistake), found
 
 
+def test_a_model_of_one_weight_gets_the_same_name():
+    def train(micro_batch, accumulation_steps):
+        torch.manual_seed(0)
+        model = nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, (x, y) in enumerate(cut(micro_batch), 1):
+            F.mse_loss(model(x[:, :1]), y[:, :1]).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert same_training(train, batch=32, accumulation_steps=4).mistake == "loss not divided"
+
+
 def test_there_are_loops_in_many_styles():
     assert len(RIGHT) >= 25
 

@@ -599,9 +599,8 @@ def _of_gradient(
         return found(mistake)
     if _cut_off(step, right):
         return found("clipped in every micro-batch")
-    if _by_penalty(step, right):
-        return found("penalty not divided")
-    return found(_by_weight(number, step, right, other, truth, sizes, windows, rounding, alone))
+    name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
+    return found(name or ("penalty not divided" if _by_penalty(step, right) else None))
 
 
 def _without_backward(step: Step, right: Step) -> int:
@@ -658,9 +657,9 @@ def _cut_off(step: Step, right: Step) -> bool:
 
 def _by_penalty(step: Step, right: Step) -> bool:
     """Whether what is too much in a gradient is a multiple of the weights, or of their signs."""
-    if len(step.rounds) < 2:
-        return False
     weights = vector(step.weights)
+    if len(step.rounds) < 2 or len(weights) < 4 or not step.scale or not right.scale:
+        return False  # of very few numbers, much is a multiple of others
     more = gradient_of(step) / step.scale - gradient_of(right) / right.scale
     here = more.abs() > 1e-6 * more.abs().max()  # a penalty may leave out some weights
     for penalty in (weights * here, weights.sign() * here):
