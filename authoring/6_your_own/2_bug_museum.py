@@ -622,7 +622,7 @@ for loop, samples in [(loop, 32) for loop in loops] + [(train_leaking, 40), (tra
 verdict(train_sum)
 
 # %% [markdown]
-# Whether it is the same training is never in doubt here. What it is called is drawn from what the gradients look like, and two faults can leave the same ones: where exhibit 13 is called clipping, it is the scaler that makes shorter what is there already. Receipts and names together tell you where to look.
+# Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. Receipts and names together tell you where to look.
 #
 # **Halt.** All exhibits are seen; the exercises can wait. A good place to stop.
 #

@@ -55,6 +55,71 @@ class TinyGPT(nn.Module):
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+# ---------------------------------------------------------------- torch.func, and weights moved besides the optimizer
+
+
+def functional_gradients(micro_batch, accumulation_steps):
+    """torch.func.grad gives gradients without a backward pass."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def loss(weights, x, y):
+        return F.mse_loss(torch.func.functional_call(model, weights, (x,)), y)
+
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        weights = {name: weight.detach() for name, weight in model.named_parameters()}
+        found = torch.func.grad(loss)(weights, x, y)
+        for name, weight in model.named_parameters():
+            part = found[name] / accumulation_steps
+            weight.grad = part if weight.grad is None else weight.grad + part
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def clipped_sample_by_sample(micro_batch, accumulation_steps):
+    """As private training clips: each sample's gradient, whatever the batch."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+
+    def loss(weights, x, y):
+        return F.mse_loss(torch.func.functional_call(model, weights, (x[None],)), y[None])
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        found = each({name: weight.detach() for name, weight in model.named_parameters()}, x, y)
+        lengths = sum(part.flatten(1).square().sum(1) for part in found.values()).sqrt()
+        factors = (0.5 / lengths).clamp(max=1) / (micro_batch * accumulation_steps)
+        for name, weight in model.named_parameters():
+            part = torch.tensordot(factors, found[name], 1)
+            weight.grad = part if weight.grad is None else weight.grad + part
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def sharpness_aware(micro_batch, accumulation_steps):
+    """Two passes over each window, the second with weights that are moved and put back."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    parts = cut(micro_batch)
+    for start in range(0, len(parts), accumulation_steps):
+        window = parts[start : start + accumulation_steps]
+        for x, y in window:
+            (F.mse_loss(model(x), y) / len(window)).backward()
+        length = nn.utils.get_total_norm([weight.grad for weight in model.parameters()])
+        moves = [0.05 * weight.grad / length for weight in model.parameters()]
+        with torch.no_grad():
+            torch._foreach_add_(list(model.parameters()), moves)
+        optimizer.zero_grad()
+        for x, y in window:
+            (F.mse_loss(model(x), y) / len(window)).backward()
+        with torch.no_grad():
+            torch._foreach_sub_(list(model.parameters()), moves)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 # ---------------------------------------------------------------- plain PyTorch
 
 

@@ -9,6 +9,7 @@ from right_loops import RIGHT, cut, net
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from wrong_loops import ON_RANKS, WRONG
 
 from trainlean import assert_same_training, same_training
 from trainlean.audit.naming import MISTAKES
@@ -23,6 +24,27 @@ def test_a_right_loop_is_not_accused(train):
     found = same_training(train, batch=32, accumulation_steps=4)
     assert found.same is True, found
     assert found.mistake is None
+
+
+@pytest.mark.parametrize("loop", WRONG)
+def test_a_wrong_loop_is_named(loop):
+    train, mistake = WRONG[loop]
+    found = same_training(train, batch=32, accumulation_steps=4)
+    assert (found.same, found.mistake) == (False, mistake), found
+
+
+def test_a_model_of_one_weight_gets_the_same_name():
+    def train(micro_batch, accumulation_steps):
+        torch.manual_seed(0)
+        model = nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, (x, y) in enumerate(cut(micro_batch), 1):
+            F.mse_loss(model(x[:, :1]), y[:, :1]).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert same_training(train, batch=32, accumulation_steps=4).mistake == "loss not divided"
 
 
 def test_there_are_loops_in_many_styles():
@@ -132,6 +154,19 @@ def by_hand(micro_batch, accumulation_steps):
                 weight.grad = None
 
 
+def functional_by_hand(micro_batch, accumulation_steps):
+    """The model's own weights stay as they are; those that are trained are others."""
+    model = net()
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    for x, y in cut(micro_batch):
+        weights = {name: weight.requires_grad_() for name, weight in weights.items()}
+        loss = F.mse_loss(torch.func.functional_call(model, weights, (x,)), y)
+        found = torch.autograd.grad(loss, list(weights.values()))
+        pairs = zip(weights.items(), found, strict=True)
+        weights = {name: (weight - 0.1 * part).detach() for (name, weight), part in pairs}
+    return weights
+
+
 def deaf(micro_batch, accumulation_steps):
     plain(net(), F.mse_loss, 32, 1)
 
@@ -162,6 +197,7 @@ def seeded_after(micro_batch, accumulation_steps):
         (fresh_numbers, "two runs of"),
         (other_samples, "other data"),
         (by_hand, "no step of an optimizer"),
+        (functional_by_hand, "no step of an optimizer"),
         (deaf, "does the function use its arguments"),
         (leaves_out, "leaves out 16 samples"),
         (seeded_after, "starts from other weights"),
@@ -310,6 +346,13 @@ def on_ranks(way):
 def test_ranks_against_the_large_batch(way, mistake):
     found = same_training(on_ranks(way), 32, 2, ranks=2)
     assert (found.same, found.mistake) == (mistake is None, mistake), found
+
+
+@pytest.mark.parametrize("loop", ON_RANKS)
+def test_a_wrong_loop_on_ranks_is_named(loop):
+    train, mistake = ON_RANKS[loop]
+    found = same_training(train, batch=32, accumulation_steps=2, ranks=2)
+    assert (found.same, found.mistake) == (False, mistake), found
 
 
 def test_a_model_that_the_loop_calls_in_pieces_has_its_mistakes_named():

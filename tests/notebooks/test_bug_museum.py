@@ -39,12 +39,13 @@ def test_a_record_names_the_fault_and_passes_the_cure(windows, exhibit):
     assert windows["name_fault"](windows["recorded"](windows[cured], micro_batches), 4) == "right"
 
 
-# What `same_training` says of the same loops; None is "not the same", without a name.
+# What `same_training` says of the same loops.
 VERDICTS = {
     "train_sum": "loss not divided",
-    "train_early": None,
+    "train_early": "steps one micro-batch early",
     "train_zero_first": "zeroed inside the window",
-    "train_two_blocks": None,
+    "train_two_blocks": "too few micro-batches in a window",
+    "train_unscaled_often": "unscaled in every micro-batch",
     "train_clipped_in_pieces": "clipped in every micro-batch",
     "train_leaking": "last window dropped",
 }
@@ -53,9 +54,7 @@ VERDICTS = {
 @pytest.mark.parametrize("loop", VERDICTS)
 def test_same_training_finds_it_too(windows, loop):
     found = windows["verdict"](windows[loop], samples=40)
-    assert found.same is False
-    if name := VERDICTS[loop]:
-        assert found.mistake == name
+    assert (found.same, found.mistake) == (False, VERDICTS[loop])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Where two recorded trainings part: gradient, learning rate, weights or the number of steps, one step after the other."""
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Difference:
     """The first place where two trainings part: which step (from 1), in what, and by how much of its length."""
 
     step: int
-    kind: str  # "start", "gradient", "settings", "update", "between", "steps" or "end"
+    kind: str  # "start", "gradient", "settings", "update", "between", "steps", "average" or "end"
     size: float = math.inf
     setting: str = ""
 
@@ -130,27 +131,51 @@ def first_difference(
 ) -> tuple[Difference | None, float]:
     """The first difference of a training from the one that it should equal, and the largest gap of a gradient before it."""
     largest = 0.0
-    if other.steps and truth.steps and alike(other.steps[0], truth.steps[0]):
-        apart = vector(other.steps[0].weights) - vector(truth.steps[0].weights)
-        if float(apart.abs().max()) > 0:
-            return Difference(1, "start"), largest
+    begun = other.steps and truth.steps and alike(other.steps[0], truth.steps[0])
+    if begun and not _same_start(other.steps[0], truth.steps[0]):
+        return Difference(1, "start"), largest
     for number, (step, right) in enumerate(zip(other.steps, truth.steps, strict=False), 1):
-        if found := compare_steps(step, right, rounding):
-            return Difference(number, found.kind, found.size, found.setting), largest
-        if _moved_between(step) != _moved_between(right):
+        found = compare_steps(step, right, rounding)
+        # What moved the weights before a step also moved its gradient.
+        if (found is None or found.kind == "gradient") and touched_apart(step, right, rounding):
             return Difference(number, "between"), largest
+        if found:
+            return Difference(number, found.kind, found.size, found.setting), largest
         largest = max(largest, gradient_gap(step, right))
     if len(other.steps) != len(truth.steps):
         return Difference(min(len(other.steps), len(truth.steps)) + 1, "steps"), largest
+    if not _as_returned(other.averages, truth.averages, rounding):
+        return Difference(len(truth.steps), "average"), largest
     for mine, others in ((other.weights, truth.weights), (other.returned, truth.returned)):
         if not _as_returned(mine, others, rounding):
             return Difference(len(truth.steps), "end"), largest
     return None, largest
 
 
-def _moved_between(step: Step) -> bool:
-    """Whether something besides the optimizer moved the weights before this step."""
-    return any(t is not None and float(t.abs().max()) > 0 for t in step.touched or ())
+def touched(step: Step) -> torch.Tensor:
+    """How far something besides the optimizer moved a step's weights before it."""
+    parts = step.touched or []  # weights that were added later are the last ones
+    return vector(
+        torch.zeros_like(weight) if part is None else part
+        for weight, part in itertools.zip_longest(step.weights, parts)
+    )
+
+
+def _same_start(step: Step, other: Step) -> bool:
+    mine, others = (vector(one.weights) - touched(one) for one in (step, other))
+    return float((mine - others).norm()) <= 1e-6 * float(others.norm())
+
+
+def touched_apart(step: Step, other: Step, rounding: float) -> bool:
+    """Whether the weights were moved besides the optimizer in another way, by more than rounding."""
+    mine, others = touched(step), touched(other)
+    if mine.shape != others.shape:
+        return False
+    lengths = float(mine.norm()), float(others.norm())
+    apart = float((mine - others).norm())
+    return apart > max(1e-2, rounding) * max(lengths) and apart > 1e-6 * float(
+        vector(other.weights).norm()
+    )
 
 
 def _as_returned(mine: list, others: list, rounding: float) -> bool:

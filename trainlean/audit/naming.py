@@ -4,6 +4,7 @@ Nothing here reads code. A step's gradient is written as a sum of what each roun
 gradient, written as a sum of the same parts, says by what each part should have been divided.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,8 @@ from trainlean.audit.differences import (
     added_by_rounds,
     gradient_of,
     of_weights,
+    touched,
+    vector,
 )
 from trainlean.audit.recording import Recorded, Step
 from trainlean.exercises.comparing import describe
@@ -43,6 +46,10 @@ MISTAKES = {
     ),
     "a sum over samples divided by k": (
         "The loss is a sum over samples, not a mean: the micro-batches' sums already add up to the large batch's, and are divided once too often.",
+        LOOP,
+    ),
+    "a sum over samples in one training only": (
+        "Accumulated, the loss is a sum over the samples of a micro-batch; without accumulation it is their mean.",
         LOOP,
     ),
     "gradients divided in every round": (
@@ -109,6 +116,22 @@ MISTAKES = {
         "The first window holds k + 1 micro-batches, and every later one is shifted: counted from 0, it ends with index k - 1.",
         LOOP,
     ),
+    "steps one micro-batch early": (
+        "The first window holds k - 1 micro-batches, and every later one is shifted, or as short: counted from 1, it ends with number k.",
+        LOOP,
+    ),
+    "too few micro-batches in a window": (
+        "Each step has fewer micro-batches behind it than accumulation steps were asked for, and they are divided as if there were k.",
+        LOOP,
+    ),
+    "the same samples several times in a window": (
+        "A window holds some of its samples more than once and others not at all: its micro-batches are taken from one place.",
+        LOOP,
+    ),
+    "the number of accumulation steps is not the loop's": (
+        "Called without accumulation, the loop puts k batches into one step all the same: a number is written where `accumulation_steps` belongs.",
+        LOOP,
+    ),
     "steps on every micro-batch": (
         "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
         LOOP,
@@ -150,8 +173,32 @@ MISTAKES = {
         "What is clipped is a part of a sum that is not complete: the limit is for the gradient of the whole window.",
         LOOP,
     ),
+    "unscaled in every micro-batch": (
+        "The gradient scaler's factor is taken out of all that lies in `.grad` with every micro-batch, so the first ones of a window are divided by it again and again.",
+        LOOP,
+    ),
+    "clipped before it is divided": (
+        "The sum over the window is clipped, and divided afterwards: the limit is for the mean, and the step comes out k times too short.",
+        LOOP,
+    ),
+    "clipped in one training only": (
+        "The gradient is the same before clipping and not after it: one of the two trainings is not clipped, or to another length.",
+        LOOP,
+    ),
+    "penalty not divided": (
+        "A penalty on the weights is added to the loss of each micro-batch in full, so that a window has it k times; divide it as the loss.",
+        LOOP,
+    ),
+    "micro-batches count differently": (
+        "The micro-batches' gradients add up with different factors, although each stands for as many samples: a scale or divisor changes within the window, or an average is taken as it goes along.",
+        LOOP,
+    ),
     "the schedule moves with every micro-batch": (
         "The schedule moves as often as there are micro-batches; the large batch moves it once for each optimizer step.",
+        LOOP,
+    ),
+    "learning rate changed with k": (
+        "The learning rate is multiplied or divided by the accumulation steps. The window's gradient is the large batch's mean already, so its learning rate belongs to it.",
         LOOP,
     ),
     "length in micro-batches": (
@@ -161,6 +208,14 @@ MISTAKES = {
     "schedule of another length": (
         "The schedule moves once for each optimizer step, but its length changes with the micro-batch or the accumulation steps.",
         ACCELERATOR,
+    ),
+    "weights moved with every micro-batch": (
+        "Something besides the optimizer moves the weights, weight decay by hand perhaps: once for each micro-batch, where the large batch does it once for each step.",
+        LOOP,
+    ),
+    "the average moves with every micro-batch": (
+        "The running average of the weights takes in the same weights again with every micro-batch, although they move only once in a window.",
+        LOOP,
     ),
     "batch norm": (
         "Batch norm takes its statistics from each micro-batch, not from the large batch. The loop is not at fault: with the statistics held fixed it is the same training.",
@@ -188,6 +243,18 @@ MISTAKES = {
     ),
     "every rank trains on the same samples": (
         "The samples were not shared out among the ranks, so that they all compute the same gradient.",
+        LOCAL_SGD,
+    ),
+    "clipped before the all-reduce": (
+        "Each rank clips its own gradient, and the mean is taken afterwards: the limit is for the gradient of all ranks together.",
+        LOCAL_SGD,
+    ),
+    "all-reduced in every micro-batch": (
+        "What already is the sum over the ranks lies in `.grad` when the next micro-batch's all-reduce adds it up again.",
+        LOCAL_SGD,
+    ),
+    "mean of the ranks' means": (
+        "Each rank's mean gets the same weight, although they hold different numbers of samples or tokens.",
         LOCAL_SGD,
     ),
     "summed over the ranks": (
@@ -255,6 +322,8 @@ def explain(
     if found:
         return found
     number = difference.step
+    if found := _of_one_optimizer(number, other, truth, sizes):
+        return found
     if difference.kind == "steps":
         return Finding(
             number,
@@ -265,9 +334,16 @@ def explain(
         return _of_settings(difference, other, truth, sizes)
     if difference.kind == "gradient":
         return _of_gradient(number, step, right, other, truth, sizes, windows, rounding, alone)
+    if difference.kind == "average":
+        return Finding(
+            number,
+            f"all steps are the same, but the average of the weights is not: it moved {other.averaged} times, in {sizes.truth} {truth.averaged} times",
+            "the average moves with every micro-batch" if other.averaged > truth.averaged else None,
+        )
+    if difference.kind == "between":
+        return _of_moves(number, step, right, sizes)
     seen = {
         "update": "gradient and settings are the same, but the optimizer moves the weights differently",
-        "between": "something besides the optimizer moves the weights in one of the two trainings",
         "end": "all steps are the same, but the weights that the function leaves behind are not (an average of weights, perhaps, that moves with every micro-batch)",
         "weights": "the optimizers do not hold the same weights",
     }
@@ -345,6 +421,8 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
     begun = number > 1 and wanted[0].total() == sizes.batch
     short = right.total() < sizes.batch and (begun or number == len(wanted))
     if got < right:
+        if number == 1 and right.total() == k * sizes.batch and len(truth.steps[0].rounds) == k:
+            return found("the number of accumulation steps is not the loop's", seen)
         if right.total() < sizes.batch and number > 1 and here == 1 and windows.unseen.total() == 0:
             return found("a step for each one that is left", seen)
         if max(rest) == 1 and len(rest) > 1 or len(rounds) >= k * len(wanted) > 1:
@@ -353,6 +431,9 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             return found("steps on the first micro-batch", seen)
         if windows.unseen:
             return _left_out(number, windows, sizes.other, sizes.truth)
+        if number == 1 and right.total() == sizes.batch and 1 < here < k:
+            short = "steps one micro-batch early" if here == k - 1 else ""
+            return found(short or "too few micro-batches in a window", seen)
         return Finding(number, seen)
     if got > right:
         if short:
@@ -383,7 +464,27 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             "both must go through the same samples in the same order, whatever the batch size",
             undecided=True,
         )
-    return Finding(number, f"{seen}, and not the same ones")
+    again = max(got.values()) > max(right.values()) and got.keys() < right.keys()
+    return found(
+        "the same samples several times in a window" if again else None,
+        f"{seen}, and not the same ones",
+    )
+
+
+def _of_one_optimizer(number, other, truth, sizes) -> Finding | None:
+    """One of several optimizers makes a step for each micro-batch; the others may wait for the window."""
+    counts, wanted = (
+        Counter(tuple(weight.shape for weight in step.weights) for step in one.steps)
+        for one in (other, truth)
+    )
+    for one, count in wanted.items():
+        if len(wanted) > 1 and counts[one] == sizes.accumulation_steps * count:
+            return Finding(
+                number,
+                f"one of the optimizers makes {counts[one]} steps; in {sizes.truth} it makes {count}",
+                "steps on every micro-batch",
+            )
+    return None
 
 
 def _passes(rounds: int) -> str:
@@ -422,6 +523,13 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
         )
     rates = [one.settings[0][key] for one in truth.steps]
     position, k = number - 1, sizes.accumulation_steps
+    steady = all(near(rate, rates[0], 1e-6) for rate in rates)
+    if (
+        key == "lr"
+        and steady
+        and any(near(value, wanted * one, 1e-3) for one in (k, 1 / k, k**0.5))
+    ):
+        return Finding(number, seen, "learning rate changed with k")
     at = position / k
     below, part = int(at), at - int(at)
     between = rates[below] * (1 - part) + rates[min(below + 1, len(rates) - 1)] * part
@@ -430,13 +538,34 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
     if moves:
         return Finding(number, seen, "schedule of another length")
     # A schedule without a scheduler's object: is this the rate that the large batch has some steps later?
-    if position * k < len(rates) and near(value, rates[position * k], 1e-3):
+    later = [rates[at] for at in (position * k, number * k - 1) if at < len(rates)]
+    if any(near(value, rate, 1e-3) for rate in later):
         return Finding(number, seen, "the schedule moves with every micro-batch")
     return Finding(number, seen)
 
 
 def _short(value) -> str:
     return "missing" if value is None else f"{value:.4g}"
+
+
+# ---------------------------------------------------------------- weights that something else moves
+
+
+def _of_moves(number: int, step: Step, right: Step, sizes: Sizes) -> Finding:
+    mine, others = touched(step), touched(right)
+    if not float(mine.norm()) or not float(others.norm()):
+        one = sizes.other if float(mine.norm()) else sizes.truth
+        return Finding(
+            number,
+            f"something besides the optimizer moves the weights before step {number}, in {one} only",
+        )
+    factor = float(mine @ others / others.square().sum())
+    seen = f"something besides the optimizer moves the weights before step {number}, {factor:.2f} times as far as in {sizes.truth}"
+    straight = float((mine - factor * others).norm()) < 0.1 * float(mine.norm())
+    # Moved by a part of themselves, a few times: not exactly as many times as far.
+    often = len(step.calls) / max(len(right.calls), 1)
+    each = straight and often > 1 and near(factor, often, 0.2)
+    return Finding(number, seen, "weights moved with every micro-batch" if each else None)
 
 
 # ---------------------------------------------------------------- gradients
@@ -466,9 +595,12 @@ def _of_gradient(
         return found("backward on the running total")
     if step.leftover and not right.leftover:
         return found("never zeroed")
-    if mistake := _between_rounds(step, sizes.accumulation_steps):
+    if mistake := _between_rounds(step, right, sizes.accumulation_steps):
         return found(mistake)
-    return found(_by_weight(number, step, right, other, truth, sizes, windows, rounding, alone))
+    if _cut_off(step, right):
+        return found("clipped in every micro-batch")
+    name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
+    return found(name or ("penalty not divided" if _by_penalty(step, right) else None))
 
 
 def _without_backward(step: Step, right: Step) -> int:
@@ -478,8 +610,8 @@ def _without_backward(step: Step, right: Step) -> int:
     return sum(not call.backwards for call in step.calls)
 
 
-def _between_rounds(step: Step, k: int) -> str | None:
-    """What became of `.grad` between two rounds of a window: emptied, divided or clipped."""
+def _between_rounds(step: Step, right: Step, k: int) -> str | None:
+    """What became of `.grad` between two rounds of a window: emptied, divided, unscaled or clipped."""
     factors = []
     for one, following in zip(step.rounds, step.rounds[1:], strict=False):
         left, found = of_weights(step, one.after), of_weights(step, following.before)
@@ -490,7 +622,12 @@ def _between_rounds(step: Step, k: int) -> str | None:
         else:
             factor = float(left @ found / left.square().sum())
             if float((found - factor * left).norm()) > 1e-3 * float(found.norm()):
-                return None
+                limit = found.abs().max()
+                return (
+                    "clipped in every micro-batch"
+                    if torch.equal(found, left.clamp(-limit, limit))
+                    else None
+                )
             factors.append(factor)
     changed = [factor for factor in factors if abs(factor - 1) > 1e-4]
     if not changed:
@@ -499,7 +636,37 @@ def _between_rounds(step: Step, k: int) -> str | None:
         near(factor, 1 / size, 1e-3) for factor in changed for size in {k, len(step.rounds)}
     ):
         return "gradients divided in every round"
+    # What a scaler takes out is the same number each time, and the large batch's, too.
+    if len(changed) == len(factors) and all(near(one, right.scale, 1e-3) for one in changed):
+        return "unscaled in every micro-batch"
     return "clipped in every micro-batch" if max(changed) < 1 else None
+
+
+def _cut_off(step: Step, right: Step) -> bool:
+    """Whether a hook cuts every micro-batch's gradient at the number at which it cuts the large batch's."""
+    parts = added_by_rounds(step)
+    limits = [part.abs().max() for part in (*parts, gradient_of(right))]
+    # An entry that is the largest by itself shares its size with no other.
+    often = [
+        int((part.abs() > 0.9999 * limit).sum())
+        for part, limit in zip((*parts, gradient_of(right)), limits, strict=True)
+    ]
+    same = all(near(float(limit), float(limits[-1]), 1e-4) for limit in limits)
+    return len(parts) > 1 and same and float(limits[-1]) > 0 and min(often) > 2
+
+
+def _by_penalty(step: Step, right: Step) -> bool:
+    """Whether what is too much in a gradient is a multiple of the weights, or of their signs."""
+    weights = vector(step.weights)
+    if len(step.rounds) < 2 or len(weights) < 4 or not step.scale or not right.scale:
+        return False  # of very few numbers, much is a multiple of others
+    more = gradient_of(step) / step.scale - gradient_of(right) / right.scale
+    here = more.abs() > 1e-6 * more.abs().max()  # a penalty may leave out some weights
+    for penalty in (weights * here, weights.sign() * here):
+        factor = float(more @ penalty / penalty.square().sum().clamp(min=1e-30))
+        if factor > 0 and float((more - factor * penalty).norm()) < 1e-2 * float(more.norm()):
+            return True
+    return False
 
 
 def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone) -> str | None:
@@ -507,6 +674,12 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
     k, tolerance = sizes.accumulation_steps, max(2e-3, 3 * rounding)
     got, want = gradient_of(step), gradient_of(right)
     parts = [part * step.scale for part in added_by_rounds(step) if float(part.norm())]
+    if not parts:  # the loop adds up by itself, past `.grad`
+        flowed = [of_weights(step, one.flowed) for one in step.rounds]
+        taken = factors_of(flowed, got, tolerance)
+        if taken and max(map(abs, taken[:-1])) < 1e-3 * abs(taken[-1]):
+            return "only the last micro-batch counts"
+        parts = [part * one for part, one in zip(flowed, taken or [], strict=False)]
     clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
     if clipped:  # gradients of any length are equally long then: compare what they were
         want = want / right.scale
@@ -519,17 +692,20 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
     straight = float((got - factor * want).norm()) < tolerance * abs(factor) * float(want.norm())
     if straight:
         share = _share(parts, alone, number)
-        name = _divisor(factor / count, number, count, other, truth, sizes, share)
-        if (
-            name is None
-            and 0 < right.scale < 0.999
-            and not near(step.scale, right.scale, tolerance)
-        ):
-            # The large batch's gradient was clipped, and this one less: the factor before that.
-            factor *= right.scale / step.scale
-            name = _divisor(factor / count, number, count, other, truth, sizes, share)
-        return name
-    weights = _weights(parts, want, tolerance)
+        if right.scale <= 0 or near(step.scale, right.scale, tolerance):
+            return _divisor(factor / count, number, count, other, truth, sizes, share)
+        # Something was done to one of the two after its last round: what were the gradients before?
+        before = factor * right.scale / step.scale
+        # A clipped step's factor depends on its gradient; what a scaler or a divisor makes of it is the same each time.
+        varies = any(not near(one.scale, right.scale, 1e-3) for one in truth.steps)
+        if count == k and near(before, 1, tolerance) and not near(factor, 1 / k, tolerance):
+            return "clipped in one training only"
+        if count == k and varies and near(before, k, tolerance) and near(factor, 1 / k, tolerance):
+            return "clipped before it is divided"
+        return _divisor(factor / count, number, count, other, truth, sizes, share) or _divisor(
+            before / count, number, count, other, truth, sizes, share
+        )
+    weights = factors_of(parts, want, tolerance)
     if weights is None:
         if other.drew or truth.drew:
             return None
@@ -551,6 +727,8 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
             return "loss not divided" if share is None or near(share, 1, 1e-2) else "divided twice"
         if near(mean, k / count, 0.02):
             return "last window divided by k"
+        if len(set(held)) == 1:
+            return "micro-batches count differently"
     return None
 
 
@@ -571,6 +749,9 @@ def _divisor(given: float, number, count, other, truth, sizes, share: float | No
     short = count < k
     last = len(other.steps[-1].rounds)
     divides = share is not None and near(share, 1 / k, 1e-2)
+    summed = any(near(given, value, tolerance) for value in (micro, micro / k))
+    if summed and share is not None and near(share, given, 1e-2) and not near(share, 1, 1e-2):
+        return "a sum over samples in one training only"
     names = [
         (1, "last window not divided" if short and number > 1 else "loss not divided"),
         (1 / k, "last window divided by k" if short else ""),
@@ -592,7 +773,7 @@ def _divisor(given: float, number, count, other, truth, sizes, share: float | No
     return name
 
 
-def _weights(parts, want, tolerance) -> list[float] | None:
+def factors_of(parts, want, tolerance) -> list[float] | None:
     """The numbers with which the parts add up to a gradient; None where they do not."""
     if len(parts) < 2:
         return None

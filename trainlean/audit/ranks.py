@@ -4,15 +4,16 @@ import math
 import os
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import cloudpickle
 import torch
 
 from trainlean.audit.accumulated import compare_accumulation
-from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, vector
-from trainlean.audit.naming import Sizes
-from trainlean.audit.recording import Recorded
+from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, of_weights, vector
+from trainlean.audit.naming import Sizes, factors_of, near
+from trainlean.audit.recording import Recorded, Step
 from trainlean.audit.running import call_text, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.exercises.comparing import describe
@@ -48,9 +49,14 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) 
     note = "Dropout was off for the comparison." if truth.dropout else ""
     counts = [len(one.steps) for one in others]
     if len(set(counts)) > 1 or counts[0] != len(truth.steps):
+        mistake = None
+        if not all(counts):
+            mistake = "rank left out" if any(counts) else "never steps"
+        elif len(set(counts)) == 1 and _all_alike(_seen_by(others, truth)):
+            mistake = "every rank trains on the same samples"
         return named(
             sizes,
-            "never steps" if not any(counts) else None,
+            mistake,
             f"the ranks make {', '.join(map(str, counts))} steps; {sizes.truth} makes {len(truth.steps)}",
             min(*counts, len(truth.steps)) + 1,
         )
@@ -108,8 +114,7 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) 
 
 def _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding) -> Audit:
     seen = f"the mean of the ranks' gradients at step {number} {describe(mean.numpy(), want.numpy(), 'that of ' + sizes.truth)}"
-    windows = [Windows(one, truth).of_other[number - 1] for one in others]
-    if windows[0] and all(window == windows[0] for window in windows):
+    if _all_alike([Windows(one, truth).of_other[number - 1] for one in others]):
         return named(sizes, "every rank trains on the same samples", seen, number)
     factor = float(mean @ want / want.square().sum())
     straight = float((mean - factor * want).norm()) < 1e-2 * abs(factor) * float(want.norm())
@@ -121,8 +126,46 @@ def _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding)
         return named(sizes, "batch norm", seen, number)
     if gap < SURE * rounding or truth.drew:
         return cannot_tell(sizes, f"{seen}, by {gap:.1e} of its length", number)
-    # Some rank's samples may not be in the mean: then the gradients of the others explain it.
-    return named(sizes, None, seen, number)
+    return named(
+        sizes, _by_part([one.steps[number - 1] for one in others], mean, want), seen, number
+    )
+
+
+def _by_part(steps: list[Step], mean, want) -> str | None:
+    """A name for how what came to the weights of each rank, in each round, counts in the mean beside how it should."""
+    ranks, rounds = len(steps), len(steps[0].rounds)
+    if not rounds or any(len(step.rounds) != rounds for step in steps):
+        return None
+    parts = [of_weights(step, one.flowed) for step in steps for one in step.rounds]
+    got, wanted = (factors_of(parts, one, 1e-2) for one in (mean, want))
+    if got is None or wanted is None or min(wanted) <= 0 or min(got) <= 0:
+        return None
+    factor = [
+        [got[r * rounds + n] / wanted[r * rounds + n] for n in range(rounds)] for r in range(ranks)
+    ]
+    even = all(near(one, got[0], 1e-2) for one in got)
+    if even and not all(near(one, wanted[0], 1e-2) for one in wanted):
+        return "mean of the ranks' means"
+    if all(near(one, row[0], 1e-2) for row in factor for one in row):
+        shorter = all(row[0] < 1.001 for row in factor)
+        return "clipped before the all-reduce" if shorter else None
+    again = [[float(ranks) ** (rounds - 1 - n) for n in range(rounds)] for _ in range(ranks)]
+    if all(
+        near(one / factor[0][-1], times, 2e-2)
+        for row, expected in zip(factor, again, strict=True)
+        for one, times in zip(row, expected, strict=True)
+    ):
+        return "all-reduced in every micro-batch"
+    return None
+
+
+def _seen_by(others: list[Recorded], truth: Recorded) -> list[Counter]:
+    """The samples of each rank's whole training."""
+    return [Windows(one, truth).behind(one.calls) for one in others]
+
+
+def _all_alike(samples: list[Counter]) -> bool:
+    return bool(samples[0]) and all(one == samples[0] for one in samples)
 
 
 # ---------------------------------------------------------------- the processes
@@ -199,9 +242,10 @@ def _rank(packed: bytes, args: tuple, number: int, ranks: int, folder: str, here
     try:
         store = distributed.FileStore(f"{folder}/store", ranks)
         distributed.init_process_group("gloo", store=store, rank=number, world_size=ranks)
-        found = recorded_call(cloudpickle.loads(packed), *args)
+        found = recorded_call(cloudpickle.loads(packed), *args, rounds=True)
         for step in found.steps:
-            step.rounds = []
+            for one in step.rounds:
+                one.before, one.after = {}, {}
     except BaseException as error:
         found = str(error) or type(error).__name__
     part = Path(folder) / f"{number}.part"

@@ -11,18 +11,21 @@ import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn.modules.module import _global_forward_hooks_with_kwargs as _hooks_with_kwargs
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.optim.swa_utils import AveragedModel
 
 from trainlean.costs.operations import in_backward
 from trainlean.workspace import CourseError
@@ -55,6 +58,9 @@ class Round:
     calls: list[Call]
     before: dict[int, torch.Tensor]  # by id of the weight; what has no gradient is left out
     after: dict[int, torch.Tensor] = field(default_factory=dict)
+    flowed: dict[int, torch.Tensor] = field(
+        default_factory=dict
+    )  # what came to each weight, also where it went past `.grad`
 
 
 @dataclass(eq=False)
@@ -72,7 +78,9 @@ class Step:
     ids: list[int]
     scale: float = 1.0  # of its gradient to what the last round left, as clipping makes it
     gap: float | None = None  # to the step that it should equal, once they were compared
-    touched: list[torch.Tensor | None] | None = None  # how weights moved since its last step
+    touched: list[torch.Tensor | None] | None = (
+        None  # how weights moved since its last step, or the first forward pass
+    )
     moved: list[torch.Tensor] | None = None  # the weights after it
 
 
@@ -91,11 +99,14 @@ class Recorded:
     by_trainer: bool = False
     recomputed: bool = False  # whether a module ran forward within a backward pass
     schedule: int = 0
+    averaged: int = 0  # how often an AveragedModel was updated
+    averages: list[torch.Tensor] = field(default_factory=list)  # of the weights, at the end
     skipped: int = 0  # steps that a gradient scaler left out
     buffers: list[torch.Tensor] = field(default_factory=list)
     returned: list[torch.Tensor] = field(default_factory=list)
     weights: list[torch.Tensor] = field(default_factory=list)  # of the optimizers, at the end
     learns: bool = False  # whether weights moved, by whatever
+    functional: bool = False  # whether a model was called with other weights than its own
     threads: bool = False  # whether something was trained in another thread only
 
 
@@ -104,20 +115,24 @@ class Recorder:
 
     `against` are the steps of a training that this one should equal: as long as a step equals its own, by `equal(step, other)`,
     the weights are set to the other's afterwards, so that rounding does not add up over the steps. `dropout=False` and
-    `batch_norm=False` take out what differs between a large batch and its parts by nature.
+    `batch_norm=False` take out what differs between a large batch and its parts by nature. `rounds=True` keeps what each round
+    added also where a step needs no explanation yet, as far as there is room.
     """
 
-    def __init__(self, against=(), equal=None, *, dropout=True, batch_norm=True):
+    def __init__(self, against=(), equal=None, *, dropout=True, batch_norm=True, rounds=False):
         self.recorded = Recorded()
         self._against, self._equal, self._follows = against, equal, bool(against)
         self._keep_dropout, self._keep_batch_norm = dropout, batch_norm
+        self._keep_rounds = rounds
         self._after_break = 0  # steps since the first that differs
         self._attached, self._thread = ExitStack(), threading.get_ident()
         self._depth, self._kept = 0, 0
         self._weights: dict[int, torch.nn.Parameter] = {}
         self._first: dict[int, torch.Tensor] = {}  # the weights when they were first seen
         self._modules: dict[int, torch.nn.Module] = {}
+        self._called_with: dict[int, list[int]] = {}  # by id of the module: those of its weights
         self._optimizers: dict[int, dict[str, Any]] = {}
+        self._averages: dict[int, AveragedModel] = {}
         self._task = -1  # the backward pass that runs
         self._rounds: list[Round] = []
         self._closure = False
@@ -143,6 +158,9 @@ class Recorder:
         self._attached.enter_context(
             mock.patch.object(torch.amp.GradScaler, "step", self._scaled_step())
         )
+        self._attached.enter_context(
+            mock.patch.object(AveragedModel, "update_parameters", self._averaging())
+        )
         if not self._keep_dropout:
             for patch in _without_dropout():
                 self._attached.enter_context(patch)
@@ -164,6 +182,11 @@ class Recorder:
                 buffer.detach().clone()
                 for module in self._modules.values()
                 for buffer in module.buffers()
+            ]
+            recorded.averages = [
+                weight.detach().clone()
+                for average in self._averages.values()
+                for weight in average.parameters()
             ]
             recorded.weights = [
                 weight.detach().clone()
@@ -192,6 +215,16 @@ class Recorder:
 
         return step
 
+    def _averaging(self):
+        inner = AveragedModel.update_parameters
+
+        def update_parameters(average, model):
+            self._averages[id(average)] = average
+            self.recorded.averaged += 1
+            return inner(average, model)
+
+        return update_parameters
+
     def _ours(self):
         ours = threading.get_ident() == self._thread
         self.recorded.threads |= not ours
@@ -206,7 +239,7 @@ class Recorder:
         self.recorded.recomputed |= in_backward()
         if self._depth > 1 or in_backward() or not torch.is_grad_enabled():
             return
-        if next(module.parameters(), None) is None:
+        if next(module.parameters(), None) is None or _transformed():
             return
         self._settle_draws()
         self._state = None
@@ -227,6 +260,11 @@ class Recorder:
         if self._depth or in_backward() or not torch.is_grad_enabled():
             return
         if next(module.parameters(), None) is None:
+            return
+        if _transformed():  # by torch.func, which gives gradients without a backward pass
+            self.recorded.functional = True
+            with temporarily_clear_interpreter_stack():
+                self.recorded.calls.append(Call(_rows_of(args, kwargs)))
             return
         state = torch.get_rng_state()
         self.recorded.drew |= not torch.equal(state, self._drawn)
@@ -253,6 +291,12 @@ class Recorder:
             if weight.requires_grad and id(weight) not in self._weights:
                 self._weights[id(weight)] = weight
                 self._first[id(weight)] = self._copy(weight)
+                handle = weight.register_hook(partial(self._flowed, id(weight)))
+                self._attached.callback(handle.remove)
+        called_with = [id(weight) for weight in module.parameters()]
+        self.recorded.functional |= self._called_with.setdefault(id(module), called_with) != (
+            called_with
+        )
         if id(module) in self._modules:
             return
         self._modules[id(module)] = module
@@ -282,6 +326,15 @@ class Recorder:
         if call is not None and call not in self._rounds[-1].calls:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
+
+    def _flowed(self, key, gradient):
+        """A gradient has come to a weight: before an all-reduce, and in torch.autograd.grad, too."""
+        if not self._ours() or self._after_break > 2 or gradient is None:
+            return
+        if self._task < 0 or torch._C._current_graph_task_id() != self._task:
+            return
+        flowed, part = self._rounds[-1].flowed, self._copy(gradient)
+        flowed[key] = flowed[key] + part if key in flowed else part
 
     def _end_round(self):
         self._task = -1
@@ -346,7 +399,13 @@ class Recorder:
             ids=[id(weight) for weight in weights],
         )
         if last is not None and last.moved is not None:
-            apart = [now - then for now, then in zip(step.weights, last.moved, strict=False)]
+            then = last.moved
+        else:
+            then = [
+                self._first.get(key, now) for key, now in zip(step.ids, step.weights, strict=True)
+            ]
+        if [one.shape for one in then] == [one.shape for one in step.weights[: len(then)]]:
+            apart = [now - one for now, one in zip(step.weights, then, strict=False)]
             if any(part.any() for part in apart):
                 step.touched = apart
         if not closure:
@@ -394,10 +453,10 @@ class Recorder:
                     for weight, kept, value in zip(weights, step.moved, other.moved, strict=True):
                         weight.copy_(value)
                         kept.copy_(value)
-        if not self._against or self._follows:
-            self._forget(start)
-        else:
+        if self._against and not self._follows:
             self._after_break += 1
+        elif not self._keep_rounds or self._kept > MOST_BYTES / 8:
+            self._forget(start)
         if self._kept > MOST_BYTES:
             raise CourseError(
                 f"What has to be kept of this training is more than {MOST_BYTES / 2**30:.0f} GiB after {len(recorded.steps)} steps: "
@@ -407,8 +466,9 @@ class Recorder:
     def _forget(self, start):
         """The rounds before this one need no explanation: they lose their gradients. Another optimizer may still need the later ones."""
         for one in self._rounds[:start]:
-            self._kept -= sum(t.nbytes for t in (*one.before.values(), *one.after.values()))
-            one.before, one.after = {}, {}
+            kept = *one.before.values(), *one.after.values(), *one.flowed.values()
+            self._kept -= sum(tensor.nbytes for tensor in kept)
+            one.before, one.after, one.flowed = {}, {}, {}
 
 
 def _left_over(step: Step, last: Step | None) -> bool:
@@ -449,6 +509,22 @@ def _scale(step: Step) -> float:
     if not length:
         return 1.0
     return sum(float((g.double() * a.double()).sum()) for g, a in pairs) / length
+
+
+def _transformed() -> bool:
+    """Whether a transform of torch.func runs: its tensors are wrappers around others."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without the wrappers of torch.func; samples that vmap goes through one by one are together again."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if torch._C._functorch.is_batchedtensor(tensor):
+            at = torch._C._functorch.maybe_get_bdim(tensor)
+            tensor = torch._C._functorch.get_unwrapped(tensor).movedim(at, 0)
+        else:
+            tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def _runs(scheduler) -> bool:
@@ -508,7 +584,7 @@ def tensors_within(value, depth: int = 0) -> list[torch.Tensor]:
 
 def _named_within(value, name="") -> list[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
-        return [(name, value)]
+        return [(name, _plain(value))]
     if isinstance(value, Mapping):
         return [pair for key, part in value.items() for pair in _named_within(part, str(key))]
     if isinstance(value, tuple | list):

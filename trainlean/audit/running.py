@@ -20,13 +20,20 @@ def call_text(train: Callable, *args, **named) -> str:
 
 
 def recorded_call(
-    train: Callable, *args, against=(), equal=None, dropout=False, batch_norm=True, **named
+    train: Callable,
+    *args,
+    against=(),
+    equal=None,
+    dropout=False,
+    batch_norm=True,
+    rounds=False,
+    **named,
 ) -> Recorded:
     """What `train(*args, **named)` does, from the random state of every recorded training; its output is kept quiet.
 
     CourseError: it raised.
     """
-    recorder = Recorder(against, equal, dropout=dropout, batch_norm=batch_norm)
+    recorder = Recorder(against, equal, dropout=dropout, batch_norm=batch_norm, rounds=rounds)
     text, printed = call_text(train, *args, **named), io.StringIO()
     try:
         with (

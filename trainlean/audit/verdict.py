@@ -81,7 +81,8 @@ def named(sizes: Sizes, mistake: str | None, seen: str, step: int, note: str = "
 
 def unusable(truth: Recorded, sizes: Sizes) -> Audit | None:
     """The verdict where the large batch's training is none, or is wrong by itself."""
-    if not truth.steps and truth.calls and not truth.learns and not truth.threads:
+    stays = not truth.learns and not truth.functional and not truth.threads
+    if not truth.steps and truth.calls and stays:
         seen = f"{sizes.truth} makes no step of an optimizer, and its weights end as they began"
         return named(sizes, "never steps", seen, 1)
     if not truth.steps:

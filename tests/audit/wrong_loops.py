@@ -1,0 +1,361 @@
+"""Wrong loops as their writers bring them: the name that each must get. None of them is one of the lessons' known answers."""
+
+import torch
+from right_loops import cut, net
+from torch import nn
+from torch.nn import functional as F
+
+WRONG: dict[str, tuple] = {}  # by the loop's name: (train, the mistake's name)
+
+
+def named(mistake):
+    def keep(train):
+        WRONG[train.__name__] = train, mistake
+        return train
+
+    return keep
+
+
+def sgd(model, lr=0.1):
+    return torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def windows(micro_batch, accumulation_steps, count=64):
+    """Windows of micro-batches, as they should be."""
+    parts = cut(micro_batch, count)
+    for start in range(0, len(parts), accumulation_steps):
+        yield parts[start : start + accumulation_steps]
+
+
+def learn(model, optimizer, window, divisor, behind=lambda: None):
+    """One right window; `behind` is called after each backward pass."""
+    for x, y in window:
+        (F.mse_loss(model(x), y) / divisor).backward()
+        behind()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def stepping(steps_at):
+    """A loop that steps where `steps_at(number, k)` says so, numbers from 1."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        for number, (x, y) in enumerate(cut(micro_batch, 256), 1):
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if steps_at(number, accumulation_steps):
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train
+
+
+WRONG["counted_from_one"] = (
+    stepping(lambda number, k: (number + 1) % k == 0),
+    "steps one micro-batch early",
+)
+WRONG["half_windows"] = (
+    stepping(lambda number, k: number % max(k // 2, 1) == 0),
+    "too few micro-batches in a window",
+)
+WRONG["four_written_in"] = (
+    stepping(lambda number, k: number % 4 == 0),
+    "the number of accumulation steps is not the loop's",
+)
+
+
+@named("the same samples several times in a window")
+def next_of_a_new_iterator(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, [next(iter(window)) for _ in window], accumulation_steps)
+
+
+@named("weights moved with every micro-batch")
+def decay_by_hand(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+
+    @torch.no_grad()
+    def decay():
+        for weight in model.parameters():
+            weight.mul_(0.99)
+
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps, decay)
+
+
+@named("penalty not divided")
+def penalty(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            squares = sum(weight.square().sum() for weight in model.parameters())
+            (F.mse_loss(model(x), y) / accumulation_steps + 0.01 * squares).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("unscaled in every micro-batch")
+def unscaled_by_hand(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+
+    def unscale():
+        for weight in model.parameters():
+            weight.grad /= 128
+
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps / 128, unscale)
+
+
+@named("unscaled in every micro-batch")
+def unscaled_by_the_scaler(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+    for window in windows(micro_batch, accumulation_steps):
+        for number, (x, y) in enumerate(window, 1):
+            scaler.scale(F.mse_loss(model(x), y) / accumulation_steps).backward()
+            scaler.unscale_(optimizer)
+            if number == len(window):
+                scaler.step(optimizer)
+                optimizer.zero_grad()
+            scaler.update()
+
+
+@named("clipped in every micro-batch")
+def clipped_by_value(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(
+            model,
+            optimizer,
+            window,
+            accumulation_steps,
+            lambda: nn.utils.clip_grad_value_(model.parameters(), 0.02),
+        )
+
+
+@named("clipped in every micro-batch")
+def clipped_by_a_hook(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for weight in model.parameters():
+        weight.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps)
+
+
+def clipping(clip, divisor, divide, limit=0.2):
+    """A loop that clips a window's gradient to `limit`, if so, and divides it by `divide(k)` afterwards."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        for window in windows(micro_batch, accumulation_steps):
+            for x, y in window:
+                (F.mse_loss(model(x), y) / divisor(accumulation_steps)).backward()
+            if clip(accumulation_steps):
+                nn.utils.clip_grad_norm_(model.parameters(), limit)
+            for weight in model.parameters():
+                weight.grad /= divide(accumulation_steps)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
+WRONG["clipped_then_divided"] = (
+    clipping(lambda k: True, lambda k: 1, lambda k: k),
+    "clipped before it is divided",
+)
+WRONG["clipped_without_accumulation_only"] = (
+    clipping(lambda k: k == 1, lambda k: k, lambda k: 1),
+    "clipped in one training only",
+)
+WRONG["not_divided_and_clipped"] = (
+    clipping(lambda k: True, lambda k: 1, lambda k: 1, limit=1.5),
+    "loss not divided",
+)
+
+
+@named("micro-batches count differently")
+def scale_doubled_within_a_window(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for number, (x, y) in enumerate(window):
+            (2**number * F.mse_loss(model(x), y) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("a sum over samples in one training only")
+def sum_if_accumulated(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model, 0.01)
+    reduction = "sum" if accumulation_steps > 1 else "mean"
+    for window in windows(micro_batch, accumulation_steps):
+        for x, _ in window:
+            labels = torch.arange(len(x)) % 3
+            loss = F.cross_entropy(model(x), labels[:1].expand(len(x)), reduction=reduction)
+            (loss / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("learning rate changed with k")
+def rate_times_k(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3 * accumulation_steps)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps)
+
+
+@named("the schedule moves with every micro-batch")
+def warm_up_by_hand(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    seen = 0
+
+    def warm_up():
+        nonlocal seen
+        seen += 1
+        optimizer.param_groups[0]["lr"] = 0.01 * min(1, seen / 6)
+
+    for window in windows(micro_batch, accumulation_steps, 160):
+        learn(model, optimizer, window, accumulation_steps, warm_up)
+
+
+@named("the average moves with every micro-batch")
+def averaged_each_time(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    decay = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=decay)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(
+            model, optimizer, window, accumulation_steps, lambda: average.update_parameters(model)
+        )
+
+
+@named("steps on every micro-batch")
+def critic_never_waits(micro_batch, accumulation_steps):
+    maker, critic = nn.Linear(5, 3), nn.Linear(3, 1)
+    of_maker, of_critic = sgd(maker), sgd(critic)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            made = maker(x)
+            ((critic(made.detach()) - critic(y)).mean() / accumulation_steps).backward()
+            of_critic.step()
+            of_critic.zero_grad()
+            loss = -critic(made).mean() / accumulation_steps
+            loss.backward(inputs=list(maker.parameters()))
+        of_maker.step()
+        of_maker.zero_grad()
+
+
+def adding(together):
+    """A loop with gradients of torch.autograd.grad: `together(so far, new)`."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        weights = list(model.parameters())
+        for window in windows(micro_batch, accumulation_steps):
+            kept = None
+            for x, y in window:
+                new = torch.autograd.grad(F.mse_loss(model(x), y), weights)
+                kept = new if kept is None else list(map(together, kept, new))
+            for weight, part in zip(weights, kept, strict=True):
+                weight.grad = part
+            optimizer.step()
+
+    return train
+
+
+WRONG["halves_of_halves"] = (
+    adding(lambda kept, new: (kept + new) / 2),
+    "micro-batches count differently",
+)
+WRONG["overwritten"] = adding(lambda kept, new: new), "only the last micro-batch counts"
+
+
+# ---------------------------------------------------------------- on two ranks
+
+
+def ranked(once, each=lambda model, ranks: None, unshared=False, alone=False):
+    """A loop on ranks: `once(model, ranks)` is called before a step, `each` behind each backward pass."""
+
+    def train(micro_batch, accumulation_steps):
+        distributed = torch.distributed
+        here = distributed.is_initialized()
+        rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+        model = net()
+        optimizer = sgd(model)
+        parts = cut(micro_batch) if unshared else cut(micro_batch)[rank::ranks]
+        for start in range(0, len(parts), accumulation_steps):
+            for x, y in parts[start : start + accumulation_steps]:
+                (F.mse_loss(model(x), y) / accumulation_steps).backward()
+                each(model, ranks)
+            once(model, ranks)
+            if rank == 0 or not alone:
+                optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
+def reduce(model, ranks, divisor=1):
+    for weight in model.parameters() if ranks > 1 else ():
+        torch.distributed.all_reduce(weight.grad)
+        weight.grad /= divisor
+
+
+def clip_and_reduce(model, ranks):
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    reduce(model, ranks, ranks)
+
+
+def divide(model, ranks):
+    for weight in model.parameters():
+        weight.grad /= ranks
+
+
+def means_of_ranks(micro_batch, accumulation_steps):
+    """Each rank divides by the targets of its own window."""
+    distributed = torch.distributed
+    here = distributed.is_initialized()
+    rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+    model = net()
+    optimizer = sgd(model)
+    parts = cut(micro_batch)[rank::ranks]
+    for start in range(0, len(parts), accumulation_steps):
+        window = parts[start : start + accumulation_steps]
+        kept = [y[:, 0] > 0.3 for _, y in window]
+        count = sum(int(one.sum()) for one in kept)
+        for (x, y), one in zip(window, kept, strict=True):
+            (F.mse_loss(model(x)[one], y[one], reduction="sum") / count).backward()
+        reduce(model, ranks, ranks)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+ON_RANKS = {
+    "clipped_first": (ranked(clip_and_reduce), "clipped before the all-reduce"),
+    "reduced_each_time": (ranked(divide, reduce), "all-reduced in every micro-batch"),
+    "means_of_ranks": (means_of_ranks, "mean of the ranks' means"),
+    "all_samples_on_all": (
+        ranked(lambda model, ranks: reduce(model, ranks, ranks), unshared=True),
+        "every rank trains on the same samples",
+    ),
+    "rank_0_steps": (
+        ranked(lambda model, ranks: reduce(model, ranks, ranks), alone=True),
+        "rank left out",
+    ),
+}
