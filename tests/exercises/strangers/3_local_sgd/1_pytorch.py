@@ -554,3 +554,45 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data /= world_size
+
+
+# %% train_local_sgd: wrong
+# trains a copy of the model
+from copy import deepcopy
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    replica = deepcopy(model)
+    for p in replica.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(replica, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in replica.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+
+# %% train_local_sgd: wrong
+# handles not waited for
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data, async_op=True)
+                p.data /= n

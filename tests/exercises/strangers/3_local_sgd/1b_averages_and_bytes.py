@@ -778,3 +778,48 @@ def communication(model, micro_batches, devices, accumulation_steps, local_steps
         if weight.requires_grad
     }
     return (calls, calls * sum(sizes.values()))
+
+
+# %% train_with_averager: right
+# deepcopy of the state dict as a base of differences
+import copy
+
+
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    common = copy.deepcopy(model)
+    for step, batch in enumerate(micro_batches, 1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, base in zip(model.parameters(), common.parameters()):
+                change = p.detach() - base.detach()
+                dist.all_reduce(change)
+                with torch.no_grad():
+                    p.copy_(base + change / dist.get_world_size())
+            common = copy.deepcopy(model)
+
+
+# %% average_replicas: wrong
+# not waited for
+def average_replicas(model):
+    n = dist.get_world_size()
+    for t in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t, async_op=True)
+            t /= n
+    return model
+
+
+# %% train_with_averager: wrong
+# not waited
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p in model.parameters():
+                dist.all_reduce(p.data, async_op=True)
+                p.data /= n

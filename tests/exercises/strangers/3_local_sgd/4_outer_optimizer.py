@@ -376,3 +376,47 @@ def quantise(change, error):
     s = torch.where(s == 0, torch.ones_like(s), s)
     q = (w / s).round().to(torch.int8)
     return q, s.max().item(), w - q * s
+
+
+# %% train_diloco: right
+# a deep copy of the model is the start
+import copy
+
+
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    start = copy.deepcopy(model)
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(model.parameters(), start.parameters()):
+                if p.requires_grad:
+                    p.grad = s.detach() - p.detach()
+                    dist.all_reduce(p.grad)
+                    p.grad /= dist.get_world_size()
+                    p.data.copy_(s.data)
+            outer.step()
+            outer.zero_grad()
+            start = copy.deepcopy(model)
+
+
+# %% train_diloco: wrong
+# handles not waited for
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.detach()
+                dist.all_reduce(p.grad, async_op=True)
+                p.grad /= n
+                p.data.copy_(s)
+            outer.step()
+            outer.zero_grad()
+            start = [p.detach().clone() for p in trained]
