@@ -43,6 +43,7 @@ def average_replicas(seed):
         models = draw_replicas(seed, *drawn)
         parameters, buffers, counts = zip(*map(floats_and_counts, models), strict=True)
         shown |= replicas_seen(
-            case, [(np.mean(parameters, 0), np.mean(buffers, 0), count, True) for count in counts]
+            case,
+            [(np.mean(parameters, 0), np.mean(buffers, 0), count, True, True) for count in counts],
         )
     return shown
