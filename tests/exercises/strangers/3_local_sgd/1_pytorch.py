@@ -378,7 +378,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 dist.broadcast(p.data, src=0)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, the mean kept in a tensor of its own
 # The mean is made in a copy and never written back.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
@@ -579,7 +579,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 p.data /= n
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, handles not waited for
 # handles not waited for
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -596,3 +596,40 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for p in model.parameters():
                 dist.all_reduce(p.data, async_op=True)
                 p.data /= n
+
+
+# %% train_local_sgd: wrong, averaged inside the window
+# averaged before the step: the period's last step is not in the mean
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_local_sgd: wrong, the mean kept in a tensor of its own
+# the sum goes into a temporary
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data / n)

@@ -100,7 +100,7 @@ def train_sharded(model, make_optimizer, loss_of, micro_batches):
             dist.broadcast(p.data, src=i % n)
 
 
-# %% train_sharded: wrong
+# %% train_sharded: wrong, new values handed out at the end only
 # The values are only handed out at the end.
 def train_sharded(model, make_optimizer, loss_of, micro_batches):
     n = dist.get_world_size()
@@ -250,3 +250,43 @@ def train_sharded(model, make_optimizer, loss_of, micro_batches):
         optimizer.step()
         for i, p in enumerate(trained):
             dist.broadcast(p.data, src=i % n, async_op=True)
+
+
+# %% train_sharded: wrong, new values handed out at the end only
+# new values only at the end
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::world])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in trained:
+            dist.all_reduce(p.grad)
+            p.grad /= world
+        optimizer.step()
+    for number, p in enumerate(trained):
+        dist.broadcast(p.data, src=number % world)
+
+
+# %% train_sharded: wrong, new values handed out before the step
+# broadcasts before the step
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::world])
+    for batch in micro_batches:
+        for number, p in enumerate(trained):
+            dist.broadcast(p.data, src=number % world)
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in trained:
+            dist.all_reduce(p.grad)
+            p.grad /= world
+        optimizer.step()
+
+
+# %% shard_bytes: wrong, an equal share for every rank
+# equal shares
+def shard_bytes(model, ranks):
+    return [sum(p.nbytes for p in model.parameters()) // ranks] * ranks
