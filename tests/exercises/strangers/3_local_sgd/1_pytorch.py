@@ -633,3 +633,58 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         if step % local_steps == 0 or step == steps:
             for p in model.parameters():
                 dist.all_reduce(p.data / n)
+
+
+# %% train_local_sgd: right
+# a post hook of the optimizer averages
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    made = 0
+
+    def after(*_):
+        nonlocal made
+        made += 1
+        if made % local_steps == 0 or made == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+    hook = optimizer.register_step_post_hook(after)
+    mine = micro_batches[rank::n][: steps * accumulation_steps]
+    for i, batch in enumerate(mine):
+        if i % accumulation_steps == 0:
+            optimizer.zero_grad()
+        (loss_of(model, batch) / accumulation_steps).backward()
+        if (i + 1) % accumulation_steps == 0:
+            optimizer.step()
+    hook.remove()
+
+
+# %% train_local_sgd: wrong
+# hook left on the optimizer
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    made = 0
+
+    def after(*_):
+        nonlocal made
+        made += 1
+        if made % local_steps == 0 or made == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+    hook = optimizer.register_step_post_hook(after)
+    mine = micro_batches[rank::n][: steps * accumulation_steps]
+    for i, batch in enumerate(mine):
+        if i % accumulation_steps == 0:
+            optimizer.zero_grad()
+        (loss_of(model, batch) / accumulation_steps).backward()
+        if (i + 1) % accumulation_steps == 0:
+            optimizer.step()
