@@ -461,6 +461,12 @@ average_replicas = (
         tensor.copy_(mean / dist.get_world_size())
 """
         },
+        {
+            BODY: """        mean = tensor.float()
+        dist.all_reduce(mean)
+        tensor.copy_(mean / dist.get_world_size())
+"""
+        },
         why="Batch norm counts its batches in a buffer that is a whole number; it was to stay as it is, and a mean of whole numbers need not be one.",
         hint="Which `dtype` has `num_batches_tracked`?",
     ),

@@ -176,7 +176,13 @@ def floats_and_counts(model: nn.Module) -> tuple:
     buffers = torch.cat(
         [buffer.double().flatten() for buffer in model.buffers() if buffer.is_floating_point()]
     ).numpy()
-    return parameters, buffers, int(model.norm.num_batches_tracked)
+    gradients = torch.cat(
+        [
+            (torch.zeros_like(one) if one.grad is None else one.grad).detach().double().flatten()
+            for one in model.parameters()
+        ]
+    ).numpy()
+    return parameters, buffers, int(model.norm.num_batches_tracked), gradients
 
 
 def average_replicas(answer, seed):
@@ -214,7 +220,9 @@ def finer_than_32_bits(numbers: np.ndarray) -> bool:
 
 def replicas_seen(case, seen) -> Observation:
     shown = {}
-    for number, (parameters, buffers, count, rest_is_as_it_was, mode_is_too) in enumerate(seen):
+    for number, (parameters, buffers, count, gradients, rest_is_same, mode_is_same) in enumerate(
+        seen
+    ):
         shown[f"the vector of all parameters of rank {number} ({case})"] = parameters
         shown[f"the list of running averages of rank {number} ({case})"] = buffers
         if REPLICA_CASES[case][2].get("double"):
@@ -223,10 +231,11 @@ def replicas_seen(case, seen) -> Observation:
                     f"whether rank {number}'s {what} keep the digits for which 32 bits have no room ({case})"
                 ] = finer_than_32_bits(numbers)
         shown[f"the whole number that rank {number} counts batches with ({case})"] = count
+        shown[f"the vector of all gradients of rank {number} ({case})"] = gradients
         shown[f"whether rank {number}'s gradients and requires_grad are as they were ({case})"] = (
-            rest_is_as_it_was
+            rest_is_same
         )
         shown[f"whether rank {number}'s modules are in train or eval mode as before ({case})"] = (
-            mode_is_too
+            mode_is_same
         )
     return shown

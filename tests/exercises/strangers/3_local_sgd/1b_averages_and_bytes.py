@@ -961,3 +961,23 @@ def average_replicas(model):
         if buffer.is_floating_point():
             dist.all_reduce(buffer)
             buffer /= n
+
+
+# %% average_replicas: wrong
+# zeroes the gradients
+def average_replicas(model):
+    n = dist.get_world_size()
+    for t in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t)
+            t /= n
+    model.zero_grad()
+
+
+# %% average_replicas: wrong, whole numbers averaged, too
+# integers are averaged too (through floats)
+def average_replicas(model):
+    for tensor in [*(p.data for p in model.parameters()), *model.buffers()]:
+        mean = tensor.float()
+        dist.all_reduce(mean)
+        tensor.copy_(mean / dist.get_world_size())
