@@ -65,7 +65,7 @@ class Diary(Recorder):
 
     def __init__(self, model, optimizer, rank, accumulation_steps: int):
         super().__init__(model, optimizer)
-        self.model, self.rank, self.at_first = model, rank, None
+        self.model, self.optimizer, self.rank, self.at_first = model, optimizer, rank, None
         optimizer.register_step_pre_hook(lambda *_: self._first())
         rank.steps = lambda: len(self.weights)
         rank.where = lambda: len(self.weights) + self.since_step / accumulation_steps
@@ -79,15 +79,23 @@ class Diary(Recorder):
         # Whatever is sent counts: a barrier, too, lets nobody go on alone.
         averages = sorted({sent.at for sent in self.rank.sent if sent.at > 0})
         return {
-            "forwards": self.forwards,
+            "forwards": [*self.forwards],
             "at_first": self.at_first,
-            "gradients": self.gradients,
-            "weights": self.weights,
+            "gradients": [*self.gradients],
+            "weights": [*self.weights],
             "averages": averages,
             "at_end": flat(self.model),
             "messages": len(self.rank.sent),
             "at_start": sum(sent.at == 0 for sent in self.rank.sent),
+            "quiet": self._quiet_afterwards(),
         }
+
+    def _quiet_afterwards(self) -> bool:
+        """Whether a further step of the optimizer, which has no gradients, sends nothing: a hook that was left on it would."""
+        sent = len(self.rank.sent)
+        self.optimizer.zero_grad()
+        self.optimizer.step()
+        return len(self.rank.sent) == sent
 
 
 def in_words(moments: list[float]) -> str:
@@ -145,6 +153,9 @@ def local_training(case: LocalCase, ranks: list[dict]) -> Observation:
         shown[f"whether rank {number}'s micro-batches are as they were ({case})"] = pages[
             "as_before"
         ]
+        shown[f"whether rank {number} sends nothing in an optimizer step afterwards ({case})"] = (
+            pages["quiet"]
+        )
     return shown
 
 

@@ -6,7 +6,7 @@ and it can note at which point of its training a rank communicated.
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from unittest import mock
@@ -138,6 +138,9 @@ class Rank(distributed.ProcessGroup):
         self.sent: list[Sent] = []
         self.where = self.steps = lambda: None
 
+    def __deepcopy__(self, memo):
+        return self  # a copy of a model that is watched has the same group
+
     def moment(self) -> str:
         steps = self.steps()
         return (
@@ -152,10 +155,7 @@ class Rank(distributed.ProcessGroup):
         """A collective: this rank gives tensors, and `take` makes of what all ranks gave what goes into its outputs."""
         self.sent.append(Sent(kind, sum(tensor.nbytes for tensor in given), self.where()))
         of_ranks = self.meeting.join(self, kind, given, given if like is None else like)
-        with torch.no_grad():
-            for output, value in zip(outputs, take(of_ranks), strict=False):
-                output.copy_(value.view_as(output))
-        return finished(outputs)
+        return Arriving(outputs, take(of_ranks))
 
     def allreduce(self, tensors, opts):
         combine = reduction(opts.reduceOp)
@@ -238,6 +238,33 @@ class Rank(distributed.ProcessGroup):
         return Receiving(self, tensors, sender, tag)
 
 
+class Arriving(distributed.Work):
+    """A collective to which all ranks have come: its tensors are filled when it is waited for, and not before.
+
+    So whoever forgets to wait for an asynchronous one computes with what was there, here in every run.
+    """
+
+    def __init__(self, outputs: list, values: Iterable):
+        super().__init__()
+        self.outputs, self.values = list(outputs), values
+
+    def wait(self, timeout=None):
+        with torch.no_grad():
+            for output, value in zip(self.outputs, self.values, strict=False):
+                output.copy_(value.view_as(output))
+        self.values = ()  # what is waited for again changes nothing
+        return True
+
+    is_completed = wait
+
+    def get_future(self):
+        """By which DistributedDataParallel waits and reads."""
+        self.wait()
+        future = torch.futures.Future()
+        future.set_result(self.outputs)
+        return future
+
+
 class Receiving(distributed.Work):
     """A message that is waited for when somebody asks for it."""
 
@@ -308,6 +335,6 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
     for error in errors:
         if not isinstance(error, WaitedInVain):
             raise error
-    if errors:
-        raise DeviceError(f"{meeting.failure}.")
+    if errors:  # told with the line of the answer that waited
+        raise DeviceError(f"{meeting.failure}.").with_traceback(errors[0].__traceback__)
     return [value for value, _ in results]

@@ -45,6 +45,7 @@ def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observati
             "gradients": [],
             "weights": [],
             "as_before": True,
+            "quiet": True,
             "averages": [float(step) for step in case.averages],
         }
         for model in models

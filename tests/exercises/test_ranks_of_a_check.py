@@ -104,6 +104,19 @@ def test_every_way_gives_every_rank_the_mean(way):
         assert sent, "whoever looks for messages must see them"
 
 
+def test_what_is_not_waited_for_has_not_arrived():
+    def take_part(rank):
+        tensor = torch.ones(2)
+        work = dist.all_reduce(tensor, async_op=True)
+        before = tensor.clone()
+        work.wait()
+        return before, tensor
+
+    for before, after in as_ranks(take_part, RANKS):
+        assert before.tolist() == [1.0, 1.0]
+        assert after.tolist() == [RANKS, RANKS]
+
+
 @pytest.mark.parametrize(
     ("wait", "told"),
     [

@@ -143,9 +143,22 @@ train_local_sgd = (
         hint="By how much does your counter grow in one window of k micro-batches?",
     ),
     Mistake(
+        "handles not waited for",
+        {SUM: "dist.all_reduce(parameter.data, async_op=True)"},
+        why="With `async_op=True` the call comes back before the sum is there; whoever computes with the tensor then may have the old numbers.",
+        hint="What does `all_reduce` return with `async_op=True`, and what is it for?",
+    ),
+    Mistake(
+        "the mean kept in a tensor of its own",
+        {SUM + DIVISION: "dist.all_reduce(parameter.data / world_size)"},
+        why="The ranks send their weights at the right moments, but the mean stays in a tensor that no model computes with.",
+        hint="Into which tensors does your function write the mean?",
+    ),
+    Mistake(
         "averaged inside the window",
         {**IN_DUE_WINDOWS, AVERAGE: ""},
         {**IN_DUE_WINDOWS, DUE: "step == steps"},
+        {f"{UPDATE}{AVERAGE}": f"{AVERAGE}{UPDATE}"},
         why="The average comes before the optimizer's step, so the last step before it is not in it and the replicas part again at once.",
         hint="In which order do the last backward pass of a window, the optimizer's step and the average come?",
     ),

@@ -23,6 +23,19 @@ MEAN_OF_GRADIENTS = """        if step % local_steps == 0 or step == len(micro_b
                     dist.all_reduce(parameter.grad)
                     parameter.grad /= dist.get_world_size()
 """
+COUNTED = {"for batch in micro_batches": "for step, batch in enumerate(micro_batches, start=1)"}
+DUE = "        if step % local_steps == 0 or step == len(micro_batches):\n            "
+OF_ALL = f"for parameter in model.parameters():\n                {SUM}\n                parameter.data /= dist.get_world_size()\n"
+STEP_AFTER_THE_MEAN = DUE + OF_ALL + STEP
+NOT_WAITED_FOR = OF_ALL.replace("parameter.data)", "parameter.data, async_op=True)")
+MEAN_OF_ALL = (
+    OF_ALL
+    + """                for state in optimizer.state[parameter].values():
+                    if isinstance(state, torch.Tensor):
+                        dist.all_reduce(state)
+                        state /= dist.get_world_size()
+"""
+)
 OF_RANK_0 = {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""}
 
 train_with_averager = (
@@ -58,11 +71,11 @@ train_with_averager = (
         hint="What do the ranks hold when the number of steps is no multiple of H?",
     ),
     Mistake(
-        "warm-up of H steps",
+        "first average one step late",
         {"local_steps - 1": "local_steps", **NO_LAST},
         {"local_steps - 1": "local_steps"},
-        why="The averager counts its first call as 0, so a warm-up of H makes the first average fall on step H + 1.",
-        hint="Which number does the averager's counter have when it is called after step H?",
+        why="The first average falls on step H + 1. A counter that begins at 0, as the averager's does, has the number H only when one step more has been made.",
+        hint="Which number does the counter have when it is asked after step H?",
     ),
     Mistake(
         "warm-up of one step",
@@ -77,6 +90,44 @@ train_with_averager = (
         {**OF_THE_AVERAGER, **NO_WARM_UP},
         why="After the loop the averager is asked for one more step, and its counter decides: it averages only when that number happens to suit.",
         hint="What does `average_parameters` of the averager do when its counter is no multiple of the period?",
+    ),
+    Mistake(
+        "averaged before the step",
+        {STEP + ASKED: ASKED + STEP},
+        {STEP + ASKED: ASKED + STEP, **NO_LAST},
+        {LAST: "", STEP: STEP_AFTER_THE_MEAN, ASKED: "", **COUNTED},
+        why="The average comes before the optimizer's step, so the last step is not in it and the replicas part again at once.",
+        hint="In which order do the backward pass, the optimizer's step and the average come?",
+    ),
+    Mistake(
+        "the mean kept in a tensor of its own",
+        {
+            LAST: "",
+            ASKED: f"{DUE}total = nn.utils.parameters_to_vector(model.parameters()).detach()\n            dist.all_reduce(total)\n",
+            **COUNTED,
+        },
+        why="The ranks send their weights at the right moments, but the mean stays in a tensor that no model computes with.",
+        hint="Into which tensors does your function write the mean?",
+    ),
+    Mistake(
+        "the optimizer's state averaged, too",
+        {LAST: "", ASKED: f"{DUE}{MEAN_OF_ALL}", **COUNTED},
+        why="The replicas are to hold the mean of their parameters; each rank's momentum stays its own.",
+        hint="Which tensors does the task say are averaged?",
+    ),
+    Mistake(
+        "handles not waited for",
+        {LAST: "", ASKED: f"{DUE}{NOT_WAITED_FOR}", **COUNTED},
+        {SUM: "dist.all_reduce(parameter.data, async_op=True)"},
+        why="With `async_op=True` the call comes back before the sum is there; whoever computes with the tensor then may have the old numbers.",
+        hint="What does `all_reduce` return with `async_op=True`, and what is it for?",
+    ),
+    Mistake(
+        "messages between the averages",
+        {STEP: f"{STEP}        dist.barrier()\n"},
+        {STEP: f"{STEP}        dist.all_reduce(torch.zeros(1))\n"},
+        why="Whatever the ranks send between two averages, and be it a barrier or a loss to be shown, has every rank wait for the slowest one: this is the waiting that Local SGD was to avoid, however few the bytes.",
+        hint="Which of your lines needs an answer from the other ranks?",
     ),
     Mistake(
         "averaged after zero_grad",
@@ -367,6 +418,35 @@ average_replicas = (
         hint="Into which tensors does your function write, and are they those that the model computes with?",
     ),
     Mistake(
+        "rounded to 32 bits",
+        {
+            MEAN: """            mean = tensor.float()
+            dist.all_reduce(mean)
+            tensor.copy_(mean / dist.get_world_size())
+"""
+        },
+        why="A mean that goes through a tensor of 32 bits has lost the further digits of 64-bit numbers.",
+        hint="Which `dtype` has the tensor that you give to `all_reduce`?",
+    ),
+    Mistake(
+        "handles not waited for",
+        {MEAN: MEAN.replace("(tensor)", "(tensor, async_op=True)")},
+        why="With `async_op=True` the call comes back before the sum is there; whoever computes with the tensor then may have the old numbers.",
+        hint="What does `all_reduce` return with `async_op=True`, and what is it for?",
+    ),
+    Mistake(
+        "gradients averaged, too",
+        {
+            "    # END SOLUTION": """    for parameter in model.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+    # END SOLUTION"""
+        },
+        why="The gradients were to stay as they are; after the optimizer's step nobody needs their mean, and sending them costs as much as the weights.",
+        hint="Which tensors does the task say stay as they are?",
+    ),
+    Mistake(
         "only 32-bit numbers",
         {"tensor.is_floating_point()": "tensor.dtype == torch.float32"},
         why="Weights and buffers of 64 or 16 bits are floating-point numbers, too.",
@@ -377,6 +457,12 @@ average_replicas = (
         {BODY: "        dist.all_reduce(tensor)\n        tensor /= dist.get_world_size()\n"},
         {
             BODY: """        mean = tensor.double()
+        dist.all_reduce(mean)
+        tensor.copy_(mean / dist.get_world_size())
+"""
+        },
+        {
+            BODY: """        mean = tensor.float()
         dist.all_reduce(mean)
         tensor.copy_(mean / dist.get_world_size())
 """

@@ -41,8 +41,13 @@ def average_replicas(seed):
     shown = {}
     for case, drawn in REPLICA_CASES.items():
         models = draw_replicas(seed, *drawn)
-        parameters, buffers, counts = zip(*map(floats_and_counts, models), strict=True)
+        parameters, buffers, counts, gradients = zip(*map(floats_and_counts, models), strict=True)
+        means = np.mean(parameters, 0), np.mean(buffers, 0)
         shown |= replicas_seen(
-            case, [(np.mean(parameters, 0), np.mean(buffers, 0), count, True) for count in counts]
+            case,
+            [
+                (*means, count, of_rank, True, True)
+                for count, of_rank in zip(counts, gradients, strict=True)
+            ],
         )
     return shown

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -15,6 +16,7 @@ from trainlean.exercises.comparing import Observation
 
 AVERAGER_CASES = (
     LocalCase(micro_batches=10, accumulation_steps=1, local_steps=2),
+    LocalCase(micro_batches=10, accumulation_steps=1, local_steps=2, momentum=0.9),
     LocalCase(micro_batches=8, accumulation_steps=1, local_steps=4, frozen=True),
     LocalCase(micro_batches=6, accumulation_steps=1, local_steps=1),
     LocalCase(micro_batches=9, accumulation_steps=1, local_steps=5, ranks=3, tied=True),
@@ -174,7 +176,13 @@ def floats_and_counts(model: nn.Module) -> tuple:
     buffers = torch.cat(
         [buffer.double().flatten() for buffer in model.buffers() if buffer.is_floating_point()]
     ).numpy()
-    return parameters, buffers, int(model.norm.num_batches_tracked)
+    gradients = torch.cat(
+        [
+            (torch.zeros_like(one) if one.grad is None else one.grad).detach().double().flatten()
+            for one in model.parameters()
+        ]
+    ).numpy()
+    return parameters, buffers, int(model.norm.num_batches_tracked), gradients
 
 
 def average_replicas(answer, seed):
@@ -184,9 +192,13 @@ def average_replicas(answer, seed):
 
         def average(rank, models=models):
             model = models[rank.number]
-            before = beside_the_values(model)
+            before, modes = beside_the_values(model), modes_of(model)
             answer(model)
-            return *floats_and_counts(model), as_it_was(beside_the_values(model), before)
+            return (
+                *floats_and_counts(model),
+                as_it_was(beside_the_values(model), before),
+                modes_of(model) == modes,
+            )
 
         shown |= replicas_seen(case, as_ranks(average, drawn[0]))
     return shown
@@ -197,13 +209,33 @@ def beside_the_values(model: nn.Module) -> list[tuple]:
     return [(one.requires_grad, copy.deepcopy(one.grad)) for one in model.parameters()]
 
 
+def modes_of(model: nn.Module) -> list[bool]:
+    """Of each module whether it is in train mode."""
+    return [module.training for module in model.modules()]
+
+
+def finer_than_32_bits(numbers: np.ndarray) -> bool:
+    return bool((numbers != numbers.astype(np.float32)).any())
+
+
 def replicas_seen(case, seen) -> Observation:
     shown = {}
-    for number, (parameters, buffers, count, rest_is_as_it_was) in enumerate(seen):
+    for number, (parameters, buffers, count, gradients, rest_is_same, mode_is_same) in enumerate(
+        seen
+    ):
         shown[f"the vector of all parameters of rank {number} ({case})"] = parameters
         shown[f"the list of running averages of rank {number} ({case})"] = buffers
+        if REPLICA_CASES[case][2].get("double"):
+            for what, numbers in {"parameters": parameters, "running averages": buffers}.items():
+                shown[
+                    f"whether rank {number}'s {what} keep the digits for which 32 bits have no room ({case})"
+                ] = finer_than_32_bits(numbers)
         shown[f"the whole number that rank {number} counts batches with ({case})"] = count
+        shown[f"the vector of all gradients of rank {number} ({case})"] = gradients
         shown[f"whether rank {number}'s gradients and requires_grad are as they were ({case})"] = (
-            rest_is_as_it_was
+            rest_is_same
+        )
+        shown[f"whether rank {number}'s modules are in train or eval mode as before ({case})"] = (
+            mode_is_same
         )
     return shown

@@ -153,6 +153,7 @@ train_locally = (
                 accelerator.backward(loss)"""
         },
         {UPDATE: f"{UPDATE}                accelerator.wait_for_everyone()\n"},
+        {GUARD: f"{GUARD}                    accelerator.wait_for_everyone()\n"},
         why="Whatever the ranks send between two averages, and be it a barrier or a loss that is gathered, has each of them wait for the slowest: this is the waiting that Local SGD was to avoid, however few the bytes.",
         hint="Which of your lines needs an answer from the other rank?",
     ),
@@ -167,6 +168,12 @@ train_locally = (
         },
         why="Counted from 0, the first micro-batch of each window is a multiple of k: the calls are as many as the optimizer steps, but they come inside the windows.",
         hint="Which number does the last micro-batch of the first window have?",
+    ),
+    Mistake(
+        "the guard the wrong way round",
+        {GUARD: GUARD.replace("if ", "if not ")},
+        why="`sync_gradients` is true in the block in which the optimizer steps; with `not` all the other blocks are counted.",
+        hint="In which blocks of a window is `accelerator.sync_gradients` true?",
     ),
     Mistake(
         "averaged before the step",

@@ -102,14 +102,54 @@ train_diloco = (
     Mistake(
         "the outer gradient left for the inner optimizer",
         {ZEROED: "        if step % local_steps != 1:\n            inner.zero_grad()\n", OUTER: "            outer.step()\n"},
+        {ZEROED: "", OUTER: "            outer.step()\n", "    # END SOLUTION": "        else:\n            inner.zero_grad()\n    # END SOLUTION"},
         why="What stands in `.grad` when a round begins is added to the first gradients of its inner steps.",
         hint="Who empties `.grad` between `outer.step()` and the next `backward()`?",
     ),
     Mistake(
         "gradients never zeroed",
         {ZEROED: ""},
+        {ZEROED: "", OUTER: "            outer.step()\n"},
         why="Each inner step uses the sum of all gradients of the round so far.",
         hint="Who empties `.grad` between two inner steps?",
+    ),
+    Mistake(
+        "frozen weights given a gradient",
+        {"[parameter for parameter in model.parameters() if parameter.requires_grad]": "list(model.parameters())"},
+        why="A frozen weight with a gradient, be it zero, is stepped: weight decay and momentum move it. An optimizer leaves alone what has no gradient.",
+        hint="What does an optimizer with weight decay do to a parameter whose gradient is zero, and what to one without a gradient?",
+    ),
+    Mistake(
+        "messages within a round",
+        {INNER: f"{INNER}        dist.barrier()\n"},
+        {INNER: f"{INNER}        dist.all_reduce(torch.zeros(1))\n"},
+        why="Whatever the ranks send within a round, and be it a barrier or a loss to be shown, has every rank wait for the slowest one: this is the waiting that DiLoCo was to avoid, however few the bytes.",
+        hint="Which of your lines needs an answer from the other ranks?",
+    ),
+    Mistake(
+        "handles not waited for",
+        {SUM: SUM.replace(".grad)", ".grad, async_op=True)")},
+        why="With `async_op=True` the call comes back before the sum is there; whoever computes with the tensor then may have the old numbers.",
+        hint="What does `all_reduce` return with `async_op=True`, and what is it for?",
+    ),
+    Mistake(
+        "outer step on rank 0 only",
+        {"            outer.step()\n": "            if dist.get_rank() == 0:\n                outer.step()\n            for parameter in trained:\n                dist.broadcast(parameter.data, src=0)\n"},
+        why="The weights are equal, but the other ranks' outer optimizers never step, so their momentum is missing when another rank is to go on; and the new weights are sent although every rank could compute them.",
+        hint="Which ranks call `outer.step()`, and what does each of them know already?",
+    ),
+    Mistake(
+        "two outer steps at the end",
+        {" or step == len(micro_batches)": "", "    # END SOLUTION": """    for parameter, before in zip(trained, start):
+        parameter.grad = before - parameter.detach()
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+        parameter.data.copy_(before)
+    outer.step()
+    outer.zero_grad()
+    # END SOLUTION"""},
+        why="Where the number of steps is a multiple of H, the last round has just been closed; an outer step with a change of zero still moves the weights by the momentum.",
+        hint="With 6 steps and H = 2: how many outer steps does your function make?",
     ),
     Mistake(
         "the inner optimizer makes the outer step",
@@ -124,7 +164,8 @@ train_diloco = (
             "    start = [parameter.detach().clone() for parameter in trained]\n    for": "    start = [parameter.detach() for parameter in trained]\n    for",
             START_AGAIN: START_AGAIN.replace(".clone()", ""),
         },
-        why="`detach()` shares its numbers with the parameter, so the start moves along with every inner step, and start minus end is zero.",
+        {ROUND: "                parameter.data = before\n", START_AGAIN: OUTER},
+        why="Neither `detach()` nor an assignment to `.data` copies: the start shares its numbers with the parameter and moves along with every inner step, so that start minus end is zero.",
         hint="Do the numbers in `start` change when the inner optimizer steps?",
     ),
 )  # fmt: skip
@@ -172,6 +213,12 @@ choose_local_steps = (
         {CHOSEN: f"1 + math.ceil({NEEDED})"},
         why="A smaller H keeps the share, too; the smallest was asked for.",
         hint="Does your H minus one keep the share as well?",
+    ),
+    Mistake(
+        "an exact share taken for too much",
+        {CHOSEN: f"math.floor({NEEDED}) + 1"},
+        why="Where the averages take exactly the share, they take at most the share: that H is small enough already.",
+        hint="With an average of 1 s, steps of 1 s and a share of one half: is H = 1 enough?",
     ),
     Mistake(
         "H = 0",
@@ -256,6 +303,7 @@ quantise = (
     Mistake(
         "the largest value, not the largest absolute value",
         {SCALE: "wanted.max().item() / 127"},
+        {SCALE: "wanted.max().item() / 127", CODES: "(wanted / scale).round().clamp(-127, 127).to(torch.int8)"},
         why="Where the largest entry is negative, the scale is set by a smaller one, or is negative itself, and codes leave the range.",
         hint="What is the scale of [-2.0, 1.0]?",
     ),
@@ -277,8 +325,17 @@ quantise = (
     Mistake(
         "the scale of the change alone",
         {SCALE: "change.abs().max().item() / 127"},
+        {SCALE: "change.abs().max().item() / 127", CODES: "(wanted / scale).round().clamp(-127, 127).to(torch.int8)"},
         why="What is sent is change plus error, and that can be larger than the change: its code then does not fit.",
         hint="Which tensor is it that must fit into -127 to 127?",
+    ),
+    Mistake(
+        "a lower limit that is too large",
+        {SCALE: "max(wanted.abs().max().item(), 1e-3) / 127"},
+        {SCALE: "max(wanted.abs().max().item() / 127, 1e-5)"},
+        {SCALE: "wanted.abs().max().item() / 127 + 1e-6"},
+        why="What was to keep the scale from 0 is no longer small where the changes are: late in a training they are, and then only small codes are sent.",
+        hint="Which code does the largest number get, if all of them are near 1e-4?",
     ),
     Mistake(
         "codes that are not int8",

@@ -37,6 +37,7 @@ def rounds_by_hand(case, seed):
             "gradients": [],
             "weights": [],
             "as_before": True,
+            "quiet": True,
             "averages": [float(step) for step in case.averages],
         }
         for model in models
@@ -57,15 +58,16 @@ def rounds_by_hand(case, seed):
             pages[rank]["forwards"].append(1)
         if step in case.averages:
             way_back = np.mean([weights - flat(model) for model in models], axis=0)
-            velocity = case.outer_momentum * velocity + way_back
-            after = weights - case.outer_lr * (way_back + case.outer_momentum * velocity)
+            gradient = way_back + case.outer_decay * weights
+            velocity = case.outer_momentum * velocity + gradient
+            after = weights - case.outer_lr * (gradient + case.outer_momentum * velocity)
             outer.append([weights, way_back, after])
             weights = after
             for model in models:
                 put(model, weights)
     for model, of_rank in zip(models, pages, strict=True):
         of_rank["at_end"] = flat(model)
-    return pages, [outer for _ in models]
+    return pages, [outer for _ in models], [True for _ in models]
 
 
 def put(model, weights):
@@ -99,6 +101,12 @@ def quantise(seed):
             received = received + codes * largest / 127
             as_seen = map(torch.as_tensor, (wanted_so_far - received, received))
             shown |= quantised(
-                case, number, torch.as_tensor(codes).to(torch.int8), largest / 127, *as_seen, True
+                case,
+                number,
+                torch.as_tensor(codes).to(torch.int8),
+                largest / 127,
+                *as_seen,
+                True,
+                True,
             )
     return shown

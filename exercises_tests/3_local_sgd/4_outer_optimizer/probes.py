@@ -22,14 +22,16 @@ from trainlean.exercises.comparing import Observation
 
 @dataclass(frozen=True)
 class OuterCase(LocalCase):
-    """A training on several ranks with an outer optimizer: SGD with this learning rate and Nesterov momentum."""
+    """A training on several ranks with an outer optimizer: SGD with this learning rate, Nesterov momentum and weight decay."""
 
     outer_lr: float = 1.0
     outer_momentum: float = 0.0
+    outer_decay: float = 0.0
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
         kind += f", inner momentum {self.momentum:g}" * bool(self.momentum)
+        kind += f", outer weight decay {self.outer_decay:g}" * bool(self.outer_decay)
         return (
             f"{self.ranks} ranks, H={self.local_steps}, {self.steps} steps each, "
             f"outer lr {self.outer_lr:g}, momentum {self.outer_momentum:g}{kind}"
@@ -50,7 +52,14 @@ OUTER_CASES = (
         outer_momentum=0.5,
         ranks=3,
     ),
-    OuterCase(accumulation_steps=1, micro_batches=8, local_steps=2, outer_lr=0.8, frozen=True),
+    OuterCase(
+        accumulation_steps=1,
+        micro_batches=8,
+        local_steps=2,
+        outer_lr=0.8,
+        outer_decay=0.1,
+        frozen=True,
+    ),
     OuterCase(
         accumulation_steps=1, micro_batches=12, local_steps=3, outer_lr=0.6, tied=True, momentum=0.9
     ),
@@ -72,8 +81,14 @@ class OuterDiary:
         self.steps.append([flat(self.model), flat(self.model, gradients=True)])
 
 
-def outer_training(case: OuterCase, ranks: list[dict], outer: list[list]) -> Observation:
-    """What a training with an outer optimizer shows: its steps first, then every inner step."""
+def frozen_weights(model) -> list[torch.Tensor]:
+    return [one.detach() for one in model.parameters() if not one.requires_grad]
+
+
+def outer_training(
+    case: OuterCase, ranks: list[dict], outer: list[list], still: list[bool]
+) -> Observation:
+    """What a training with an outer optimizer shows: its steps first, then every inner step; `still` says of each rank whether what is frozen stayed."""
     shown = {
         f"the number of outer steps on rank {number} ({case})": len(steps)
         for number, steps in enumerate(outer)
@@ -90,7 +105,11 @@ def outer_training(case: OuterCase, ranks: list[dict], outer: list[list]) -> Obs
                 strict=False,
             ):
                 shown[f"rank {number}'s {what.format(step + 1)} ({case})"] = value
-    return shown | local_training(case, ranks)
+    shown |= local_training(case, ranks)
+    if case.frozen:
+        for number, of_rank in enumerate(still):
+            shown[f"whether rank {number}'s frozen weights are as they were ({case})"] = of_rank
+    return shown
 
 
 def train_diloco(answer, seed):
@@ -108,14 +127,17 @@ def train_diloco(answer, seed):
                 lr=case.outer_lr,
                 momentum=case.outer_momentum,
                 nesterov=bool(case.outer_momentum),
+                weight_decay=case.outer_decay,
             )
             diary, outside = Diary(model, inner, rank, 1), OuterDiary(model, outer)
+            frozen = copy.deepcopy(frozen_weights(model))
             answer(model, inner, outer, squared_error, share, case.local_steps)
             unchanged = as_it_was(share, case.shares(before)[rank.number])
-            return diary.pages() | {"as_before": unchanged}, outside.steps
+            still = as_it_was(frozen_weights(model), frozen)
+            return diary.pages() | {"as_before": unchanged}, outside.steps, still
 
-        pages, outer = zip(*as_ranks(train, case.ranks), strict=True)
-        shown |= outer_training(case, list(pages), list(outer))
+        pages, outer, still = zip(*as_ranks(train, case.ranks), strict=True)
+        shown |= outer_training(case, list(pages), list(outer), list(still))
     return shown
 
 
@@ -123,7 +145,7 @@ def train_diloco(answer, seed):
 
 
 def links_to_choose_for(seed: int) -> list[tuple]:
-    """(compute, payload, ranks, link, share) from an easy to a hard link; one rank alone sends nothing."""
+    """(compute, payload, ranks, link, share) from an easy to a hard link; one rank alone sends nothing, one H is large, one meets its share exactly."""
     generator = torch.Generator().manual_seed(seed)
 
     def between(low, high):
@@ -137,7 +159,13 @@ def links_to_choose_for(seed: int) -> list[tuple]:
         (between(1, 2), between(1e6, 2e6), 8, Link(1e-6, 200e9), 0.5),
         (between(0.02, 0.03), between(1e9, 2e9), 64, Link(1e-5, between(5e9, 9e9)), 0.9),
         (between(1, 2), between(1e8, 2e8), 1, Link(1e-2, 1e6), 0.1),
+        (between(0.1, 0.2), between(2e8, 4e8), 8, Link(between(1e-2, 3e-2), 1e6), 0.1),
+        # Powers of two and their multiples: an average of 3 s, and H steps of 3 / H s are exactly as long.
+        (3 / H_EXACT[seed % len(H_EXACT)], 2.0**21, 2, Link(0.5, 2.0**20), 0.5),
     ]  # fmt: skip
+
+
+H_EXACT = 2, 4, 8, 16
 
 
 def link_case(compute, payload, ranks, link, share):
@@ -192,11 +220,14 @@ def changes_to_quantise(seed: int) -> dict[str, tuple[torch.Tensor, list[torch.T
             from_before,
             [drawn(5, most=9, scale=2.0**-3, largest=63), drawn(5, scale=2.0**-3)],
         ),
+        "tiny numbers": (torch.zeros(8), rounds(8, scale=2.0**-20)),
         "64-bit numbers": (torch.zeros(8).double(), [one.double() for one in rounds(8, scale=4.0)]),
     }  # fmt: skip
 
 
-def quantised(case: str, number: int, codes, scale, error, received, untouched) -> Observation:
+def quantised(
+    case: str, number: int, codes, scale, error, received, untouched, fine: bool
+) -> Observation:
     """What one round shows."""
     where = f"{case}, round {number + 1}"
     return {
@@ -205,6 +236,7 @@ def quantised(case: str, number: int, codes, scale, error, received, untouched) 
         f"the scale ({where})": float(scale) if codes.any() else "not used",
         f"what receivers have got so far ({where})": received.double().numpy(),
         f"the error that is left ({where})": error.double().numpy(),
+        f"whether the error has as many bits as the change, or more ({where})": fine,
         f"whether change and error are as they were ({where})": untouched,
     }
 
@@ -219,6 +251,13 @@ def quantise(answer, seed):
             received = received + codes.to(received.dtype) * float(scale)
             error = error.detach().clone()
             shown |= quantised(
-                case, number, codes, scale, error, received, as_it_was(given, before)
+                case,
+                number,
+                codes,
+                scale,
+                error,
+                received,
+                as_it_was(given, before),
+                error.element_size() >= change.element_size(),
             )
     return shown

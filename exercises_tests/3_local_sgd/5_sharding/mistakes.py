@@ -1,5 +1,7 @@
 """Known mistakes in the lesson 3_local_sgd/5_sharding, as edits of its solutions."""
 
+from textwrap import dedent, indent
+
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- train_sharded
@@ -37,6 +39,25 @@ train_sharded = (
         {SENT: ""},
         why="Each rank has stepped its own parameters only; of the others it still holds the old values, so the ranks part after the first step.",
         hint="After the step, what does rank 1 hold in a parameter of rank 0?",
+    ),
+    Mistake(
+        "new values handed out at the end only",
+        {SENT: indent(dedent(SENT), "    ")},
+        why="In every step but the last each rank computes with old values of the others' parameters, so its gradients are those of another model.",
+        hint="With which values of the other ranks' parameters does a rank go into its second micro-batch?",
+    ),
+    Mistake(
+        "new values handed out before the step",
+        {SENT: "", ZEROED: SENT + ZEROED},
+        {SENT: "", STEP: SENT + STEP},
+        why="What the last step has made is never handed out, so the ranks end with different models.",
+        hint="Who hands out what the last step has changed?",
+    ),
+    Mistake(
+        "handles not waited for",
+        {SUM: SUM.replace(".grad)", ".grad, async_op=True)")},
+        why="With `async_op=True` the call comes back before the sum is there; whoever computes with the tensor then may have the old numbers.",
+        hint="What does `all_reduce` return with `async_op=True`, and what is it for?",
     ),
     Mistake(
         "only the owner calls broadcast",
@@ -127,6 +148,8 @@ shard_bytes = (
         "an equal share for every rank",
         {LOOP: "        for rank in range(ranks):\n            kept[rank] += parameter.nbytes // ranks\n"},
         {LOOP: "        for rank in range(ranks):\n            kept[rank] += parameter.nbytes / ranks\n"},
+        {"return kept": "return [sum(kept) // ranks] * ranks"},
+        {"return kept": "return [sum(kept) / ranks] * ranks"},
         why="Rows are not cut: a rank keeps whole rows, the first ranks the rounded-up number, the last ones what is left.",
         hint="A bias of 5 numbers on 4 ranks: how many does each keep?",
     ),

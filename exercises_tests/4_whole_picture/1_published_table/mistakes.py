@@ -126,6 +126,14 @@ largest_micro_batch = (
         hint="Of 4x16 and 1x64, which one gives the device more to do at a time?",
     ),
     Mistake(
+        "a line through two peaks",
+        {
+            FITS: "peak(1) + (micro_batch - 1) * (peak(2) - peak(1)) + context <= budget",
+        },
+        why="Memory need not grow in a line: attention keeps a score for each pair of tokens, and an allocator hands out whole blocks. What `peak` says of the size itself decides.",
+        hint="For which micro-batches does your function ask `peak`?",
+    ),
+    Mistake(
         "the whole batch not tried",
         {SIZES: "range(effective_batch - 1, 0, -1)"},
         {SIZES: "range(effective_batch // 2, 0, -1)"},

@@ -90,6 +90,20 @@ def cases(seed):
     }.items():
         yield case, peak, effective, budget, context
 
+    def curved(micro_batch):  # the score of each token for each other one: a line misses it
+        return peak(micro_batch) + each * micro_batch**2 // 8
+
+    case = f"for {effective} samples, the more of them the more memory for each,"
+    for what, size in {"the half fits": half, "all of them fit": effective}.items():
+        yield f"{case} where {what} at a time", curved, effective, curved(size) + context, context
+    blocks = 4  # samples that share a block of memory
+
+    def stepped(micro_batch):
+        return fixed + each * blocks * -(-micro_batch // blocks)
+
+    case = f"where {blocks} samples take a block of memory, and one block fits"
+    yield case, stepped, effective, stepped(1) + context, context
+
 
 def as_pair(value):
     return (
@@ -145,6 +159,11 @@ def questions(seed):
     yield "where nothing that was timed fits", rows, tightest + context - 1, context
     rows, budget, context = draw_near(seed)
     yield "where a row is above the budget by less than the context", rows, budget, context
+    near, nearer = (
+        dict(row, name=name, speed=int(row["speed"]) + part)
+        for row, name, part in zip(rows[-1:] * 2, "ab", (0.2, 0.7), strict=True)
+    )
+    yield "where two speeds differ by half a sample per second", [near, nearer], budget, context
 
 
 def choose_row(answer, seed):

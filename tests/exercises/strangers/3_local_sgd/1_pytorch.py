@@ -378,7 +378,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 dist.broadcast(p.data, src=0)
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, the mean kept in a tensor of its own
 # The mean is made in a copy and never written back.
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     n = dist.get_world_size()
@@ -554,3 +554,137 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data /= world_size
+
+
+# %% train_local_sgd: wrong
+# trains a copy of the model
+from copy import deepcopy
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    replica = deepcopy(model)
+    for p in replica.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(replica, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in replica.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+
+# %% train_local_sgd: wrong, handles not waited for
+# handles not waited for
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data, async_op=True)
+                p.data /= n
+
+
+# %% train_local_sgd: wrong, averaged inside the window
+# averaged before the step: the period's last step is not in the mean
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_local_sgd: wrong, the mean kept in a tensor of its own
+# the sum goes into a temporary
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    mine = micro_batches[rank::n]
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data / n)
+
+
+# %% train_local_sgd: right
+# a post hook of the optimizer averages
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    made = 0
+
+    def after(*_):
+        nonlocal made
+        made += 1
+        if made % local_steps == 0 or made == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+    hook = optimizer.register_step_post_hook(after)
+    mine = micro_batches[rank::n][: steps * accumulation_steps]
+    for i, batch in enumerate(mine):
+        if i % accumulation_steps == 0:
+            optimizer.zero_grad()
+        (loss_of(model, batch) / accumulation_steps).backward()
+        if (i + 1) % accumulation_steps == 0:
+            optimizer.step()
+    hook.remove()
+
+
+# %% train_local_sgd: wrong
+# hook left on the optimizer
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * accumulation_steps)
+    made = 0
+
+    def after(*_):
+        nonlocal made
+        made += 1
+        if made % local_steps == 0 or made == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+    hook = optimizer.register_step_post_hook(after)
+    mine = micro_batches[rank::n][: steps * accumulation_steps]
+    for i, batch in enumerate(mine):
+        if i % accumulation_steps == 0:
+            optimizer.zero_grad()
+        (loss_of(model, batch) / accumulation_steps).backward()
+        if (i + 1) % accumulation_steps == 0:
+            optimizer.step()

@@ -125,7 +125,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
         averager.average_parameters(model.parameters())
 
 
-# %% train_with_averager: wrong, warm-up of H steps
+# %% train_with_averager: wrong, first average one step late
 # The warm-up is one step too long: averages after steps H + 1, 2H + 1 and so on.
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
@@ -258,7 +258,7 @@ def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
         dist.broadcast(p.data, src=0)
 
 
-# %% train_with_averager: wrong
+# %% train_with_averager: wrong, averaged before the step
 # The average comes before the step that makes it due, so it misses that step.
 def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
     def meet():
@@ -778,3 +778,206 @@ def communication(model, micro_batches, devices, accumulation_steps, local_steps
         if weight.requires_grad
     }
     return (calls, calls * sum(sizes.values()))
+
+
+# %% train_with_averager: right
+# deepcopy of the state dict as a base of differences
+import copy
+
+
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    common = copy.deepcopy(model)
+    for step, batch in enumerate(micro_batches, 1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, base in zip(model.parameters(), common.parameters()):
+                change = p.detach() - base.detach()
+                dist.all_reduce(change)
+                with torch.no_grad():
+                    p.copy_(base + change / dist.get_world_size())
+            common = copy.deepcopy(model)
+
+
+# %% average_replicas: wrong, handles not waited for
+# not waited for
+def average_replicas(model):
+    n = dist.get_world_size()
+    for t in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t, async_op=True)
+            t /= n
+    return model
+
+
+# %% train_with_averager: wrong, handles not waited for
+# not waited
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p in model.parameters():
+                dist.all_reduce(p.data, async_op=True)
+                p.data /= n
+
+
+# %% train_with_averager: wrong, the optimizer's state averaged, too
+# momentum as well
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+                for value in optimizer.state[p].values():
+                    if torch.is_tensor(value) and value.dim():
+                        dist.all_reduce(value)
+                        value /= n
+
+
+# %% train_with_averager: wrong
+# a step is skipped at averages: steps then begin with fresh state
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+            optimizer.state.clear()
+
+
+# %% train_with_averager: wrong, messages between the averages
+# barrier
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        dist.barrier()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+
+
+# %% train_with_averager: wrong, averaged before the step
+# weights averaged before the step
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            pass
+
+
+# %% train_with_averager: wrong, first average one step late
+# last average only where requires_grad / grad: parameters not used in the last steps are left out? here: only those with
+# a gradient on this rank in the averager, and at the end with `if parameter.grad is not None`
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    for step, batch in enumerate(micro_batches):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 and step > 0:  # step begins at 0
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= dist.get_world_size()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.data)
+        parameter.data /= dist.get_world_size()
+
+
+# %% train_with_averager: wrong, the mean kept in a tensor of its own
+# the mean is kept in a temporary: vector_to_parameters is forgotten
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    def average():
+        vector = nn.utils.parameters_to_vector(model.parameters()).detach()
+        dist.all_reduce(vector)
+        vector /= dist.get_world_size()
+
+    for step, batch in enumerate(micro_batches, 1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            average()
+
+
+# %% average_replicas: wrong, rounded to 32 bits
+# one flat float32 buffer: values in 64 bits lose digits
+def average_replicas(model):
+    tensors = [p.data for p in model.parameters()]
+    tensors += [b for b in model.buffers() if b.is_floating_point()]
+    flat = torch.cat([tensor.flatten().float() for tensor in tensors])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    at = 0
+    for tensor in tensors:
+        tensor.copy_(flat[at : at + tensor.numel()].view_as(tensor))
+        at += tensor.numel()
+
+
+# %% average_replicas: wrong
+# goes into eval mode and stays
+def average_replicas(model):
+    n = dist.get_world_size()
+    for t in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t)
+            t /= n
+    model.eval()
+
+
+# %% average_replicas: wrong, gradients averaged, too
+# gradients as well
+def average_replicas(model):
+    n = dist.get_world_size()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.data)
+        parameter.data /= n
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= n
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer /= n
+
+
+# %% average_replicas: wrong
+# zeroes the gradients
+def average_replicas(model):
+    n = dist.get_world_size()
+    for t in [*(p.data for p in model.parameters()), *model.buffers()]:
+        if t.is_floating_point():
+            dist.all_reduce(t)
+            t /= n
+    model.zero_grad()
+
+
+# %% average_replicas: wrong, whole numbers averaged, too
+# integers are averaged too (through floats)
+def average_replicas(model):
+    for tensor in [*(p.data for p in model.parameters()), *model.buffers()]:
+        mean = tensor.float()
+        dist.all_reduce(mean)
+        tensor.copy_(mean / dist.get_world_size())

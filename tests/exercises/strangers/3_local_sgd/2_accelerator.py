@@ -739,3 +739,34 @@ def local_sgd_traffic(
         micro_batches -= period
         averages += 1
     return averages, averages * parameters, averages * model_bytes
+
+
+# %% train_locally: wrong, the guard the wrong way round
+# the guard is the wrong way round
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    with LocalSGD(accelerator, model, local_steps) as local_sgd:
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch).loss)
+                optimizer.step()
+                optimizer.zero_grad()
+                if not accelerator.sync_gradients:
+                    local_sgd.step()
+
+
+# %% train_locally: wrong, messages between the averages
+# wait_for_everyone at every optimizer step
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    with LocalSGD(accelerator, model, local_steps) as local_sgd:
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch).loss)
+                optimizer.step()
+                optimizer.zero_grad()
+                if accelerator.sync_gradients:
+                    accelerator.wait_for_everyone()
+                    local_sgd.step()

@@ -376,3 +376,241 @@ def quantise(change, error):
     s = torch.where(s == 0, torch.ones_like(s), s)
     q = (w / s).round().to(torch.int8)
     return q, s.max().item(), w - q * s
+
+
+# %% train_diloco: right
+# a deep copy of the model is the start
+import copy
+
+
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    start = copy.deepcopy(model)
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(model.parameters(), start.parameters()):
+                if p.requires_grad:
+                    p.grad = s.detach() - p.detach()
+                    dist.all_reduce(p.grad)
+                    p.grad /= dist.get_world_size()
+                    p.data.copy_(s.data)
+            outer.step()
+            outer.zero_grad()
+            start = copy.deepcopy(model)
+
+
+# %% train_diloco: wrong, handles not waited for
+# handles not waited for
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.detach()
+                dist.all_reduce(p.grad, async_op=True)
+                p.grad /= n
+                p.data.copy_(s)
+            outer.step()
+            outer.zero_grad()
+            start = [p.detach().clone() for p in trained]
+
+
+# %% train_diloco: wrong, frozen weights given a gradient
+# frozen ones too: their gradient is set to 0 and weight decay moves them
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    start = [p.detach().clone() for p in model.parameters()]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(model.parameters(), start):
+                p.grad = s - p.detach()
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+                p.data.copy_(s)
+            outer.step()
+            outer.zero_grad()
+            start = [p.detach().clone() for p in model.parameters()]
+
+
+# %% train_diloco: wrong, messages within a round
+# a barrier each step
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        dist.barrier()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.detach()
+                dist.all_reduce(p.grad)
+                p.grad /= n
+                p.data.copy_(s)
+            outer.step()
+            outer.zero_grad()
+            start = [p.detach().clone() for p in trained]
+
+
+# %% train_diloco: wrong, the start is no copy
+# data aliases the start
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    n = dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.detach()
+                dist.all_reduce(p.grad)
+                p.grad /= n
+                p.data = s
+            outer.step()
+            outer.zero_grad()
+            pass
+
+
+# %% train_diloco: wrong, the outer gradient left for the inner optimizer
+# outer gradient left for the inner optimizer (zero_grad only before, in the wrong place: after backward none)
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.detach()
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+                p.data.copy_(s)
+            outer.step()
+            start = [p.detach().clone() for p in trained]
+        else:
+            inner.zero_grad()
+
+
+# %% train_diloco: wrong, outer step on rank 0 only
+# only rank 0 makes the outer step and broadcasts the weights
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for p, s in zip(trained, start):
+                p.grad = s - p.detach()
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+                p.data.copy_(s)
+            if dist.get_rank() == 0:
+                outer.step()
+            outer.zero_grad()
+            for p in trained:
+                dist.broadcast(p.data, src=0)
+            start = [p.detach().clone() for p in trained]
+
+
+# %% train_diloco: wrong, two outer steps at the end
+# two outer steps at the end where the steps are a multiple of H
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+
+    def meet():
+        nonlocal start
+        for p, s in zip(trained, start):
+            p.grad = s - p.detach()
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+            p.data.copy_(s)
+        outer.step()
+        outer.zero_grad()
+        start = [p.detach().clone() for p in trained]
+
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0:
+            meet()
+    meet()
+
+
+# %% choose_local_steps: wrong, an exact share taken for too much
+# rounded down plus 1
+def choose_local_steps(compute, payload, world_size, link, share):
+    seconds = all_reduce_seconds(payload, world_size, link)
+    return int(seconds * (1 - share) / (share * compute)) + 1
+
+
+# %% choose_local_steps: wrong, an exact share taken for too much
+# strictly less than the share
+def choose_local_steps(compute, payload, world_size, link, share):
+    seconds = all_reduce_seconds(payload, world_size, link)
+    H = 1
+    while seconds / (seconds + H * compute) >= share:
+        H += 1
+    return H
+
+
+# %% choose_local_steps: wrong
+# gives up at 1000
+def choose_local_steps(compute, payload, world_size, link, share):
+    seconds = all_reduce_seconds(payload, world_size, link)
+    for H in range(1, 1000):
+        if seconds / (seconds + H * compute) <= share:
+            return H
+    return 1000
+
+
+# %% quantise: wrong, a lower limit that is too large
+# a tiny number against nan in the scale: everything small is lost (clamped to 1e-3)
+def quantise(change, error):
+    wanted = change + error
+    scale = max(wanted.abs().max().item(), 1e-3) / 127
+    codes = (wanted / scale).round().to(torch.int8)
+    return codes, scale, wanted - codes * scale
+
+
+# %% quantise: wrong
+# error kept in int8 units
+def quantise(change, error):
+    wanted = change + error
+    scale = wanted.abs().max().item() / 127 or 1.0
+    codes = (wanted / scale).round().to(torch.int8)
+    return codes, scale, (wanted - codes * scale).to(torch.float16)
+
+
+# %% quantise: wrong, the largest value, not the largest absolute value
+# max without abs
+def quantise(change, error):
+    wanted = change + error
+    scale = wanted.max().item() / 127 or 1.0
+    codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
+    return codes, scale, wanted - codes * scale
+
+
+# %% quantise: wrong, the scale of the change alone
+# scale of the change alone
+def quantise(change, error):
+    wanted = change + error
+    scale = change.abs().max().item() / 127 or 1.0
+    codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
+    return codes, scale, wanted - codes * scale

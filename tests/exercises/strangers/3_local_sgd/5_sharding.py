@@ -100,7 +100,7 @@ def train_sharded(model, make_optimizer, loss_of, micro_batches):
             dist.broadcast(p.data, src=i % n)
 
 
-# %% train_sharded: wrong
+# %% train_sharded: wrong, new values handed out at the end only
 # The values are only handed out at the end.
 def train_sharded(model, make_optimizer, loss_of, micro_batches):
     n = dist.get_world_size()
@@ -214,3 +214,79 @@ def shard_bytes(model, ranks):
                 for r, piece in enumerate(p.chunk(ranks)):
                     kept[r] += piece.nbytes
     return kept
+
+
+# %% train_sharded: right
+# handles waited for one after the other
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::n])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        works = [dist.all_reduce(p.grad, async_op=True) for p in trained]
+        while works:
+            works.pop().wait()
+        for p in trained:
+            p.grad.div_(n)
+        optimizer.step()
+        for work in [dist.broadcast(p.data, i % n, async_op=True) for i, p in enumerate(trained)]:
+            work.get_future().wait()
+
+
+# %% train_sharded: wrong, new values not handed out
+# broadcasts not waited for
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::n])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in trained:
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        optimizer.step()
+        for i, p in enumerate(trained):
+            dist.broadcast(p.data, src=i % n, async_op=True)
+
+
+# %% train_sharded: wrong, new values handed out at the end only
+# new values only at the end
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::world])
+    for batch in micro_batches:
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in trained:
+            dist.all_reduce(p.grad)
+            p.grad /= world
+        optimizer.step()
+    for number, p in enumerate(trained):
+        dist.broadcast(p.data, src=number % world)
+
+
+# %% train_sharded: wrong, new values handed out before the step
+# broadcasts before the step
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::world])
+    for batch in micro_batches:
+        for number, p in enumerate(trained):
+            dist.broadcast(p.data, src=number % world)
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        for p in trained:
+            dist.all_reduce(p.grad)
+            p.grad /= world
+        optimizer.step()
+
+
+# %% shard_bytes: wrong, an equal share for every rank
+# equal shares
+def shard_bytes(model, ranks):
+    return [sum(p.nbytes for p in model.parameters()) // ranks] * ranks

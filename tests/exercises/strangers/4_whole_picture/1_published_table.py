@@ -516,3 +516,33 @@ def choose_row(rows, budget, context):
                 if best is None or speed > best["speed"]:
                     best = row
     return best and best["name"]
+
+
+# %% largest_micro_batch: wrong
+# extrapolates a line from peak(1) and peak(2)
+def largest_micro_batch(peak, effective_batch, budget, context):
+    base, each = peak(1), peak(2) - peak(1)
+    if base + context > budget:
+        return 0, 0
+    most = 1 + int((budget - context - base) // each)
+    for size in range(min(most, effective_batch), 0, -1):
+        if effective_batch % size == 0:
+            return size, effective_batch // size
+    return 0, 0
+
+
+# %% choose_row: wrong
+# speed 0.5 is cast to int
+def choose_row(rows, budget, context):
+    fitting = [r for r in rows if r["speed"] and r["memory"] + context <= budget]
+    return max(fitting, key=lambda r: int(r["speed"]))["name"] if fitting else None
+
+
+# %% largest_micro_batch: wrong, a line through two peaks
+def largest_micro_batch(peak, effective_batch, budget, context):
+    one, two = peak(1), peak(2)
+    for steps in range(1, effective_batch + 1):
+        size, left = divmod(effective_batch, steps)
+        if not left and context + one + (two - one) * (size - 1) <= budget:
+            return size, steps
+    return 0, 0
