@@ -74,7 +74,7 @@ def adapter_state(seed):
 
 
 def make_it_learn(seed):
-    """The model without checkpointing; each block would run once more in backward."""
+    """The model without checkpointing; each block would run once more in backward, just before its own backward pass."""
     shown = {}
     for case in STACKS:
         model, ids = draw_stack(case, seed)
@@ -88,6 +88,8 @@ def make_it_learn(seed):
             shown[f"how often the blocks ran up to the end of {name} ({case})"] = torch.full(
                 (len(model.blocks),), times
             ).numpy()
+        again = range(len(model.blocks), 0, -1)
+        shown[f"the order in which the blocks run again ({case})"] = ", ".join(map(str, again))
         shown[f"whether all weights are as they were ({case})"] = True
     return shown
 
