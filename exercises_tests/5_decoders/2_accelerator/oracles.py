@@ -83,7 +83,7 @@ def make_it_learn(seed):
         logits = model.plain(ids)
         logits.square().mean().backward()
         shown[f"whether the output has a gradient ({case})"] = True
-        shown |= learned(model, asked, case)
+        shown |= learned(dict(model.named_parameters()), asked, case)
         for times, name in enumerate(("forward", "backward"), 1):
             shown[f"how often the blocks ran up to the end of {name} ({case})"] = torch.full(
                 (len(model.blocks),), times

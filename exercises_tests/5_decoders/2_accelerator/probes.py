@@ -181,6 +181,9 @@ def adapter_state(answer, seed):
 # ---------------------------------------------------------------- make_it_learn
 
 
+LAYERS = 3
+
+
 class Adapted(nn.Module):
     """The lesson's, with a number under which it notes in `ran` that it runs."""
 
@@ -199,12 +202,12 @@ class Adapted(nn.Module):
 class Stack(nn.Module):
     """The lesson's, with blocks that note when they run, by their numbers from 1 on."""
 
-    def __init__(self, vocabulary=9, width=6, layers=3, frozen_head=False):
+    def __init__(self, vocabulary=9, width=6, frozen_head=False):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width).requires_grad_(False)
         self.ran: list[int] = []
         self.blocks = nn.ModuleList(
-            Adapted(width, number, self.ran) for number in range(1, layers + 1)
+            Adapted(width, number, self.ran) for number in range(1, LAYERS + 1)
         )
         self.head = nn.Linear(width, vocabulary).requires_grad_(not frozen_head)
         self.checkpointing = {"use_reentrant": True}
@@ -235,11 +238,12 @@ def make_it_learn(answer, seed):
     shown = {}
     for case in STACKS:
         model, ids = draw_stack(case, seed)
-        before = {name: one.detach().clone() for name, one in model.named_parameters()}
-        asked = {name for name, one in model.named_parameters() if one.requires_grad}
+        weights = dict(model.named_parameters())  # by these names, wherever an answer puts them
+        before = {name: one.detach().clone() for name, one in weights.items()}
+        asked = {name for name, one in weights.items() if one.requires_grad}
         answer(model)
         shown[f"what is trained ({case})"] = ", ".join(
-            sorted(name for name, one in model.named_parameters() if one.requires_grad)
+            sorted(name for name, one in weights.items() if one.requires_grad)
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -251,25 +255,22 @@ def make_it_learn(answer, seed):
                 if logits.requires_grad:
                     logits.square().mean().backward()
         shown[f"whether the output has a gradient ({case})"] = logits.requires_grad
-        shown |= learned(model, asked, case)
+        shown |= learned(weights, asked, case)
         for name, ran in (("forward", model.ran[:in_forward]), ("backward", model.ran)):
             shown[f"how often the blocks ran up to the end of {name} ({case})"] = np.array(
-                [ran.count(block.number) for block in model.blocks]
+                [ran.count(number + 1) for number in range(LAYERS)]
             )
         shown[f"the order in which the blocks run again ({case})"] = ", ".join(
             map(str, model.ran[in_forward:])
         )
-        shown[f"whether all weights are as they were ({case})"] = before.keys() == dict(
-            model.named_parameters()
-        ).keys() and all(
-            torch.equal(before[name], one.detach()) for name, one in model.named_parameters()
-        )
+        shown[f"whether all weights are as they were ({case})"] = (
+            {id(one) for one in model.parameters()} == {id(one) for one in weights.values()}
+        ) and all(torch.equal(before[name], one.detach()) for name, one in weights.items())
     return shown
 
 
-def learned(model, asked, case):
+def learned(parameters: dict, asked: set, case: str):
     """The gradient of everything that was asked to learn, and whether something else has one."""
-    parameters = dict(model.named_parameters())
     shown = {}
     for name in sorted(asked):
         one = parameters[name]
