@@ -179,6 +179,7 @@ for scale in (1.0, 1e4, 1e-4):
 #
 # - `train(micro_batch, accumulation_steps)` trains on 64 samples and returns a list: the gradient of each optimizer step, one vector for each.
 # - With one accumulation step it is the large batch, and right.
+# - The lists are all that can be seen of it: there is no model and no optimizer to watch.
 # - Your test is put to right trainings in several styles, with long and with short gradients, and to wrong ones. A wrong one may be off by a few per cent, in a single entry, or at one step only.
 
 
@@ -291,7 +292,7 @@ def test_token_weights(train):
 check(test_token_weights)
 
 # %% [markdown]
-# Where all texts are of one length, a mean of means is the same number as the mean over all targets; so is it where each micro-batch happens to hold as many targets as the next. Test data is mostly drawn so.
+# Where all texts are of one length, a mean of means is the same number as the mean over all targets; so is it where each micro-batch happens to hold as many targets as the next. And where each window holds as many as the next, nobody sees a loop that counts the first window's targets and divides all others by them. Test data is mostly drawn so.
 #
 # ## The test, ready made
 #

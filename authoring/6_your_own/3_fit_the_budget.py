@@ -90,7 +90,7 @@ guess("share of the vocabulary", my_guess, "%")
 #
 # - Some weights may be frozen (`requires_grad` is False): they have neither gradient nor state. A weight that is used in two places is there once.
 # - AdamW keeps two numbers for each weight that is trained, of the weight's own type. Leave its step counters out.
-# - The logits are numbers of 4 bytes; `model.config.vocab_size` is the size of the vocabulary.
+# - The logits are numbers of 4 bytes, whatever type the weights have; `model.config.vocab_size` is the size of the vocabulary.
 
 
 # %% exercise="explain_row" points=2
@@ -166,7 +166,7 @@ reveal(
 #
 # Write `settings_that_fit(batch, ways, peak, budget)`: a list of all `(micro_batch, accumulation_steps, way)` whose peak is at most `budget` bytes.
 #
-# - `ways` is a list of ways of checkpointing, such as `[False, True]`; `peak(micro_batch, way)` gives the bytes of a setting.
+# - `ways` is a list of ways of checkpointing, such as `[False, True]`; `peak(micro_batch, way)` gives the bytes of a setting. In each way a larger micro-batch takes more.
 # - micro_batch × accumulation_steps must be `batch` exactly. The order of the list does not matter.
 
 
@@ -251,7 +251,7 @@ mine
 #
 # - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller.
 # - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is predicted from what stands before it). The step must be that of the mean over all such tokens of the batch.
-# - Where `checkpointing` is True, switch the model's own checkpointing on, else leave it alone. Each of its layers is then computed twice.
+# - Where `checkpointing` is True, switch the model's own checkpointing on, so that each of its layers is computed twice; else leave it as it is, on or off.
 # - Keep no more in memory than one part needs, and leave no gradients behind.
 
 

@@ -225,6 +225,14 @@ RIGHT_EAGER, RIGHT_SDPA = "3 * one + table", "4 * one + sums"
 
 attention_keeps = (
     Mistake(
+        "attention run",
+        {
+            "    one = 4": "    import torch\n\n    q = torch.ones(1, 1, 1, 1)\n    torch.nn.functional.scaled_dot_product_attention(q, q, q)\n    one = 4"
+        },
+        why="The numbers are right, and they come from an attention that was run: for a long text that takes the memory which was only to be told. A formula was asked for.",
+        hint="Which lines of yours would still work for a length of a million?",
+    ),
+    Mistake(
         "sdpa keeps the inputs only",
         kept(RIGHT_EAGER, "3 * one"),
         kept(RIGHT_EAGER, "3 * one + sums"),
@@ -374,6 +382,12 @@ train_with_masters = (
         {"            weight.grad = None\n": ""},
         why="`backward()` adds to `.grad`: the first micro-batch's gradient is still there when the second one's is taken over, and counts again.",
         hint="What is in `weight.grad` after the second backward()?",
+    ),
+    Mistake(
+        "zeros left in .grad",
+        {"            weight.grad = None\n": "            weight.grad.zero_()\n"},
+        why="A tensor of zeros takes as many bytes as the gradient did. In this loop the model's own gradients are to be gone when the optimizer steps, and None was asked for.",
+        hint="How many bytes has a bf16 gradient whose entries are all 0?",
     ),
     usual("never zeroed", {"            optimizer.zero_grad()\n": ""}),
     Mistake(

@@ -72,6 +72,7 @@ def attention_keeps(seed):
     """By asking autograd."""
     shown = {}
     for shape in draw_shapes(seed):
+        shown[f"whether attention is run ({name_shape(*shape)})"] = False
         for kind, attention in (("eager", _eager), ("sdpa", _fused)):
             shown[f"the bytes that {kind} keeps ({name_shape(*shape)})"] = _kept(attention, shape)
     return shown
@@ -122,7 +123,7 @@ def train_with_masters(seed):
         shown[f"the number of optimizers made ({name})"] = 1
         shown |= masters_shown(name, gradients, of_masters, of_models, "float32")
         shown[f"the type of the model's weights ({name})"] = "bfloat16"
-        shown[f"whether gradients are left in the model ({name})"] = False
+        shown[f"whether every .grad of the model is None at the end ({name})"] = True
         shown[f"whether the list of micro-batches is as it was ({name})"] = True
     return shown
 

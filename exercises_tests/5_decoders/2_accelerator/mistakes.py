@@ -205,6 +205,23 @@ make_it_learn = (
         why="Without checkpointing the adapters learn, and every block keeps its activations: the memory that it saved is back.",
         hint="How often should a block run in one forward and backward pass?",
     ),
+    Mistake(
+        "one checkpoint around all blocks",
+        {
+            CURE: """    def through(x):
+        for block in model.blocks:
+            x = block(x)
+        return x
+
+    def forward(input_ids):
+        return model.head(checkpoint(through, model.embed(input_ids), use_reentrant=False))
+
+    model.forward = forward
+"""
+        },
+        why="In the backward pass all blocks are run again before the first of them is through, so that the activations of all are there together: as much as without checkpointing.",
+        hint="When the last block is in its backward pass, which other blocks' activations need to be there?",
+    ),
 )
 
 # ---------------------------------------------------------------- state_bytes

@@ -74,7 +74,7 @@ def adapter_state(seed):
 
 
 def make_it_learn(seed):
-    """The model without checkpointing; each block would run once more in backward."""
+    """The model without checkpointing; each block would run once more in backward, just before its own backward pass."""
     shown = {}
     for case in STACKS:
         model, ids = draw_stack(case, seed)
@@ -83,11 +83,13 @@ def make_it_learn(seed):
         logits = model.plain(ids)
         logits.square().mean().backward()
         shown[f"whether the output has a gradient ({case})"] = True
-        shown |= learned(model, asked, case)
+        shown |= learned(dict(model.named_parameters()), asked, case)
         for times, name in enumerate(("forward", "backward"), 1):
             shown[f"how often the blocks ran up to the end of {name} ({case})"] = torch.full(
                 (len(model.blocks),), times
             ).numpy()
+        again = range(len(model.blocks), 0, -1)
+        shown[f"the order in which the blocks run again ({case})"] = ", ".join(map(str, again))
         shown[f"whether all weights are as they were ({case})"] = True
     return shown
 

@@ -1,22 +1,22 @@
 """The questions of the lesson 5_decoders/2_accelerator."""
 
 import copy
-import math
 import warnings
 from datetime import timedelta
-from numbers import Real
 
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from exercises_tests.probing.one_number import one_number
 from exercises_tests.probing.rank_threads import Rank, as_ranks
 from exercises_tests.probing.toys import as_it_was, flat
 
 # ---------------------------------------------------------------- token_backward
 
 RANKS, VOCABULARY, IGNORED = 2, 11, -100
+FEW_BYTES = 40  # of counts; all gradients but those of biases are larger
 SHARES = (  # the lengths of the micro-batches on each rank
     ((3, 7), (9, 4)),
     ((5, 2, 6), (8, 3, 10)),
@@ -89,11 +89,19 @@ def token_backward(answer, seed):
             window = shares[rank.number]
             answer(model, window)
             by_hand = [one for one in rank.sent[sent:] if one.kind != "barrier"]
+            counts = [one for one in by_hand if one.bytes <= FEW_BYTES]
+            of_gradients = sum(one.nbytes for one in replica.parameters())
+            # What a root gives back, or a rank receives, has been sent once already.
+            averaged_by_hand = sum(
+                one.bytes
+                for one in by_hand
+                if one.bytes > FEW_BYTES and one.kind not in ("broadcast", "scatter")
+            )
             seen.append(
                 (
                     flat(replica, gradients=True),
-                    len(counted),
-                    len(by_hand),
+                    len(counted) + averaged_by_hand // of_gradients,
+                    len(counts),
                     as_it_was(window, draw_shares(lengths, seed)[1][rank.number]),
                 )
             )
@@ -127,6 +135,8 @@ def gloo_group(store, rank: Rank):
 
 
 # ---------------------------------------------------------------- adapter_state
+
+BYTES = "A number of bytes was asked for"
 
 
 def draw_linears(seed):
@@ -163,41 +173,42 @@ def adapter_state(answer, seed):
                 'adapter_state must return a dictionary with the keys "weights", "gradients" and "optimizer state".'
             )
         for kind in ("weights", "gradients", "optimizer state"):
-            shown[f"the bytes of {kind} ({case})"] = number(found[kind])
+            shown[f"the bytes of {kind} ({case})"] = one_number(found[kind], BYTES)
         shown[f"whether the list is as it was ({case})"] = given == question[0]
     return shown
-
-
-def number(value):
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"A number of bytes was asked for, not {type(value).__name__}.")
-    value = float(value)
-    return round(value) if math.isfinite(value) and abs(value - round(value)) < 1e-4 else value
 
 
 # ---------------------------------------------------------------- make_it_learn
 
 
+LAYERS = 3
+
+
 class Adapted(nn.Module):
-    def __init__(self, width, rank=2):
+    """The lesson's, with a number under which it notes in `ran` that it runs."""
+
+    def __init__(self, width, number, ran, rank=2):
         super().__init__()
         self.linear = nn.Linear(width, width).requires_grad_(False)
         self.a = nn.Parameter(torch.randn(rank, width))
         self.b = nn.Parameter(torch.randn(width, rank) / 10)  # not zero, so that A has a gradient
-        self.runs = 0
+        self.number, self.ran = number, ran
 
     def forward(self, x):
-        self.runs += 1
+        self.ran.append(self.number)
         return x + torch.tanh(self.linear(x) + x @ self.a.T @ self.b.T)
 
 
 class Stack(nn.Module):
-    """The lesson's, with blocks that count how often they run."""
+    """The lesson's, with blocks that note when they run, by their numbers from 1 on."""
 
-    def __init__(self, vocabulary=9, width=6, layers=3, frozen_head=False):
+    def __init__(self, vocabulary=9, width=6, frozen_head=False):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width).requires_grad_(False)
-        self.blocks = nn.ModuleList(Adapted(width) for _ in range(layers))
+        self.ran: list[int] = []
+        self.blocks = nn.ModuleList(
+            Adapted(width, number, self.ran) for number in range(1, LAYERS + 1)
+        )
         self.head = nn.Linear(width, vocabulary).requires_grad_(not frozen_head)
         self.checkpointing = {"use_reentrant": True}
 
@@ -227,37 +238,39 @@ def make_it_learn(answer, seed):
     shown = {}
     for case in STACKS:
         model, ids = draw_stack(case, seed)
-        before = {name: one.detach().clone() for name, one in model.named_parameters()}
-        asked = {name for name, one in model.named_parameters() if one.requires_grad}
+        weights = dict(model.named_parameters())  # by these names, wherever an answer puts them
+        before = {name: one.detach().clone() for name, one in weights.items()}
+        asked = {name for name, one in weights.items() if one.requires_grad}
         answer(model)
         shown[f"what is trained ({case})"] = ", ".join(
-            sorted(name for name, one in model.named_parameters() if one.requires_grad)
+            sorted(name for name, one in weights.items() if one.requires_grad)
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for _ in range(2):  # a cure that works once is none
                 model.zero_grad()
-                for block in model.blocks:
-                    block.runs = 0
+                model.ran.clear()
                 logits = model(ids)
-                forward = [block.runs for block in model.blocks]
+                in_forward = len(model.ran)
                 if logits.requires_grad:
                     logits.square().mean().backward()
         shown[f"whether the output has a gradient ({case})"] = logits.requires_grad
-        shown |= learned(model, asked, case)
-        for name, runs in (("forward", forward), ("backward", [b.runs for b in model.blocks])):
-            shown[f"how often the blocks ran up to the end of {name} ({case})"] = np.array(runs)
-        shown[f"whether all weights are as they were ({case})"] = before.keys() == dict(
-            model.named_parameters()
-        ).keys() and all(
-            torch.equal(before[name], one.detach()) for name, one in model.named_parameters()
+        shown |= learned(weights, asked, case)
+        for name, ran in (("forward", model.ran[:in_forward]), ("backward", model.ran)):
+            shown[f"how often the blocks ran up to the end of {name} ({case})"] = np.array(
+                [ran.count(number + 1) for number in range(LAYERS)]
+            )
+        shown[f"the order in which the blocks run again ({case})"] = ", ".join(
+            map(str, model.ran[in_forward:])
         )
+        shown[f"whether all weights are as they were ({case})"] = (
+            {id(one) for one in model.parameters()} == {id(one) for one in weights.values()}
+        ) and all(torch.equal(before[name], one.detach()) for name, one in weights.items())
     return shown
 
 
-def learned(model, asked, case):
+def learned(parameters: dict, asked: set, case: str):
     """The gradient of everything that was asked to learn, and whether something else has one."""
-    parameters = dict(model.named_parameters())
     shown = {}
     for name in sorted(asked):
         one = parameters[name]
@@ -280,7 +293,7 @@ def draw_sizes(seed):
 
 def state_bytes(answer, seed):
     return {
-        f"the bytes ({recipe}, {size} parameters)": number(answer(size, recipe))
+        f"the bytes ({recipe}, {size} parameters)": one_number(answer(size, recipe), BYTES)
         for size in draw_sizes(seed)
         for recipe in RECIPES
     }

@@ -1,23 +1,17 @@
 """The questions of the lesson 5_decoders/3_trainer."""
 
 import math
-from numbers import Real
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import nn
 
+from exercises_tests.probing.one_number import one_number
 from exercises_tests.probing.scores import Scores, finite
 from exercises_tests.probing.toys import as_it_was, flat
 
 IGNORED = -100
-
-
-def real(value, name):
-    if not isinstance(value, (Real, np.number)) or isinstance(value, bool):
-        raise TypeError(f"{name} must return a number, not {type(value).__name__}.")
-    return float(value)
 
 
 # ---------------------------------------------------------------- token_weights
@@ -38,7 +32,10 @@ def token_weights(answer, seed):
     for targets in draw_counts(seed):
         for across in (True, False):
             given, case = list(targets), name_counts(targets, across)
-            found = [real(one, "Each entry of token_weights") for one in answer(given, across)]
+            found = [
+                float(one_number(one, "Each entry of token_weights must be a number"))
+                for one in answer(given, across)
+            ]
             shown[f"the number of weights ({case})"] = len(found)
             shown[f"the weights, times all targets ({case})"] = np.array(found) * sum(targets)
             shown[f"whether the list is as it was ({case})"] = given == targets
@@ -135,10 +132,9 @@ def evaluation_bytes(answer, seed):
     shown = {}
     for texts, length, vocabulary in draw_evaluations(seed):
         for preprocessed in (False, True):
-            found = real(answer(texts, length, vocabulary, preprocessed), "evaluation_bytes")
-            whole = math.isfinite(found) and found == round(found)
-            shown[name_evaluation(texts, length, vocabulary, preprocessed)] = (
-                round(found) if whole else found
+            shown[name_evaluation(texts, length, vocabulary, preprocessed)] = one_number(
+                answer(texts, length, vocabulary, preprocessed),
+                "evaluation_bytes must return a number",
             )
     return shown
 
@@ -173,7 +169,7 @@ def token_accuracy(answer, seed):
     for predictions, labels in draw_predictions(seed):
         given = predictions.copy(), labels.copy()
         case = f"{len(labels)} texts of {labels.shape[1]} tokens"
-        found = real(answer(*given), "token_accuracy")
+        found = float(one_number(answer(*given), "token_accuracy must return a number"))
         shown[f"the share ({case})"] = found if math.isfinite(found) else "not a number"
         shown[f"whether the arrays are as they were ({case})"] = bool(
             (given[0] == predictions).all() and (given[1] == labels).all()

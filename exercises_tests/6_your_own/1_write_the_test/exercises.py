@@ -71,7 +71,7 @@ EXERCISES = (
         mistakes=mistakes.test_token_weights,
         hints=(
             "For which lengths is a mean of means the same as a mean over all targets?",
-            "Let the micro-batches of one window hold different numbers of targets, in more than one step.",
+            "Let the micro-batches of one window hold different numbers of targets, and the windows as well.",
             "lengths = list(range(1, 17)); compare train(8, 1, lengths) with train(2, 4, lengths).",
         ),
         also_right=(

@@ -126,6 +126,15 @@ test_last_window = (
         hint="How many micro-batches must be left so that they can be told from a window?",
     ),
     Mistake(
+        "micro-batches of two sizes",
+        {SAMPLES: "for samples in (64, 50):"},
+        {SAMPLES: "for samples in (64, 50, 60):"},
+        {SAMPLES: "for samples in (64, 52):"},
+        {SAMPLES: "for samples in (64, 60):"},
+        why="The last micro-batch is smaller than the others, and a right training may give each the same weight: the exercise has micro-batches of one size.",
+        hint="How many samples has the last micro-batch of your training?",
+    ),
+    Mistake(
         "no window before the last",
         {SAMPLES: "for samples in (64, 24):"},
         {SAMPLES: "for samples in (32, 24):"},
@@ -200,6 +209,18 @@ test_ranks = (
         hint="Which ranks does your test look at?",
     ),
     Mistake(
+        "rank 0 not looked at",
+        {OWN: "for own in train(32 // ranks, ranks)[1:]:"},
+        why="Rank 0 is a rank like the others and may be the one that steps with its own gradient.",
+        hint="Which ranks does your test look at?",
+    ),
+    Mistake(
+        "the outer ranks only",
+        {OWN: "for own in (lambda found: (found[0], found[-1]))(train(32 // ranks, ranks)):"},
+        why="The first rank and the last are right, and a rank between them may still step with its own gradient.",
+        hint="How many of four ranks does your test look at?",
+    ),
+    Mistake(
         "two ranks only",
         {RANKS: "for ranks in (2,):"},
         why="With two ranks there is one pair and no third rank: what is averaged in pairs, or leaves out the last of several, looks right.",
@@ -268,8 +289,16 @@ test_token_weights = (
         {LENGTHS: "lengths = [8] * 16"},
         {LENGTHS: "lengths = [2, 9] * 8"},
         {LENGTHS: "lengths = [1, 7] * 8"},
+        {LENGTHS: "lengths = [1, 9, 2, 8, 3, 7, 4, 6] * 2"},
         why="Each micro-batch holds as many targets as the next, so its mean rightly counts the same, and a mean of means is right.",
         hint="How many targets does each of your micro-batches hold?",
+    ),
+    Mistake(
+        "every window with as many targets",
+        {LENGTHS: "lengths = list(range(1, 9)) * 2"},
+        {LENGTHS: "lengths = [3, 1, 12, 9, 2, 2, 7, 30] * 2"},
+        why="Each window holds as many targets as the first one, so a training that counts them once and divides all its windows by that number is right here.",
+        hint="Which numbers differ from one of your windows to the next?",
     ),
     Mistake(
         "the first step only",

@@ -8,6 +8,7 @@ RIGHT = {
     "added up in float64",
     "with gradients a hundred thousand times as long",
     "with gradients a million times as short",
+    "every micro-batch divided by the length of its window",
     "averaged",
     "averaged in float64",
     "a mean over the targets",

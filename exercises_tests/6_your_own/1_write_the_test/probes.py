@@ -24,6 +24,7 @@ class Window:
     steps: int
     before: torch.Tensor | None  # the gradient of the step before
     sizes: list[int] | None = None  # of padded micro-batches: texts times the longest
+    of_first: int = 0  # samples or targets of the training's first window
 
     def mean(self) -> torch.Tensor:
         """The mean over all samples of the window."""
@@ -247,6 +248,11 @@ def by_what_is_left(window):
     return sum(g / (n - i) for i, g in parts) if short(window) else window.mean()
 
 
+def in_equal_parts(window):
+    """The mean of the micro-batches' means: right as long as they are of one size."""
+    return sum(window.gradients) / len(window.gradients)
+
+
 def dropped(groups, steps):
     return [group for group in groups if len(group) == steps]
 
@@ -281,6 +287,7 @@ def last_windows(seed):
         "divided at the end": accumulated(seed, divided_at_the_end),
         "added up in float64": accumulated(seed, in_float64),
         "with gradients a hundred thousand times as long": accumulated(seed, in_float64, 1e5),
+        "every micro-batch divided by the length of its window": accumulated(seed, in_equal_parts),
         "last window dropped": accumulated(seed, mean, grouped=dropped),
         "last window divided by k": accumulated(seed, divided_by_k),
         "last window not divided": accumulated(seed, not_divided),
@@ -357,6 +364,18 @@ def on_rank_0_only(own, first, last):
     return [sum(own) / len(own), *own[1:]]
 
 
+def alone_at_last(number):
+    """One rank steps with its own gradient, at the last step: before, the others would see it in their mean."""
+
+    def rule(own, first, last):
+        found = averaged(own, first, last)
+        if last and len(own) > 2:
+            found[number] = own[number]
+        return found
+
+    return rule
+
+
 def rank_0s(own, first, last):
     return [own[0]] * len(own)
 
@@ -416,6 +435,12 @@ def some_ranks(seed):
         "averaged twice": on_ranks(seed, averaged_twice),
         "not averaged": on_ranks(seed, not_averaged),
         "averaged on rank 0 only": on_ranks(seed, on_rank_0_only),
+        "at the last step averaged on all of several ranks but rank 0": on_ranks(
+            seed, alone_at_last(0)
+        ),
+        "at the last step averaged on all of several ranks but the last but one": on_ranks(
+            seed, alone_at_last(-2)
+        ),
         "the gradient of rank 0 for all": on_ranks(seed, rank_0s),
         "every rank trains on the same samples": on_ranks(seed, averaged, shared=False),
         "averaged in pairs": on_ranks(seed, in_pairs),
@@ -446,7 +471,7 @@ def texts(seed: int, rule: Callable[[Window], torch.Tensor]):
         pairs = list(zip(inputs.split(lengths), targets.split(lengths), strict=True))
         parts = [pairs[start : start + micro_batch] for start in range(0, len(pairs), micro_batch)]
         groups = [parts[start : start + steps] for start in range(0, len(parts), steps)]
-        layer, found = Layer(seed), []
+        layer, found, of_first = Layer(seed), [], 0
         for number, group in enumerate(groups):
             gradients = [
                 layer.gradient(*(torch.cat(one) for one in zip(*part, strict=True)))
@@ -456,16 +481,13 @@ def texts(seed: int, rule: Callable[[Window], torch.Tensor]):
             sizes = [len(part) * max(len(x) for x, _ in part) for part in group]
             before = found[-1] if found else None
             window = Window(gradients, counts, steps, number, len(groups), before, sizes)
+            of_first = window.of_first = of_first or sum(counts)
             gradient = rule(window)
             layer.move(gradient)
             found.append(gradient.clone())
         return found
 
     return train
-
-
-def mean_of_means(window):
-    return sum(window.gradients) / len(window.gradients)
 
 
 def padding_counted(window):
@@ -478,12 +500,17 @@ def by_the_first(window):
     return sum(g * n for g, n in parts) / (window.counts[0] * len(window.counts))
 
 
+def by_the_first_window(window):
+    factor = sum(window.counts) / window.of_first if window.accumulates else 1.0
+    return window.mean() * factor
+
+
 def means_at_later_steps(window):
-    return mean_of_means(window) if window.step else window.mean()
+    return in_equal_parts(window) if window.step else window.mean()
 
 
 def half_weighed(window):
-    return (mean_of_means(window) + window.mean()) / 2
+    return (in_equal_parts(window) + window.mean()) / 2
 
 
 def token_windows(seed):
@@ -493,11 +520,12 @@ def token_windows(seed):
         "divided at the end": texts(seed, divided_at_the_end),
         "added up in float64": texts(seed, in_float64),
         "a sum of means": texts(seed, total),
-        "a mean of means": texts(seed, mean_of_means),
+        "a mean of means": texts(seed, in_equal_parts),
         "a mean of means from the second step on": texts(seed, means_at_later_steps),
         "half-way to a mean of means": texts(seed, half_weighed),
         "padding counted as targets": texts(seed, padding_counted),
         "divided by the targets of the first micro-batch": texts(seed, by_the_first),
+        "every window divided by the targets of the first": texts(seed, by_the_first_window),
         f"a gradient {factor} times too long": texts(seed, times(factor)),
         "a last gradient of the right length in a wrong direction": texts(seed, in_another_order),
     }

@@ -3,6 +3,7 @@
 from trainlean.exercises.exercise import Mistake
 
 CALL = "checkpoint(block, output, use_reentrant=False)"
+LOOP = f"    for block in blocks:\n        output = {CALL}\n"
 
 cured_blocks = (
     Mistake(
@@ -36,5 +37,17 @@ cured_blocks = (
         {CALL: "checkpoint(block, output.detach().requires_grad_(), use_reentrant=True)"},
         why="detach() ends the gradient's way back, so only the last block learns.",
         hint="How does the gradient get from the second block to the first?",
+    ),
+    Mistake(
+        "cut off from what stands before",
+        {"output = hidden\n": "output = hidden.detach().requires_grad_()\n"},
+        why="The blocks learn. What made `hidden` is trained in some of the models, and detach() ends the gradient's way back to it.",
+        hint="Who made `hidden`, and does it ask for a gradient?",
+    ),
+    Mistake(
+        "one checkpoint around all blocks",
+        {LOOP: "    output = checkpoint(nn.Sequential(*blocks), output, use_reentrant=False)\n"},
+        why="In the backward pass all blocks are run again before the first of them is through, so that the activations of all are there together: as much as without checkpointing.",
+        hint="When the last block is in its backward pass, which other blocks' activations need to be there?",
     ),
 )

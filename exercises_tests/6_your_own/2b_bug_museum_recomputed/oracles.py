@@ -10,9 +10,11 @@ def plainly(blocks, hidden):
 
 
 def cured_blocks(seed):
-    """The plain run's output and gradients; a checkpointed block runs twice."""
+    """The plain run's output and gradients; a checkpointed block runs twice, the second time just before its own backward pass."""
     shown = {}
     for case in BLOCKS:
         for name, value in seen_of(plainly, case, seed).items():
             shown[name] = 2 if name.startswith("how often") else value
+        last_first = range(len(BLOCKS[case][0]), 0, -1)
+        shown[f"the order in which the blocks run again ({case})"] = ", ".join(map(str, last_first))
     return shown

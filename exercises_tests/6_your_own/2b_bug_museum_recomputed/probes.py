@@ -39,30 +39,28 @@ BLOCKS = {  # what is asked about: which blocks, and whether their input needs a
 
 
 def draw_blocks(case: str, seed: int):
-    """The blocks, a head that trains, and what goes into the first block, with the random state that follows."""
+    """The blocks, a head that trains, and the embedding before the first block, with the random state that follows."""
     kinds, trains = BLOCKS[case]
     torch.manual_seed(seed)
     blocks, head = [kind() for kind in kinds], nn.Linear(WIDTH, 1)
     embedding = nn.Embedding(10, WIDTH).requires_grad_(trains)
-    return blocks, head, embedding(torch.arange(8))
+    return blocks, head, embedding
 
 
 def seen_of(run, case: str, seed: int) -> Observation:
-    """The output, the gradient of everything that trains, and how often each block ran."""
+    """The output, the gradient of everything that trains, how often each block ran, and when they ran again."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        blocks, head, hidden = draw_blocks(case, seed)
-        runs = [0] * len(blocks)
+        blocks, head, embedding = draw_blocks(case, seed)
+        ran: list[int] = []
 
-        def count(number):
-            def hook(*_):
-                runs[number] += 1
+        def note(number):
+            return lambda *_: ran.append(number)
 
-            return hook
-
-        for number, block in enumerate(blocks):
-            block.register_forward_pre_hook(count(number))
-        output = run(blocks, hidden)
+        for number, block in enumerate(blocks, start=1):
+            block.register_forward_pre_hook(note(number))
+        output = run(blocks, embedding(torch.arange(8)))
+        in_forward = len(ran)
         if not isinstance(output, torch.Tensor):
             return {f"what is returned ({case})": f"of type {type(output).__name__}"}
         head(output).square().mean().backward()
@@ -72,7 +70,14 @@ def seen_of(run, case: str, seed: int) -> Observation:
     }
     for number, block in enumerate(blocks, start=1):
         shown[f"the gradient of block {number} ({case})"] = flat(block, gradients=True)
-        shown[f"how often block {number} ran ({case})"] = runs[number - 1]
+        shown[f"how often block {number} ran ({case})"] = ran.count(number)
+    if embedding.weight.requires_grad:
+        shown[f"the gradient of what stands before the blocks ({case})"] = flat(
+            embedding, gradients=True
+        )
+    shown[f"the order in which the blocks run again ({case})"] = ", ".join(
+        map(str, ran[in_forward:])
+    )
     return shown
 
 

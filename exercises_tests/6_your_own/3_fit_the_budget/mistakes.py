@@ -10,10 +10,16 @@ STATE = "2 * trained"
 LOGITS = "micro_batch * length * model.config.vocab_size * 4"
 MODULES = "(weight for part in model.modules() for weight in part.parameters(recurse=False))"
 
+FOUR = {
+    TRAINED: TRAINED.replace("nbytes", "numel() * 4"),
+    WEIGHTS: WEIGHTS.replace("nbytes", "numel() * 4"),
+}
+
 explain_row = (
     Mistake(
         "frozen weights with gradients",
         {TRAINED: TRAINED.replace(" if weight.requires_grad", "")},
+        FOUR | {TRAINED: FOUR[TRAINED].replace(" if weight.requires_grad", "")},
         why="A frozen weight gets no gradient, and the optimizer keeps nothing for it.",
         hint="Which weights have a `.grad` after a backward pass?",
     ),
@@ -32,6 +38,7 @@ explain_row = (
     Mistake(
         "one average in the state",
         {STATE: "trained"},
+        FOUR | {STATE: "trained"},
         why="AdamW keeps two numbers for each weight: the mean of its gradients and that of their squares.",
         hint="How many averages are there in AdamW's rule?",
     ),
@@ -54,6 +61,24 @@ explain_row = (
         },
         why="These are counts of numbers, and each takes 4 bytes in float32.",
         hint="How many bytes has one float32?",
+    ),
+    Mistake(
+        "4 bytes for every weight",
+        FOUR,
+        why="A weight has the bytes of its own type, two in bf16, and so have its gradient and its averages.",
+        hint="How many bytes has a bf16?",
+    ),
+    Mistake(
+        "averages of 4 bytes",
+        {STATE: "8 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad)"},
+        why="torch's AdamW makes its averages in the type of the weights, so those of a bf16 weight are bf16, too.",
+        hint="Of which type is the state of AdamW for a bf16 weight?",
+    ),
+    Mistake(
+        "logits in the type of the weights",
+        {LOGITS: LOGITS[:-1] + "next(model.parameters()).element_size()"},
+        why="The loss takes the logits in float32, whatever type the weights have.",
+        hint="How many bytes does the exercise give a number of the logits?",
     ),
     Mistake(
         "tied weights counted twice",
@@ -371,6 +396,12 @@ train_within = (
         {SWITCH: "    model.activation_checkpointing_enable()\n"},
         why="Where no checkpointing was asked for, every layer is computed twice for nothing.",
         hint="What do you do when `checkpointing` is False?",
+    ),
+    Mistake(
+        "checkpointing switched off",
+        {SWITCH: f"{SWITCH}    else:\n        model.activation_checkpointing_disable()\n"},
+        why="A model may come with checkpointing switched on, and where it is not asked for here it was to be left as it is.",
+        hint="What happens to a model that was checkpointed before your function was called?",
     ),
     Mistake(
         "the first part again and again",

@@ -88,11 +88,11 @@ def fewest_flops(seed):
 def train_within(seed):
     """All samples at once, with the loss written out; FLOPs of the model's own passes over them."""
     shown = {}
-    for case, (_, checkpointing) in SETTINGS.items():
+    for case, (_, *checkpointing) in SETTINGS.items():
         model = tiny_decoder(seed)
         batch = draw_texts(model, seed)
         before = flat(model)
-        if checkpointing:
+        if any(checkpointing):
             model.activation_checkpointing_enable()
         with Meter() as meter:
             logits = model(input_ids=batch["input_ids"]).logits[:, :-1]

@@ -17,12 +17,18 @@ MODELS = {
     "a decoder": {},
     "a decoder with tied weights": {"tied": True},
     "a decoder with a frozen layer": {"frozen": True},
+    "a decoder in bf16 with a head in float32": {"bf16": True},
 }
 
 
-def tiny_decoder(seed, *, tied=False, frozen=False, layers=2):
+def tiny_decoder(seed, *, tied=False, frozen=False, bf16=False, layers=2):
     """A fresh decoder with random weights, a copy of one that is built once."""
-    return copy.deepcopy(_built(seed, tied, frozen, layers))
+    model = copy.deepcopy(_built(seed, tied, frozen, layers))
+    if bf16:
+        model.to(torch.bfloat16).lm_head.float().register_forward_pre_hook(
+            lambda _, inputs: (inputs[0].float(),)
+        )
+    return model
 
 
 @functools.lru_cache(maxsize=8)
@@ -206,11 +212,11 @@ def fewest_flops(answer, seed):
 # ---------------------------------------------------------------- train_within
 
 LEARNING_RATE, SAMPLES, LENGTH = 0.3, 6, 12
-SETTINGS = {
-    "micro-batch 2": (2, False),
-    "micro-batch 4, whose last part is smaller": (4, False),
-    "micro-batch 2, checkpointed": (2, True),
-    "all samples at once": (6, False),
+SETTINGS = {  # micro-batch, whether checkpointing is asked for, whether the model comes with it
+    "micro-batch 2": (2, False, False),
+    "micro-batch 4, whose last part is smaller": (4, False, False),
+    "micro-batch 2, checkpointed": (2, True, False),
+    "all samples at once, checkpointed before": (6, False, True),
 }
 ROOM = 1.05  # of what one part needs beside waiting gradients
 
@@ -261,8 +267,10 @@ def numbers_of(model):
 @one_thread()
 def train_within(answer, seed):
     shown = {}
-    for case, (size, checkpointing) in SETTINGS.items():
+    for case, (size, checkpointing, before) in SETTINGS.items():
         model = tiny_decoder(seed)
+        if before:
+            model.activation_checkpointing_enable()
         batch = draw_texts(model, seed)
         budget = ROOM * of_one_part(model, batch, size, checkpointing)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)

@@ -157,6 +157,15 @@ def attention_keeps(batch, heads, length, head_size):
     }
 
 
+# %% attention_keeps: wrong, attention run
+# it runs attention
+def attention_keeps(batch, heads, length, head_size):
+    return {
+        "eager": kept(eager_attention, batch, heads, length, head_size),
+        "sdpa": kept(fused_attention, batch, heads, length, head_size),
+    }
+
+
 # %% train_with_masters: right
 def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -271,3 +280,25 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
             opt.zero_grad()
             for p, m in zip(weights, masters):
                 p.data.copy_(m)
+
+
+# %% train_with_masters: wrong, zeros left in .grad
+# .grad left as zeros
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    trained = [w for w in model.parameters() if w.requires_grad]
+    masters = [w.detach().float() for w in trained]
+    sums = [torch.zeros_like(m) for m in masters]
+    opt = make_optimizer(masters)
+    for i, (x, y) in enumerate(micro_batches, 1):
+        model.zero_grad()
+        loss_function(model(x), y).backward()
+        for s, w in zip(sums, trained):
+            s += w.grad.float() / accumulation_steps
+            w.grad.zero_()
+        if i % accumulation_steps == 0:
+            for m, s in zip(masters, sums):
+                m.grad = s.clone()
+                s.zero_()
+            opt.step()
+            for w, m in zip(trained, masters):
+                w.data = m.to(torch.bfloat16)

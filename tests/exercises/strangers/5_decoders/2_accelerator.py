@@ -88,6 +88,28 @@ def token_backward(model, window):
         (loss * distributed.get_world_size() / n).backward()
 
 
+# %% token_backward: right
+# by hand: nothing of DDP's own is sent
+def token_backward(model, window):
+    from torch import distributed as dist
+
+    n = torch.zeros((), dtype=torch.float64)
+    with model.no_sync():
+        for part in window:
+            logits, labels = model(part["input_ids"]), part["labels"]
+            shifted = nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+            cross_entropy(logits.flatten(0, 1), shifted.flatten(), reduction="sum").backward()
+            n += (shifted != -100).sum()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in grads] + [n.float()[None]])
+    dist.all_reduce(flat)
+    flat /= flat[-1].clone()
+    at = 0
+    for g in grads:
+        g.copy_(flat[at : at + g.numel()].view_as(g))
+        at += g.numel()
+
+
 # %% adapter_state: right
 def adapter_state(linears, rank, weight_bytes):
     result = {"weights": 0, "gradients": 0, "optimizer state": 0}
@@ -187,6 +209,45 @@ def make_it_learn(model):
 def make_it_learn(model):
     [p.requires_grad_(True) for p in model.parameters()]
     model.checkpointing = dict(use_reentrant=False)
+
+
+# %% make_it_learn: wrong, one checkpoint around all blocks
+# one checkpoint around all
+def make_it_learn(model):
+    def through(x):
+        for block in model.blocks:
+            x = block(x)
+        return x
+
+    def forward(input_ids):
+        return model.head(checkpoint(through, model.embed(input_ids), use_reentrant=False))
+
+    model.forward = forward
+
+
+# %% make_it_learn: right
+class Asking(nn.Module):
+    """What comes through asks for a gradient."""
+
+    def forward(self, x):
+        return x.detach().requires_grad_()
+
+
+def make_it_learn(model):
+    model.embed = nn.Sequential(model.embed, Asking())
+
+
+# %% make_it_learn: wrong
+# two blocks in a checkpoint
+def make_it_learn(model):
+    def forward(input_ids):
+        x = model.embed(input_ids)
+        x = checkpoint(nn.Sequential(*model.blocks[:2]), x, use_reentrant=False)
+        for block in model.blocks[2:]:
+            x = checkpoint(block, x, use_reentrant=False)
+        return model.head(x)
+
+    model.forward = forward
 
 
 # %% state_bytes: right

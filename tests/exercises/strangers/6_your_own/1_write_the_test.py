@@ -114,6 +114,16 @@ def test_last_window(train):
     assert (want - got).norm() < 1e-4 * want.norm()
 
 
+# %% test_last_window: wrong, micro-batches of two sizes
+# samples are no multiple of the micro-batch
+def test_last_window(train):
+    for samples in (64, 50):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        assert len(parts) == len(large)
+        for a, b in zip(large, parts):
+            assert (a - b).norm() < 1e-4 * a.norm()
+
+
 # %% test_ranks: right
 def test_ranks(train):
     truth = torch.stack(train(48 // 3, 1)[0])
@@ -172,6 +182,29 @@ def test_ranks(train):
             assert torch.allclose(own, first, rtol=1e-4, atol=1e-6)
 
 
+# %% test_ranks: wrong, the outer ranks only
+# first and last rank
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        found = train(32 // ranks, ranks)
+        for own in (found[0], found[-1]):
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_ranks: wrong, rank 0 not looked at
+# nothing but steps of other ranks
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks)[1:]:
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                assert (a - b).norm() < 1e-4 * a.norm()
+
+
 # %% test_token_weights: right
 def test_token_weights(train):
     lengths = [1, 2, 3, 20, 5, 9, 14, 2, 8, 1, 1, 1, 30, 2, 6, 7]
@@ -223,3 +256,23 @@ def test_token_weights(train):
     assert len(want) == len(got)
     for a, b in zip(want, got):
         assert ((a - b).norm() / a.norm()).item() < 0.08
+
+
+# %% test_token_weights: wrong, every window with as many targets
+# windows of equally many targets: the first window's tokens as the divisor of all is not seen
+def test_token_weights(train):
+    lengths = [1, 2, 3, 4, 5, 6, 7, 8] * 2
+    large, parts = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_token_weights: wrong, every micro-batch with as many targets
+# each micro-batch has equally many
+def test_token_weights(train):
+    lengths = [1, 9, 2, 8, 3, 7, 4, 6] * 2
+    large, parts = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-4 * a.norm()

@@ -73,3 +73,18 @@ def cured_blocks(blocks, hidden):
         else:
             hidden = block(hidden)
     return hidden
+
+
+# %% cured_blocks: wrong, one checkpoint around all blocks
+# one checkpoint around all
+def cured_blocks(blocks, hidden):
+    return checkpoint(lambda x: nn.Sequential(*blocks)(x), hidden, use_reentrant=False)
+
+
+# %% cured_blocks: wrong, cut off from what stands before
+# detached: what stands before the blocks gets no gradient
+def cured_blocks(blocks, hidden):
+    hidden = hidden.detach().requires_grad_()
+    for block in blocks:
+        hidden = checkpoint(block, hidden)
+    return hidden

@@ -15,7 +15,7 @@ def explain_row(model, micro_batch, length):
     }
 
 
-# %% explain_row: right
+# %% explain_row: wrong, 4 bytes for every weight
 def explain_row(model, micro_batch, length):
     seen = {}
     for name, weight in model.named_parameters():
@@ -83,6 +83,81 @@ def explain_row(model, micro_batch, length):
         "gradients": bytes_of(trained),
         "optimizer state": bytes_of(trained),
         "logits": 4 * model.config.vocab_size * micro_batch * length,
+    }
+
+
+# %% explain_row: right
+from collections import defaultdict
+
+
+def explain_row(model, micro_batch, length):
+    row = defaultdict(int)
+    for w in model.parameters():
+        size = w.numel() * w.element_size()
+        row["weights"] += size
+        if w.requires_grad:
+            row["gradients"] += size
+            row["optimizer state"] += size + size
+    row["gradients"], row["optimizer state"]
+    row["logits"] = torch.empty(micro_batch, length, model.config.vocab_size, device="meta").nbytes
+    return dict(row)
+
+
+# %% explain_row: right
+def explain_row(model, micro_batch, length):
+    unique = {id(w): w for _, w in model.named_parameters(remove_duplicate=False)}.values()
+    count = lambda keep: sum(w.nelement() * w.dtype.itemsize for w in unique if keep(w))
+    trained = count(lambda w: w.requires_grad)
+    return dict(
+        zip(
+            ("weights", "gradients", "optimizer state", "logits"),
+            (
+                count(lambda w: True),
+                trained,
+                trained * 2,
+                4 * micro_batch * length * model.config.vocab_size,
+            ),
+        )
+    )
+
+
+# %% explain_row: wrong, 4 bytes for every weight
+# 4 bytes for any number
+def explain_row(model, micro_batch, length):
+    n = sum(w.numel() for w in model.parameters())
+    t = sum(w.numel() for w in model.parameters() if w.requires_grad)
+    return {
+        "weights": 4 * n,
+        "gradients": 4 * t,
+        "optimizer state": 8 * t,
+        "logits": 4 * micro_batch * length * model.config.vocab_size,
+    }
+
+
+# %% explain_row: wrong, averages of 4 bytes
+# state in float32, whatever the weight's type
+def explain_row(model, micro_batch, length):
+    trained = [w for w in model.parameters() if w.requires_grad]
+    return {
+        "weights": sum(w.nbytes for w in model.parameters()),
+        "gradients": sum(w.nbytes for w in trained),
+        "optimizer state": sum(8 * w.numel() for w in trained),
+        "logits": 4 * micro_batch * length * model.config.vocab_size,
+    }
+
+
+# %% explain_row: wrong, logits in the type of the weights
+# logits in the weights' type
+def explain_row(model, micro_batch, length):
+    t = sum(w.nbytes for w in model.parameters() if w.requires_grad)
+    return {
+        "weights": sum(w.nbytes for w in model.parameters()),
+        "gradients": t,
+        "optimizer state": 2 * t,
+        "logits": next(model.parameters()).element_size()
+        * micro_batch
+        * length
+        * model.config.vocab_size,
     }
 
 
@@ -299,5 +374,19 @@ def train_within(model, optimizer, batch, micro_batch, checkpointing):
         loss = model(**part).loss * (part["labels"] != -100).sum() / all_tokens
         loss.backward()
         del loss
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_within: wrong, checkpointing switched off
+# checkpointing switched off where False
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    else:
+        model.gradient_checkpointing_disable()
+    n = (batch["labels"][:, 1:] != -100).sum()
+    for x, y in zip(batch["input_ids"].split(micro_batch), batch["labels"].split(micro_batch)):
+        (model(input_ids=x, labels=y).loss * ((y[:, 1:] != -100).sum() / n)).backward()
     optimizer.step()
     optimizer.zero_grad()
