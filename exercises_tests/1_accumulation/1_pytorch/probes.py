@@ -37,7 +37,7 @@ ALL_WINDOWS = (
     Case(micro_batches=6, accumulation_steps=4),
     Case(micro_batches=8, accumulation_steps=4),
     Case(micro_batches=2, accumulation_steps=1),
-    Case(micro_batches=5, accumulation_steps=3, tied=True),
+    Case(micro_batches=7, accumulation_steps=3, tied=True),
     Case(micro_batches=2, accumulation_steps=4, frozen=True),
 )
 
@@ -104,9 +104,10 @@ DIVISORS = "other divisors from a step on"  # several wrong steps in a run of th
 
 
 def draw_runs(seed: int) -> list[Run]:
-    """Runs with short last windows (of two or more), and with whole ones only; a fault is in any step, the last one too."""
+    """Runs with short last windows (of one where nothing is wrong, else of two or more), and with whole ones only; a fault is in any step, the last one too."""
     generator = random.Random(seed)
     runs = [Run(8, generator.choice((1, 2, 4)), 2, "nothing wrong", 0)]
+    runs.append(Run(7, generator.choice((2, 3)), 2, "nothing wrong", 0))
     for fault in [*FAULTS, "a step missing", DIVISORS, DIVISORS, AT_THE_END, OVER_THE_END]:
         k, epochs = generator.randint(3, 5), generator.randint(2, 3)
         whole, rest = generator.randint(1, 3), generator.randint(2, k - 1)
