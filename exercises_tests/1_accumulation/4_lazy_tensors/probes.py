@@ -59,6 +59,7 @@ class SGD:
 
     def __init__(self, parameters):
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.param_groups = [{"params": self.parameters, "lr": LEARNING_RATE}]
         self.before_step = lambda: None
 
     @torch.no_grad()
@@ -66,7 +67,7 @@ class SGD:
         self.before_step()
         for parameter in self.parameters:
             if parameter.grad is not None:
-                parameter.add_(parameter.grad, alpha=-LEARNING_RATE)
+                parameter.add_(parameter.grad, alpha=-self.param_groups[0]["lr"])
 
     def zero_grad(self, set_to_none=True):
         for parameter in self.parameters:

@@ -686,3 +686,25 @@ def breaking_lines(before, rows):
         if new > old and "mark_step(" not in line:
             found.add(line)
     return found
+
+
+# %% train_with_marks: right
+import torch._lazy
+
+
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    def portion(pair):
+        loss = loss_function(model(pair[0]), pair[1]) / accumulation_steps
+        loss.backward()
+        torch._lazy.mark_step()
+
+    def update():
+        optimizer.step()
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                p.grad.zero_()
+        torch._lazy.mark_step()
+
+    for index, pair in enumerate(micro_batches):
+        portion(pair)
+        (index + 1) % accumulation_steps or update()
