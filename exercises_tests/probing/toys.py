@@ -32,9 +32,11 @@ class Case:
     accumulation_steps: int
     tied: bool = False
     frozen: bool = False
+    epochs: int = 1  # how often the answer is called with the same model and micro-batches
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        kind += f", {self.epochs} epochs" * (self.epochs > 1)
         return f"k={self.accumulation_steps}, {self.micro_batches} micro-batches{kind}"
 
 
