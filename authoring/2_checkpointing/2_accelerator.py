@@ -355,7 +355,7 @@ for name, run_blocks, prepare in (
 #
 # Write `run_checkpointed(blocks, hidden, padding)`. It sends `hidden` (a float tensor `[batch, length, width]`) through all `blocks` in order, each with a checkpoint of its own, and returns the result. A block is called as `block(hidden, padding)`.
 #
-# Output and gradients must be those of the plain loop: with dropout in the blocks, when a block stands twice in the list, and when `hidden` comes from frozen embeddings and needs no gradient itself.
+# Output and gradients must be those of the plain loop: with dropout in the blocks, when a block stands twice in the list, and when `hidden` comes from frozen embeddings and needs no gradient itself (then it gets none).
 
 
 # %% exercise="run_checkpointed" points=3

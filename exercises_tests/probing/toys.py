@@ -32,9 +32,11 @@ class Case:
     accumulation_steps: int
     tied: bool = False
     frozen: bool = False
+    epochs: int = 1  # how often the answer is called with the same model and micro-batches
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        kind += f", {self.epochs} epochs" * (self.epochs > 1)
         return f"k={self.accumulation_steps}, {self.micro_batches} micro-batches{kind}"
 
 
@@ -65,7 +67,9 @@ def lopsided_loss(input, target):
 def as_it_was(one: object, other: object) -> bool:
     """Whether lists, tuples, dictionaries and tensors hold the same, in the same order."""
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return isinstance(one, torch.Tensor) and torch.equal(one, other)
+        if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+            return False
+        return one.dtype == other.dtype and torch.equal(one, other)
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -87,7 +91,7 @@ def flat(model: nn.Module, *, gradients: bool = False) -> np.ndarray:
 
 
 class Recorder:
-    """Notes the gradient at each step of an optimizer, the weights after it, and how many micro-batches went forward before it.
+    """Notes the gradient at each step of an optimizer, the weights after it, and how many micro-batches went forward before it; and how many passes the model made in eval mode.
 
     Each forward pass is one micro-batch, or as many as it holds when a micro-batch is `samples` long.
     """
@@ -96,13 +100,14 @@ class Recorder:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int | None = None
     ):
         self.gradients, self.weights, self.forwards = [], [], []
-        self.since_step = 0
+        self.since_step = self.in_eval_mode = 0
         self.samples = samples
         model.register_forward_hook(self._forward)
         # After the step the gradient is still the one it used, clipped by another hook or not.
         optimizer.register_step_post_hook(lambda *_: self._after_step(model))
 
-    def _forward(self, _, inputs, __):
+    def _forward(self, model, inputs, _):
+        self.in_eval_mode += not model.training
         self.since_step += len(inputs[0]) // self.samples if self.samples else 1
 
     def _after_step(self, model):
@@ -159,4 +164,5 @@ def training(
         shown[f"the gradient at step {number} ({case})"] = gradient
         shown[f"the weight after step {number} ({case})"] = weights
     shown[f"the number of micro-batches left without a step ({case})"] = recorder.since_step
+    shown[f"the number of forward passes in eval mode ({case})"] = recorder.in_eval_mode
     return shown

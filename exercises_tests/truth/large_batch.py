@@ -29,6 +29,6 @@ def large_batch_training(
 ) -> Observation:
     """The truth of accumulation: the micro-batches of each window glued to one large batch, one step each, by SGD."""
     model, micro_batches = draw(case, seed)
-    groups = windows(micro_batches, case.accumulation_steps)
+    groups = windows(micro_batches, case.accumulation_steps) * case.epochs
     recorder = large_batches(model, groups, loss_function, learning_rate, max_norm)
     return training(case, recorder, [len(window) for window in groups])

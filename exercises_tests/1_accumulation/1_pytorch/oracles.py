@@ -41,6 +41,8 @@ def oracle_loop(cases):
         shown = {}
         for case in cases:
             shown |= large_batch_training(case, seed, lopsided_loss, LEARNING_RATE)
+            *_, last = (name for name in shown if name.startswith("the weight after step"))
+            shown[f"the weight at the end ({case})"] = shown[last]
             shown |= one_at_a_time(case)
         return shown
 
@@ -82,6 +84,7 @@ def token_weighted_backward(seed):
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
         shown[f"the weight afterwards ({case})"] = flat(model)
         shown[f"whether the activations of the whole window are held at once ({case})"] = False
+        shown[f"the number of forward passes in eval mode ({case})"] = 0
         shown[f"whether the window is as it was ({case})"] = True
     return shown
 

@@ -30,15 +30,15 @@ WHOLE_WINDOWS = (
     Case(micro_batches=8, accumulation_steps=4),
     Case(micro_batches=3, accumulation_steps=1),
     Case(micro_batches=6, accumulation_steps=3, tied=True),
-    Case(micro_batches=6, accumulation_steps=2, frozen=True),
+    Case(micro_batches=6, accumulation_steps=2, frozen=True, epochs=2),
 )
 
 ALL_WINDOWS = (
     Case(micro_batches=6, accumulation_steps=4),
     Case(micro_batches=8, accumulation_steps=4),
     Case(micro_batches=2, accumulation_steps=1),
-    Case(micro_batches=5, accumulation_steps=3, tied=True),
-    Case(micro_batches=2, accumulation_steps=4, frozen=True),
+    Case(micro_batches=7, accumulation_steps=3, tied=True),
+    Case(micro_batches=2, accumulation_steps=4, frozen=True, epochs=2),
 )
 
 
@@ -54,8 +54,11 @@ def probe_loop(cases):
             optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
             recorder = Recorder(model, optimizer, SAMPLES)
             with Held(model) as held:
-                answer(model, optimizer, lopsided_loss, micro_batches, case.accumulation_steps)
+                for _ in range(case.epochs):
+                    model.zero_grad()  # every .grad is empty at the start
+                    answer(model, optimizer, lopsided_loss, micro_batches, case.accumulation_steps)
             shown |= training(case, recorder)
+            shown[f"the weight at the end ({case})"] = flat(model)
             shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
                 micro_batches, draw(case, seed, samples=SAMPLES)[1]
             )
@@ -97,16 +100,17 @@ FAULTS: dict[
     "a micro-batch of the next window": lambda step: [step | {max(step) + 1: len(step)}],
     "a window one micro-batch late": lambda step: [{n + 1: d for n, d in step.items()}],
     "another divisor of its first micro-batch": lambda step: [step | {min(step): len(step) + 1}],
-    "another divisor of its last micro-batch": lambda step: [step | {max(step): len(step) + 1}],
+    "another divisor of its last micro-batch": lambda step: [step | {max(step): len(step) - 1}],
 }
 AT_THE_END, OVER_THE_END = "an empty step at its end", "a window over the end of an epoch"
 DIVISORS = "other divisors from a step on"  # several wrong steps in a run of the right length
 
 
 def draw_runs(seed: int) -> list[Run]:
-    """Runs with short last windows (of two or more), and with whole ones only; a fault is in any step, the last one too."""
+    """Runs with short last windows (of one where nothing is wrong, else of two or more), and with whole ones only; a fault is in any step, the last one too."""
     generator = random.Random(seed)
     runs = [Run(8, generator.choice((1, 2, 4)), 2, "nothing wrong", 0)]
+    runs.append(Run(7, generator.choice((2, 3)), 2, "nothing wrong", 0))
     for fault in [*FAULTS, "a step missing", DIVISORS, DIVISORS, AT_THE_END, OVER_THE_END]:
         k, epochs = generator.randint(3, 5), generator.randint(2, 3)
         whole, rest = generator.randint(1, 3), generator.randint(2, k - 1)
@@ -326,6 +330,8 @@ def token_weighted_backward(answer, seed):
             with Held(model) as one:
                 losses_of_targets(model, micro_batch, "sum")
             held_by_each.append(one.peak)
+        modes = []
+        model.register_forward_pre_hook(lambda one, _, modes=modes: modes.append(one.training))
         with Held(model) as held:
             answer(model, window)
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
@@ -333,6 +339,7 @@ def token_weighted_backward(answer, seed):
         shown[f"whether the activations of the whole window are held at once ({case})"] = (
             len(window) > 1 and held.peak > (max(held_by_each) + sum(held_by_each)) / 2
         )
+        shown[f"the number of forward passes in eval mode ({case})"] = modes.count(False)
         shown[f"whether the window is as it was ({case})"] = as_it_was(
             window, draw_window(case, seed)[1]
         )

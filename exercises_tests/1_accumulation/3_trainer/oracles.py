@@ -55,7 +55,7 @@ def exact_trainer(seed):
             cross_entropy(model(batch["input_ids"]).logits, batch["labels"]).backward()
             optimizer.step()
             optimizer.zero_grad()
-        shown[f"the largest batch in one forward pass ({case})"] = MICRO_BATCH
+        shown[f"the largest batch in one forward pass of the given model ({case})"] = MICRO_BATCH
         shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
         shown |= training(case, recorder, [len(window) for window in groups])
         shown[f"whether the flag came when the Trainer had already looked ({case})"] = False

@@ -259,7 +259,9 @@ def exact_trainer(answer, seed):
             sizes.clear()
             with Held(model) as held:
                 watch = recorded(trainer)
-        shown[f"the largest batch in one forward pass ({case})"] = max(sizes)
+        shown[f"the largest batch in one forward pass of the given model ({case})"] = max(
+            sizes, default=0
+        )
         shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
             held.peak / one.peak
         )

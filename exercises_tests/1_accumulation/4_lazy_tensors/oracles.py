@@ -82,4 +82,6 @@ def clip_without_fallback(seed):
             shown[f"gradient {index + 1} after clipping ({where})"] = gradient * min(
                 1.0, limit / length.item()
             )
+        shown[f"whether a parameter without a gradient still has none ({where})"] = True
+        shown[f"whether the weights are as they were ({where})"] = True
     return shown

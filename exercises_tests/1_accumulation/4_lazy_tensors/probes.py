@@ -59,6 +59,7 @@ class SGD:
 
     def __init__(self, parameters):
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.param_groups = [{"params": self.parameters, "lr": LEARNING_RATE}]
         self.before_step = lambda: None
 
     @torch.no_grad()
@@ -66,7 +67,7 @@ class SGD:
         self.before_step()
         for parameter in self.parameters:
             if parameter.grad is not None:
-                parameter.add_(parameter.grad, alpha=-LEARNING_RATE)
+                parameter.add_(parameter.grad, alpha=-self.param_groups[0]["lr"])
 
     def zero_grad(self, set_to_none=True):
         for parameter in self.parameters:
@@ -198,7 +199,9 @@ def draw_loops(seed: int):
         rows = []
         for number in range(3):
             for line in lines:
-                graphs += line in breaking and number in rounds or line in MARKS
+                if line in breaking and number in rounds:
+                    graphs += 2 if line in breaking[1:2] else 1  # a line may run several
+                graphs += line in MARKS
                 rows.append((line, graphs))
         yield what, before, rows
 
@@ -344,6 +347,12 @@ def ask_clip(answer, seed):
         run_all()
         for index, parameter in enumerate(parameters):
             shown[f"gradient {index + 1} after clipping ({where})"] = parameter.grad.cpu()
+        shown[f"whether a parameter without a gradient still has none ({where})"] = (
+            frozen.grad is None
+        )
+        shown[f"whether the weights are as they were ({where})"] = not any(
+            parameter.detach().cpu().any().item() for parameter in given
+        )
     return {
         name: value.numpy() if torch.is_tensor(value) else value for name, value in shown.items()
     }

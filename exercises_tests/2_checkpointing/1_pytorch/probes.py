@@ -267,7 +267,7 @@ class Layer(nn.Module):
 
     def forward(self, x):
         x = torch.tanh(self.linear(x))
-        return nn.functional.dropout(x, self.dropout) if self.dropout else x
+        return nn.functional.dropout(x, self.dropout, self.training)
 
 
 class Wide(nn.Module):

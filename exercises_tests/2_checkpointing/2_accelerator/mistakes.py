@@ -172,6 +172,13 @@ run_checkpointed = (
         hint="What does `hidden.requires_grad` say behind frozen embeddings, and which variant needs it to be true?",
     ),
     Mistake(
+        "the input made to need a gradient",
+        {EACH: f"    hidden.requires_grad_()\n{EACH}".replace("reentrant=False", "reentrant=True")},
+        {EACH: f"    hidden.requires_grad_()\n{EACH}"},
+        why="`requires_grad_()` changes the tensor of the caller: the backward pass goes on to a gradient of `hidden` that nobody needs, and leaves it there. It is a way around what the reentrant variant loses, and `use_reentrant=False` loses nothing.",
+        hint="What stands in `hidden.grad` afterwards, and what after the plain loop?",
+    ),
+    Mistake(
         "arguments by name to the reentrant variant",
         {"padding, use_reentrant=False": "padding=padding, use_reentrant=True"},
         why="The reentrant variant looks only at positional arguments and takes no others; it is also the one that loses gradients behind frozen embeddings.",

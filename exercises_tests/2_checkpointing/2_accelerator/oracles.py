@@ -9,6 +9,7 @@ from exercises_tests.probing.toys import Recorder, training, windows
 from .probes import (
     AFTERWARDS,
     BLOCKS,
+    INPUT_GRADIENT,
     LAYERS,
     LEARNING_RATE,
     MICRO_BATCH,
@@ -17,6 +18,7 @@ from .probes import (
     WHOLE_WINDOWS,
     WITH_A_REST,
     Block,
+    changes,
     draw_classifier,
     draw_lost,
     draw_stack,
@@ -26,6 +28,7 @@ from .probes import (
     looked_at,
     one_after_the_other,
     one_thread,
+    state_of,
 )
 
 
@@ -73,6 +76,8 @@ def run_checkpointed(seed):
             ", ".join(map(str, order))
         )
         shown |= gradients_by_part(model, where)
+        if kind.get("frozen"):
+            shown[f"{INPUT_GRADIENT} ({where})"] = False
         model.eval()
         shown[f"the output in eval mode ({where})"] = model(tokens, padding)
         shown[f"whether blocks are run again when they are called plainly afterwards ({where})"] = (
@@ -85,9 +90,10 @@ def untrained_parameters(seed):
     """By hand from how the models were made: what was set to None, and the whole first block where the reentrant variant lost it."""
     shown = {}
     first = [f"blocks.0.{name}" for name, _ in Block().named_parameters()]
+    nothing = state_of(Block())
     for where, (reentrant, _, loses) in AFTERWARDS.items():
         names = [*(draw_lost(seed) if loses else []), *(first if reentrant else [])]
-        shown |= listed(where, names, True)
+        shown |= listed(where, names) | changes(nothing, nothing, where)
     return shown
 
 

@@ -186,10 +186,12 @@ class Stack(nn.Module):
         self.embed.requires_grad_(not frozen)
 
     def forward(self, tokens, padding):
-        hidden = self.run(self.blocks, self.embed(tokens), padding)
+        self.embedded = self.embed(tokens)
+        hidden = self.run(self.blocks, self.embedded, padding)
         return self.head(self.scale * hidden.mean(dim=1))
 
 
+INPUT_GRADIENT = "whether hidden, which needed no gradient, has one afterwards"
 STACKS = {
     "": {},
     " with frozen embeddings": {"frozen": True},
@@ -235,6 +237,8 @@ def run_checkpointed(answer, seed):
             again
         )
         shown |= gradients_by_part(model, where)
+        if model.embedded.is_leaf:
+            shown[f"{INPUT_GRADIENT} ({where})"] = model.embedded.grad is not None
         model.eval()
         shown[f"the output in eval mode ({where})"] = model(tokens, padding)
         model.train().run = one_after_the_other
@@ -302,28 +306,62 @@ def untrained_parameters(answer, seed):
         model = draw_after_backward(seed, reentrant, frozen, draw_lost(seed) if loses else [])
         before = state_of(model)
         names = answer(model)
-        shown |= listed(where, names, as_it_was(before, state_of(model)))
+        shown |= listed(where, names)
+        if shown[f"what is returned ({where})"] == NAMES:
+            shown |= changes(before, state_of(model), where)
     return shown
 
 
-def state_of(model: nn.Module) -> list:
-    """Of each module its mode; of each parameter whether it trains, its values and its gradient."""
-    return [module.training for module in model.modules()] + [
-        (one.requires_grad, one.detach().clone(), copy.deepcopy(one.grad))
-        for one in model.parameters()
-    ]
+def state_of(model: nn.Module) -> dict[str, list]:
+    """What a look at a model must leave as it is, module by module or parameter by parameter."""
+    parameters = list(model.parameters())
+    return {
+        "mode": [module.training for module in model.modules()],
+        "requires_grad": [one.requires_grad for one in parameters],
+        "gradient": [copy.deepcopy(one.grad) for one in parameters],
+        "values": [one.detach().clone() for one in parameters],
+    }
 
 
-def listed(where: str, names: object, model_is_as_it_was: bool) -> Observation:
-    """What was returned, and whether the model was left alone."""
+def changes(before: dict[str, list], after: dict[str, list], where: str) -> Observation:
+    """How many of the model's modules and parameters were changed, by what was done to them."""
+
+    def count(what, changed):
+        return sum(map(changed, before[what], after[what]))
+
+    def other(one, now):
+        return not as_it_was(one, now)
+
+    counts = {
+        "modules put into another mode": count("mode", other),
+        "parameters with another requires_grad": count("requires_grad", other),
+        "parameters that were given a gradient": count(
+            "gradient", lambda one, now: one is None and now is not None
+        ),
+        "parameters that lost their gradient": count(
+            "gradient", lambda one, now: one is not None and now is None
+        ),
+        "parameters with other numbers in their gradient": count(
+            "gradient",
+            lambda one, now: torch.is_tensor(one) and torch.is_tensor(now) and other(one, now),
+        ),
+        "parameters with other values": count("values", other),
+    }
+    return {f"the number of {what} afterwards ({where})": number for what, number in counts.items()}
+
+
+NAMES = "a list of names"
+
+
+def listed(where: str, names: object) -> Observation:
+    """What was returned."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         kind = "nothing" if names is None else f"of type {type(names).__name__}"
         return {f"what is returned ({where})": kind}
     return {
-        f"what is returned ({where})": "a list of names",
+        f"what is returned ({where})": NAMES,
         f"the number of names ({where})": len(names),
         f"the list of names ({where})": ", ".join(sorted(names)),
-        f"whether the model is as it was ({where})": model_is_as_it_was,
     }
 
 

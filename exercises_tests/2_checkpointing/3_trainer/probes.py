@@ -73,7 +73,7 @@ class Budget:
 
 
 def drawn_budgets(seed):
-    """Two budgets with room for all or nearly, one that is met exactly, two that need micro-batches of 3 and 4, and one for each sparser or denser checkpointing."""
+    """Two budgets with room for all or nearly, one that is met exactly, two that need micro-batches of 3 and 4, one with room for a single sample, and one for each sparser or denser checkpointing."""
     draw = random.Random(seed)
     return (
         Budget(draw.choice((16, 32)), draw.choice((4, 8)), None, 0),
@@ -81,6 +81,7 @@ def drawn_budgets(seed):
         Budget(draw.choice((6, 12, 18)), 3, None, draw.randrange(1, 99)),
         Budget(draw.choice((12, 24)), 5, None, draw.randrange(1, 99)),
         Budget(*draw.choice(((96, 96), (144, 72), (160, 80))), None, draw.randrange(1, 99)),
+        Budget(draw.choice((8, 12, 16)), 1, None, draw.randrange(1, 99)),
         *(Budget(draw.choice((8, 12, 16)), 1, every, draw.randrange(1, 99)) for every in (8, 4, 2)),
         Budget(draw.choice((8, 12, 16)), 2, 1, 0),
     )

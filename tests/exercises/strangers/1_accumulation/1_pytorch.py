@@ -1091,3 +1091,120 @@ def token_weighted_backward(model, window):
         logits = model(mb["input_ids"])[:, :-1][keep]
         loss = cross_entropy(logits, mb["labels"][:, 1:][keep], reduction="sum")
         (loss / total).backward()
+
+
+# %% train_accumulated: wrong
+# model left in eval mode
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    model.eval()
+    for i, (x, y) in enumerate(micro_batches, 1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if i % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong
+# the last window runs only if more than one micro-batch is left
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    window = []
+
+    def flush():
+        for x, y in window:
+            (loss_function(model(x), y) / len(window)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        window.clear()
+
+    for pair in micro_batches:
+        window.append(pair)
+        if len(window) == accumulation_steps:
+            flush()
+    if len(window) > 1:
+        flush()
+
+
+# %% first_wrong_step: wrong
+# a last window of a single micro-batch is taken for none
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    expected = []
+    for epoch in range(epochs):
+        for start in range(0, micro_batches, accumulation_steps):
+            size = min(accumulation_steps, micro_batches - start)
+            if size == 1 and accumulation_steps > 1:
+                continue
+            first = epoch * micro_batches + start
+            expected.append({first + i: size for i in range(size)})
+    for number in range(max(len(steps), len(expected))):
+        if steps[number : number + 1] != expected[number : number + 1]:
+            return number + 1
+    return None
+
+
+# %% train_accumulated: wrong
+# hooks that divide are left behind: a second call divides twice
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for p in model.parameters():
+        if p.requires_grad:
+            p.register_hook(lambda g: g / accumulation_steps)
+    for i, (x, y) in enumerate(micro_batches, 1):
+        loss_function(model(x), y).backward()
+        if i % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong
+# hooks that divide are left behind
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    size = 1
+    for p in model.parameters():
+        if p.requires_grad:
+            p.register_hook(lambda g: g / size)
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        size = len(window)
+        for x, y in window:
+            loss_function(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% token_weighted_backward: wrong
+# model in eval mode
+def token_weighted_backward(model, window):
+    model.eval()
+    n = sum((m["labels"][:, 1:] != -100).sum() for m in window)
+    for m in window:
+        logits = model(m["input_ids"])[:, :-1]
+        loss = cross_entropy(logits.flatten(0, 1), m["labels"][:, 1:].flatten(), reduction="sum")
+        (loss / n).backward()
+
+
+# %% first_wrong_step: wrong, one divisor looked at in each step
+# only the largest divisor of a step compared
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    i = 0
+    for e in range(epochs):
+        for s in range(0, micro_batches, accumulation_steps):
+            ns = [
+                e * micro_batches + n for n in range(s, min(s + accumulation_steps, micro_batches))
+            ]
+            if i >= len(steps) or set(steps[i]) != set(ns) or max(steps[i].values()) != len(ns):
+                return i + 1
+            i += 1
+    return i + 1 if len(steps) > i else None
+
+
+# %% train_accumulated: wrong
+# a momentum of its own: a new optimizer for every window
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for i, (x, y) in enumerate(micro_batches, 1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if i % accumulation_steps == 0:
+            type(optimizer)(model.parameters(), **optimizer.defaults).step()
+            optimizer.zero_grad()

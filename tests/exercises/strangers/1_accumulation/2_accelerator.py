@@ -870,3 +870,18 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
             p.grad = part.view_as(p)
         optimizer.step()
         optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong
+# in eval mode, so without dropout
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    model.eval()
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch)
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()

@@ -686,3 +686,63 @@ def breaking_lines(before, rows):
         if new > old and "mark_step(" not in line:
             found.add(line)
     return found
+
+
+# %% train_with_marks: right
+import torch._lazy
+
+
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    def portion(pair):
+        loss = loss_function(model(pair[0]), pair[1]) / accumulation_steps
+        loss.backward()
+        torch._lazy.mark_step()
+
+    def update():
+        optimizer.step()
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                p.grad.zero_()
+        torch._lazy.mark_step()
+
+    for index, pair in enumerate(micro_batches):
+        portion(pair)
+        (index + 1) % accumulation_steps or update()
+
+
+# %% breaking_lines: wrong
+# only jumps of exactly one
+def breaking_lines(before, rows):
+    found = set()
+    for line, n in rows:
+        if n == before + 1 and "mark_step(" not in line:
+            found.add(line)
+        before = n
+    return found
+
+
+# %% clip_without_fallback: wrong
+# weights scaled, too
+def clip_without_fallback(parameters, max_norm):
+    parameters = list(parameters)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = sum((g * g).sum() for g in grads).sqrt()
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    with torch.no_grad():
+        for p in parameters:
+            p.sub_(factor)
+    for g in grads:
+        g.mul_(factor)
+
+
+# %% clip_without_fallback: wrong
+# None replaced by zeros
+def clip_without_fallback(parameters, max_norm):
+    parameters = list(parameters)
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    norm = sum((p.grad * p.grad).sum() for p in parameters).sqrt()
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for p in parameters:
+        p.grad.mul_(factor)

@@ -824,3 +824,40 @@ def untrained_parameters(model):
             if weight.requires_grad and weight.grad is None:
                 names.append(name)
     return names
+
+
+# %% run_checkpointed: wrong, the input made to need a gradient
+# reentrant with requires_grad_ on hidden
+def run_checkpointed(blocks, hidden, padding):
+    hidden.requires_grad_()
+    for block in blocks:
+        hidden = checkpoint(block, hidden, padding, use_reentrant=True)
+    return hidden
+
+
+# %% run_checkpointed: right
+# a new tensor that needs a gradient, so that the reentrant variant records; hidden itself stays as it is
+def run_checkpointed(blocks, hidden, padding):
+    state = hidden if hidden.requires_grad else hidden.detach().clone().requires_grad_()
+    for block in blocks:
+        state = checkpoint(block, state, padding, use_reentrant=True)
+    return state
+
+
+# %% untrained_parameters: wrong
+# freezes what it finds
+def untrained_parameters(model):
+    found = []
+    for n, p in model.named_parameters():
+        if p.requires_grad and p.grad is None:
+            p.requires_grad = False
+            found.append(n)
+    return found
+
+
+# %% untrained_parameters: wrong
+# zeroes gradients at the end
+def untrained_parameters(model):
+    found = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    model.zero_grad()
+    return found

@@ -581,3 +581,20 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
         use_cpu=True,
         **checkpointing_arguments(**details),
     )
+
+
+# %% arguments_for_budget: wrong
+# never a micro-batch of one
+def arguments_for_budget(output_dir, effective_batch, budget, peak):
+    sizes = [s for s in range(effective_batch, 1, -1) if effective_batch % s == 0]
+    for n in (None, 8, 4, 2, 1):
+        for size in sizes:
+            if peak(size, n) <= budget:
+                return TrainingArguments(
+                    output_dir,
+                    per_device_train_batch_size=size,
+                    gradient_accumulation_steps=effective_batch // size,
+                    use_cpu=True,
+                    **(checkpointing_arguments(every_n_layers=n) if n else {}),
+                )
+    return TrainingArguments(output_dir, use_cpu=True)
