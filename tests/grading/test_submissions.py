@@ -217,6 +217,17 @@ def test_zips_that_unpack_to_gigabytes(tmp_path, monkeypatch):
     assert read <= 3 * 2**20
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "LZMA"])
+def test_a_method_that_unpacks_all_at_once_is_not_read(tmp_path, method):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("a.ipynb", bytes(2**20))
+        archive.writestr("b.ipynb", NOTEBOOK, zipfile.ZIP_STORED)
+    found = by_learner(tree(tmp_path / "class", {"eve.zip": file.getvalue(), "ada.ipynb": b""}))
+    assert "eve.zip/a.ipynb is packed by a method that is not read here" in found["eve"].problems[0]
+    assert [one.read() for one in found["eve"].notebooks] == [NOTEBOOK]
+
+
 def test_a_notebook_that_is_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(submissions, "NOTEBOOK_LIMIT", 1000)
     [ada] = find_submissions(tree(tmp_path, {"ada/a.ipynb": bytes(2000)}))

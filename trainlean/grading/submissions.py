@@ -24,6 +24,10 @@ from trainlean.workspace import CourseError
 NOTEBOOK_LIMIT = 64 * 2**20  # bytes of one notebook, outputs included
 LEARNER_LIMIT = 512 * 2**20  # bytes of everything that is read of one learner
 LEARNER_FILES = 20_000  # that are looked at of one learner
+UNPACKED = (
+    zipfile.ZIP_STORED,
+    zipfile.ZIP_DEFLATED,
+)  # the only methods that zipfile unpacks bit by bit
 LISTED_FILES = 10 * LEARNER_FILES  # of a learner's zip, for its list to be read at all
 LEARNER_NOTEBOOKS = 100  # that are graded of one learner: each may take minutes
 IGNORED = re.compile(r"^(\..*|__MACOSX|Thumbs\.db|desktop\.ini)$")
@@ -449,6 +453,8 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
             problem = "is a link; links are not followed, hand in the file itself."
         elif info.flag_bits & 0x1:
             problem = "is encrypted; hand in a zip without a password."
+        elif info.compress_type not in UNPACKED:  # 2 KB of bzip2 become 3 GB at once
+            problem = "is packed by a method that is not read here; make the zip with the usual one (Deflate)."
         yield _Entry(parts, _zip_time(info), partial(_open_member, open_it, info), problem)
 
 
