@@ -95,6 +95,10 @@ def test_an_outcome_without_an_observation_earns_nothing():
     ] * 2 + [(NOT_ATTEMPTED, 0, "?[31mred")]
 
 
+def test_nothing_at_all_is_told():
+    assert judged({}, b"")[0].message == "numbers gave no answer."
+
+
 FORGED = {
     "no archive": b"nonsense",
     "an archive of something else": with_member(b"", "x", b""),

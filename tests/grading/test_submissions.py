@@ -102,6 +102,25 @@ def test_the_zip_that_moodle_makes(tmp_path, wrapper):
     assert all(len(submission.notebooks) == 1 for submission in found.values())
 
 
+@pytest.mark.parametrize("wrapper", ["", "CS-Advanced training-Unit 1-998/"])
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_a_full_stop_is_a_first_name(tmp_path, wrapper, packed):
+    """As Moodle is given it for people who have one name only; other names that begin so are a system's files."""
+    files = {
+        f"{wrapper}. Suharto_70123_assignsubmission_file_/1_pytorch.ipynb": NOTEBOOK,
+        f"{wrapper}. Suharto_70123_assignsubmission_file_/.ipynb_checkpoints/1.ipynb": NOTEBOOK,
+        f"{wrapper}Bob Smith_70124_assignsubmission_file_/1_pytorch.ipynb": NOTEBOOK,
+        f"{wrapper}._Bob Smith_70124_assignsubmission_file_": b"macOS",
+        f"{wrapper}.git/config": b"",
+    }
+    found = by_learner(
+        zip_of(tmp_path / "moodle.zip", files) if packed else tree(tmp_path / "class", files)
+    )
+    assert list(found) == [". Suharto", "Bob Smith"]
+    assert names(found[". Suharto"]) == [". Suharto/1_pytorch.ipynb"]
+    assert found[". Suharto"].user == "70123" and not found["Bob Smith"].others
+
+
 def test_moodle_without_folders(tmp_path):
     found = by_learner(
         tree(tmp_path, {"Zoë Cruz_70123_assignsubmission_file_1_pytorch.ipynb": NOTEBOOK})

@@ -49,6 +49,30 @@ def test_everything_is_collected():
     assert done.stdout.splitlines() == [f"{name}: True 0 0" for name in LEAVES], done
 
 
+OVERDRAWN = """
+import os, signal
+from trainlean.grading.worker import Worker
+worker = Worker.__new__(Worker)
+worker.isolated = False
+def run(pipe):
+    os.setpgid(0, 0)
+    os.close(pipe)
+    os.kill(os.getpid(), getattr(signal, "SIGXCPU"))
+    os._exit(0)
+found, problem, status = worker._in_fork("a.ipynb", 10, run)
+print(found, worker.short_of, problem)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux isolates")
+def test_the_end_of_its_processor_time_is_called_so():
+    """Whatever the seconds are that are read afterwards: they may be fewer than the limit's."""
+    done = subprocess.run(
+        [sys.executable, "-c", OVERDRAWN], cwd=COURSE, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("None time a.ipynb computed for 10 s without an answer"), done
+
+
 HOSTILE = {
     "nothing": "pass",
     "a limit": "resource.prlimit(os.getpid(), resource.RLIMIT_FSIZE, (0, 0))",

@@ -9,7 +9,7 @@ import numpy as np
 from trainlean.exercises.checking import judge_seen
 from trainlean.exercises.comparing import Observation
 from trainlean.exercises.exercise import Exercise
-from trainlean.exercises.seeing import Seen, unpack
+from trainlean.exercises.seeing import NUMBERS, Seen, unpack
 from trainlean.exercises.verdicts import (
     CRASHED,
     NOT_ATTEMPTED,
@@ -65,7 +65,7 @@ def judge_answers(
                     outcome,
                     0,
                     exercise.points,
-                    clean_text(head.get("message", "")),
+                    clean_text(head.get("message") or f"{name} gave no answer."),
                 )
             judged = cannot_check(exercise) or judge_seen(exercise, answer, cells, plan.seed, cache)
         except Exception as error:  # whatever a forged answer leads to, it is no answer
@@ -135,7 +135,7 @@ def trusted_form(seen: Seen, limits: Limits) -> Seen:
     plain: Observation = {}
     for name, value in seen.observation.items():
         if isinstance(value, np.ndarray):
-            if value.dtype.kind not in "biuf" or value.nbytes > limits.answer:
+            if value.dtype.kind not in NUMBERS or value.nbytes > limits.answer:
                 raise ValueError("an array of something else")
         elif isinstance(value, str):
             value = clean_text(value)

@@ -41,6 +41,12 @@ CANVAS = re.compile(
 )
 
 
+def _ignored(name: str) -> bool:
+    """Whether a file or folder is a system's or a tool's; in Moodle some people's first name is a full stop."""
+    mine = MOODLE.match(name) and not name.startswith("._")  # so begin macOS's files beside files
+    return bool(IGNORED.match(name)) and not mine
+
+
 class Unread(Exception):
     """Why a file cannot be read, as the end of a sentence that begins with its name."""
 
@@ -356,13 +362,11 @@ def _in_folder(root: Path) -> Iterator[_Entry]:
         place = Path(here).relative_to(root).parts
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
         empty = not folders and not files
-        folders[:] = sorted(
-            name for name in folders if not IGNORED.match(name) and name not in links
-        )
+        folders[:] = sorted(name for name in folders if not _ignored(name) and name not in links)
         if 1 <= len(place) <= 2:
             yield _Entry(place, problem="is empty." if empty and len(place) == 1 else "")
         for name in sorted([*files, *links]):
-            if not IGNORED.match(name):
+            if not _ignored(name):
                 yield _entry_of(Path(here, name), (*place, name))
     for error in refused:
         if parts := Path(error.filename).relative_to(root).parts:
@@ -430,14 +434,14 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
             with contextlib.suppress(UnicodeError):
                 name = name.encode("cp437").decode("utf-8")
         parts = tuple(part for part in name.split("/") if part not in ("", "."))
-        hidden = [part for part in parts if IGNORED.match(part) and part != ".."]
+        hidden = [part for part in parts if _ignored(part) and part != ".."]
         folder = name.endswith("/") or hidden
-        if not parts or folder and IGNORED.match(parts[0]):
+        if not parts or folder and _ignored(parts[0]):
             continue
         if folder:  # a learner of whom nothing else may be there
             if len(parts) > 1 or not hidden:
                 yield _Entry(parts[:1])
-                if len(parts) > 1 and not IGNORED.match(parts[1]):
+                if len(parts) > 1 and not _ignored(parts[1]):
                     yield _Entry(parts[:2])
             continue
         problem = ""
