@@ -43,8 +43,9 @@ CANVAS = re.compile(
 
 def _ignored(name: str) -> bool:
     """Whether a file or folder is a system's or a tool's; in Moodle some people's first name is a full stop."""
-    mine = MOODLE.match(name) and not name.startswith("._")  # so begin macOS's files beside files
-    return bool(IGNORED.match(name)) and not mine
+    if not IGNORED.match(name):
+        return False
+    return name.startswith("._") or not MOODLE.match(name)  # "._": macOS's files beside files
 
 
 class Unread(Exception):
