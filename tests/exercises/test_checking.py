@@ -423,6 +423,13 @@ def test_cell_that_raises_spoils_only_its_own_exercise(tmp_path, capsys):
     assert "NameError" in seen["train_accumulated"]["message"]
 
 
+def test_letters_that_python_does_not_read():
+    found, problems = statements(notebook_of("x = '\ud83d'", "y = '\0'", "z = 1"))
+    assert problems[1] == "cell 1 is not Python: it holds half a character (U+D83D)"
+    assert "null byte" in problems[2] and "None" not in problems[2]
+    assert [one.cell for one in found] == [3]
+
+
 def test_syntax_error_is_told_with_its_cell(tmp_path, capsys):
     _, seen = rows(capsys, write(tmp_path, "x = 1", "def train_accumulated(:\n    pass"))
     assert seen["train_accumulated"]["outcome"] == CRASHED

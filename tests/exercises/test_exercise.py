@@ -164,6 +164,8 @@ def test_values_are_seen_as_numbers_texts_and_arrays():
     assert plain(torch.ones(2, requires_grad=True)).tolist() == plain([1, 1.0]).tolist() == [1, 1]
     assert type(plain(np.int64(3))) is int and type(plain(np.float32(3))) is float
     assert plain([]) == "[]" and plain({"a": 1}) == "{'a': 1}"
+    for odd in (np.array([None, 1]), np.array(["a"]), np.array([1j])):
+        assert plain(odd) == repr(odd)
     assert plain(("x" * 300,)) == f"('{'x' * 198}..."
 
 
@@ -262,6 +264,17 @@ def test_a_misspelt_name_is_told_with_its_line():
         verdict.message,
     )
     assert ": `return loss if" in verdict.message and verdict.hint == ""
+
+
+def test_a_large_array_in_place_of_a_number_takes_no_memory():
+    import tracemalloc
+
+    large = np.zeros(2**22, dtype=np.uint8)
+    tracemalloc.start()
+    told = first_difference({"a": large}, {"a": 1.0}, "the truth")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert told.startswith("a is [0, 0, ") and most < large.nbytes
 
 
 def test_few_numbers_are_shown_and_a_zero_truth_is_told():

@@ -11,6 +11,7 @@ from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.seeing import Seen, pack, see
 from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT
 from trainlean.grading.judging import (
+    HEAD_LIMIT,
     NAMES_KEPT,
     NUMBERS_KEPT,
     TEXT_LIMIT,
@@ -23,6 +24,7 @@ from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.sandbox import UNPROTECTED, Limits
 
 LIMITS = Limits(answer=100_000)
+STORED = zipfile.ZIP_STORED
 
 
 def probe(answer, seed):
@@ -59,10 +61,10 @@ def packed(answer=right):
     return pack(see(EXERCISE, answer, 7))
 
 
-def with_member(blob, name, data):
+def with_member(blob, name, data, method=zipfile.ZIP_DEFLATED):
     """The archive with a file more, small as long as it is packed."""
     file = io.BytesIO(blob)
-    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "a", method) as archive:
         archive.writestr(name, data)
     return file.getvalue()
 
@@ -93,15 +95,32 @@ def test_an_outcome_without_an_observation_earns_nothing():
     ] * 2 + [(NOT_ATTEMPTED, 0, "?[31mred")]
 
 
+def test_nothing_at_all_is_told():
+    assert judged({}, b"")[0].message == "numbers gave no answer."
+
+
 FORGED = {
     "no archive": b"nonsense",
     "an archive of something else": with_member(b"", "x", b""),
     "an archive that grows": with_member(packed(), "more.npy", bytes(200_000)),
+    "an archive that says it does not grow": with_member(packed(), "x", b"", zipfile.ZIP_BZIP2),
+    "a long list of parts": with_member(packed(), "x", b"PK\x01\x02" * NAMES_KEPT, STORED),
+    "long words": pack(Seen({"the numbers": "x" * HEAD_LIMIT})),
     "a large array": pack(Seen({"the numbers": np.zeros(20_000)})),
     "an array of texts": pack(Seen({"the numbers": np.array(["a", "b"])})),
     "a list": pack(Seen({"the numbers": [1, 2]})),
     "too many names": pack(Seen({f"{number}": 1 for number in range(NAMES_KEPT + 1)})),
 }
+
+
+def test_an_answer_is_looked_at_before_it_is_unpacked(monkeypatch):
+    monkeypatch.setattr("trainlean.grading.judging.unpack", lambda blob: pytest.fail("unpacked"))
+    looked = ("an archive that says it does not grow", "a long list of parts", "long words")
+    wide = Plan({"numbers": EXERCISE}, 7, UNPROTECTED, Limits())
+    for name in looked:
+        answers = Answers("", ("numbers",), {"numbers": ({}, FORGED[name])})
+        [verdict], _ = judge_answers(answers, wide, {})
+        assert verdict.outcome == CRASHED and "no observation" in verdict.message, name
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -102,6 +102,25 @@ def test_the_zip_that_moodle_makes(tmp_path, wrapper):
     assert all(len(submission.notebooks) == 1 for submission in found.values())
 
 
+@pytest.mark.parametrize("wrapper", ["", "CS-Advanced training-Unit 1-998/"])
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_a_full_stop_is_a_first_name(tmp_path, wrapper, packed):
+    """As Moodle is given it for people who have one name only; other names that begin so are a system's files."""
+    files = {
+        f"{wrapper}. Suharto_70123_assignsubmission_file_/1_pytorch.ipynb": NOTEBOOK,
+        f"{wrapper}. Suharto_70123_assignsubmission_file_/.ipynb_checkpoints/1.ipynb": NOTEBOOK,
+        f"{wrapper}Bob Smith_70124_assignsubmission_file_/1_pytorch.ipynb": NOTEBOOK,
+        f"{wrapper}._Bob Smith_70124_assignsubmission_file_": b"macOS",
+        f"{wrapper}.git/config": b"",
+    }
+    found = by_learner(
+        zip_of(tmp_path / "moodle.zip", files) if packed else tree(tmp_path / "class", files)
+    )
+    assert list(found) == [". Suharto", "Bob Smith"]
+    assert names(found[". Suharto"]) == [". Suharto/1_pytorch.ipynb"]
+    assert found[". Suharto"].user == "70123" and not found["Bob Smith"].others
+
+
 def test_moodle_without_folders(tmp_path):
     found = by_learner(
         tree(tmp_path, {"Zoë Cruz_70123_assignsubmission_file_1_pytorch.ipynb": NOTEBOOK})
@@ -215,6 +234,17 @@ def test_zips_that_unpack_to_gigabytes(tmp_path, monkeypatch):
         except Unread:
             continue
     assert read <= 3 * 2**20
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "LZMA"])
+def test_a_method_that_unpacks_all_at_once_is_not_read(tmp_path, method):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("a.ipynb", bytes(2**20))
+        archive.writestr("b.ipynb", NOTEBOOK, zipfile.ZIP_STORED)
+    found = by_learner(tree(tmp_path / "class", {"eve.zip": file.getvalue(), "ada.ipynb": b""}))
+    assert "eve.zip/a.ipynb is packed by a method that is not read here" in found["eve"].problems[0]
+    assert [one.read() for one in found["eve"].notebooks] == [NOTEBOOK]
 
 
 def test_a_notebook_that_is_too_large(tmp_path, monkeypatch):

@@ -2,11 +2,14 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from trainlean.grading.sandbox import environment, run_here
 from trainlean.workspace import COURSE
 
 LEAVES = {
@@ -49,6 +52,30 @@ def test_everything_is_collected():
     assert done.stdout.splitlines() == [f"{name}: True 0 0" for name in LEAVES], done
 
 
+OVERDRAWN = """
+import os, signal
+from trainlean.grading.worker import Worker
+worker = Worker.__new__(Worker)
+worker.isolated = False
+def run(pipe):
+    os.setpgid(0, 0)
+    os.close(pipe)
+    os.kill(os.getpid(), getattr(signal, "SIGXCPU"))
+    os._exit(0)
+found, problem, status = worker._in_fork("a.ipynb", 10, run)
+print(found, worker.short_of, problem)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux isolates")
+def test_the_end_of_its_processor_time_is_called_so():
+    """Whatever the seconds are that are read afterwards: they may be fewer than the limit's."""
+    done = subprocess.run(
+        [sys.executable, "-c", OVERDRAWN], cwd=COURSE, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("None time a.ipynb computed for 10 s without an answer"), done
+
+
 HOSTILE = {
     "nothing": "pass",
     "a limit": "resource.prlimit(os.getpid(), resource.RLIMIT_FSIZE, (0, 0))",
@@ -89,3 +116,57 @@ def test_a_worker_whose_settings_were_changed_makes_room_for_another(what):
         pytest.skip("there is only one")
     assert done.stdout == "x y probe probe\n", done
     assert done.returncode == (0 if what == "nothing" else 3), done
+
+
+HOLDS = """
+import os, sys
+from trainlean.grading.sandbox import Limits, forget_what_is_freed
+from trainlean.grading.worker import Worker, _alone_with, _received, _reply, _send
+forget_what_is_freed(sys.argv[1] == "on")
+source, sink = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+worker = Worker.__new__(Worker)
+worker.isolated, worker.limits = False, Limits()
+def run(pipe):
+    _alone_with(pipe)
+    _reply(bytes(data))
+for line in source:
+    data = _received(source, int(line))
+    found, *_ = worker._in_fork("a.ipynb", 60, run)
+    _send(sink, {}, found)
+    del data, found
+    _send(sink, {})
+"""
+SIZES = (1_000, 3_000, 20_000, 300_000)  # of a notebook, or of an answer
+
+
+def left_in_memory(forget: str) -> int:
+    """How often a text is found in the memory of a process that has held it, and let go of it."""
+    text = b"a right answer of somebody else, longer than a register. " * 4
+    command = [sys.executable, "-c", run_here(HOLDS), forget]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment()}
+    with subprocess.Popen(command, bufsize=0, **pipes) as process:
+        for size in SIZES:
+            data = (text * (size // len(text) + 1))[:size]
+            process.stdin.write(b"%d\n" % size)
+            process.stdin.write(data)
+            head = json.loads(process.stdout.readline())
+            got = b""
+            while len(got) < head["bytes"]:
+                got += process.stdout.read(head["bytes"] - len(got))
+            assert got == data and json.loads(process.stdout.readline())["bytes"] == 0
+        lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+        count = 0
+        with open(f"/proc/{process.pid}/mem", "rb", 0) as memory:
+            for place, rights in (line.split()[:2] for line in lines):
+                start, end = (int(number, 16) for number in place.split("-"))
+                if rights.startswith("rw"):
+                    memory.seek(start)
+                    count += memory.read(end - start).count(text)
+        process.stdin.close()
+    return count
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc overwrites what is freed")
+def test_nothing_of_a_submission_is_left_in_the_worker_s_memory():
+    """Whoever is forked from it later could read it there, and hand it in as an own answer."""
+    assert left_in_memory("off") > 0 and left_in_memory("on") == 0

@@ -17,9 +17,9 @@ def equal(one: object, other: object) -> bool:
         return type(one) is type(other) and one == other
     if isinstance(one, int) and isinstance(other, int):
         return one == other
-    first, second = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    if first.shape != second.shape:
+    if np.shape(one) != np.shape(other):
         return False
+    first, second = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
     largest = float(np.abs(second).max(initial=0.0))
     return bool(np.allclose(first, second, rtol=1e-4, atol=1e-5 * largest + 1e-9))
 
@@ -79,7 +79,7 @@ def _values(got: object, want: object, truth: str) -> str:
 
 def _short(value: object, digits: int = 4) -> str:
     if isinstance(value, np.ndarray):
-        return "[" + ", ".join(_short(item, digits) for item in value.ravel().tolist()[:12]) + "]"
+        return "[" + ", ".join(_short(item, digits) for item in value.ravel()[:12].tolist()) + "]"
     if isinstance(value, float):
         whole = 1e4 <= abs(value) < 1e15
         return f"{value:,.{max(0, digits - 4)}f}" if whole else f"{value:.{digits}g}"

@@ -144,13 +144,18 @@ _MISUSES = (
 )  # what a value of the wrong kind leads to
 
 
+NUMBERS = "biuf"  # the kinds of arrays that an observation may hold
+
+
 def plain(value: object) -> object:
     """A value as an observation may hold it: numbers, strings and numpy arrays; anything else by a short description."""
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, bool | int | float | str | type(None) | np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS:
+        return value
+    if isinstance(value, bool | int | float | str | type(None)):
         return value
     if (
         isinstance(value, list | tuple)

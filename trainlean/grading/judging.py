@@ -9,7 +9,7 @@ import numpy as np
 from trainlean.exercises.checking import judge_seen
 from trainlean.exercises.comparing import Observation
 from trainlean.exercises.exercise import Exercise
-from trainlean.exercises.seeing import Seen, unpack
+from trainlean.exercises.seeing import NUMBERS, Seen, unpack
 from trainlean.exercises.verdicts import (
     CRASHED,
     NOT_ATTEMPTED,
@@ -26,6 +26,9 @@ TEXT_LIMIT = 4000  # letters of a message, traceback or print that are kept
 NUMBERS_KEPT = 64  # of an array, in the run log
 ALL = "all"  # of a notebook, in `short_of`: it could not be read
 NAMES_KEPT = 5000  # of an observation
+HEAD_LIMIT = (
+    4 << 20
+)  # bytes of what an observation holds beside arrays: as JSON a hundred times that in memory
 WANTED = {
     "processes": re.compile(r"can't start new thread|Resource temporarily unavailable|Errno 11\b"),
     "memory": re.compile(r"MemoryError|[Cc]annot allocate memory|can't allocate memory"),
@@ -51,9 +54,7 @@ def judge_answers(
         answer: Seen | Verdict
         try:
             if blob:
-                with zipfile.ZipFile(io.BytesIO(blob)) as archive:
-                    if sum(member.file_size for member in archive.infolist()) > plan.limits.answer:
-                        raise ValueError("an archive that grows")
+                _look_at_archive(blob, plan.limits)
                 answer = trusted_form(unpack(blob), plan.limits)
                 observations[name] = answer.observation
             else:
@@ -64,7 +65,7 @@ def judge_answers(
                     outcome,
                     0,
                     exercise.points,
-                    clean_text(head.get("message", "")),
+                    clean_text(head.get("message") or f"{name} gave no answer."),
                 )
             judged = cannot_check(exercise) or judge_seen(exercise, answer, cells, plan.seed, cache)
         except Exception as error:  # whatever a forged answer leads to, it is no answer
@@ -113,6 +114,20 @@ def _cache_oracle(exercise: Exercise, seed: int, cache: dict) -> None:
                 ) from None
 
 
+def _look_at_archive(blob: bytes, limits: Limits) -> None:
+    """ValueError for an archive that is more in memory than it is as bytes: packed (numpy.savez packs nothing), or of too many parts."""
+    if blob.count(b"PK\x01\x02") > NAMES_KEPT + 1:  # how each entry of the list begins
+        raise ValueError("more arrays than any probe shows")
+    with zipfile.ZipFile(io.BytesIO(blob)) as archive:
+        members = archive.infolist()
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError("an archive that is packed")
+    if sum(member.file_size for member in members) > limits.answer:
+        raise ValueError("an archive that grows")
+    if any(m.filename == "head.npy" and m.file_size > HEAD_LIMIT for m in members):
+        raise ValueError("more words than any probe needs")
+
+
 def trusted_form(seen: Seen, limits: Limits) -> Seen:
     """The same with nothing in it but numbers, short text and arrays of numbers; ValueError when it holds anything else."""
     if len(seen.observation) > NAMES_KEPT:
@@ -120,7 +135,7 @@ def trusted_form(seen: Seen, limits: Limits) -> Seen:
     plain: Observation = {}
     for name, value in seen.observation.items():
         if isinstance(value, np.ndarray):
-            if value.dtype.kind not in "biuf" or value.nbytes > limits.answer:
+            if value.dtype.kind not in NUMBERS or value.nbytes > limits.answer:
                 raise ValueError("an array of something else")
         elif isinstance(value, str):
             value = clean_text(value)

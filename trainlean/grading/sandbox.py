@@ -323,7 +323,11 @@ def environment() -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "TRAINLEAN_WORK": "/tmp/work",
     }
-    return fixed | {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform.startswith("linux") else fixed
+    if sys.platform.startswith("linux"):
+        fixed["GLOO_SOCKET_IFNAME"] = "lo"
+        # Freed memory that a thread keeps for itself is not overwritten (`forget_what_is_freed`).
+        fixed["GLIBC_TUNABLES"] = "glibc.malloc.tcache_count=0"
+    return fixed
 
 
 def run_here(code: str) -> str:
@@ -496,6 +500,19 @@ def protect_worker() -> None:
     _libc.prctl(
         4, 0, 0, 0, 0
     )  # not dumpable: no debugger, no memory, no open files of it for others
+
+
+M_PERTURB = -6  # of glibc's mallopt
+
+
+def forget_what_is_freed(on: bool) -> None:
+    """Whether this process overwrites memory as soon as it is freed.
+
+    A worker does: it holds notebooks and answers for a while, and whoever is forked from it may read all that is left in its
+    memory. Where the C library is not glibc nothing happens.
+    """
+    if hasattr(_libc, "mallopt"):
+        _libc.mallopt(M_PERTURB, 0xA5 if on else 0)
 
 
 def confine(

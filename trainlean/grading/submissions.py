@@ -24,6 +24,10 @@ from trainlean.workspace import CourseError
 NOTEBOOK_LIMIT = 64 * 2**20  # bytes of one notebook, outputs included
 LEARNER_LIMIT = 512 * 2**20  # bytes of everything that is read of one learner
 LEARNER_FILES = 20_000  # that are looked at of one learner
+UNPACKED = (
+    zipfile.ZIP_STORED,
+    zipfile.ZIP_DEFLATED,
+)  # the only methods that zipfile unpacks bit by bit
 LISTED_FILES = 10 * LEARNER_FILES  # of a learner's zip, for its list to be read at all
 LEARNER_NOTEBOOKS = 100  # that are graded of one learner: each may take minutes
 IGNORED = re.compile(r"^(\..*|__MACOSX|Thumbs\.db|desktop\.ini)$")
@@ -35,6 +39,13 @@ CANVAS = re.compile(
     r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$",
     re.IGNORECASE,
 )
+
+
+def _ignored(name: str) -> bool:
+    """Whether a file or folder is a system's or a tool's; in Moodle some people's first name is a full stop."""
+    if not IGNORED.match(name):
+        return False
+    return name.startswith("._") or not MOODLE.match(name)  # "._": macOS's files beside files
 
 
 class Unread(Exception):
@@ -352,13 +363,11 @@ def _in_folder(root: Path) -> Iterator[_Entry]:
         place = Path(here).relative_to(root).parts
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
         empty = not folders and not files
-        folders[:] = sorted(
-            name for name in folders if not IGNORED.match(name) and name not in links
-        )
+        folders[:] = sorted(name for name in folders if not _ignored(name) and name not in links)
         if 1 <= len(place) <= 2:
             yield _Entry(place, problem="is empty." if empty and len(place) == 1 else "")
         for name in sorted([*files, *links]):
-            if not IGNORED.match(name):
+            if not _ignored(name):
                 yield _entry_of(Path(here, name), (*place, name))
     for error in refused:
         if parts := Path(error.filename).relative_to(root).parts:
@@ -426,14 +435,14 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
             with contextlib.suppress(UnicodeError):
                 name = name.encode("cp437").decode("utf-8")
         parts = tuple(part for part in name.split("/") if part not in ("", "."))
-        hidden = [part for part in parts if IGNORED.match(part) and part != ".."]
+        hidden = [part for part in parts if _ignored(part) and part != ".."]
         folder = name.endswith("/") or hidden
-        if not parts or folder and IGNORED.match(parts[0]):
+        if not parts or folder and _ignored(parts[0]):
             continue
         if folder:  # a learner of whom nothing else may be there
             if len(parts) > 1 or not hidden:
                 yield _Entry(parts[:1])
-                if len(parts) > 1 and not IGNORED.match(parts[1]):
+                if len(parts) > 1 and not _ignored(parts[1]):
                     yield _Entry(parts[:2])
             continue
         problem = ""
@@ -449,6 +458,8 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
             problem = "is a link; links are not followed, hand in the file itself."
         elif info.flag_bits & 0x1:
             problem = "is encrypted; hand in a zip without a password."
+        elif info.compress_type not in UNPACKED:  # 2 KB of bzip2 become 3 GB at once
+            problem = "is packed by a method that is not read here; make the zip with the usual one (Deflate)."
         yield _Entry(parts, _zip_time(info), partial(_open_member, open_it, info), problem)
 
 

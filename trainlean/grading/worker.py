@@ -34,7 +34,13 @@ from trainlean.grading.probes import (
     load_probe,
 )
 from trainlean.grading.reading import packed_notebook, unpack_notebook, unpack_statements
-from trainlean.grading.sandbox import USERS_OF_A_WORKER, Limits, confine, protect_worker
+from trainlean.grading.sandbox import (
+    USERS_OF_A_WORKER,
+    Limits,
+    confine,
+    forget_what_is_freed,
+    protect_worker,
+)
 from trainlean.notebooks.statements import Handout
 
 PRELOADED = [
@@ -56,20 +62,34 @@ ALL_CHILDREN = 0x40000000  # of waitpid: those, too, that tell nobody when they 
 
 def main() -> None:
     """Answer requests until stdin ends."""
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    settings = json.loads(
+        os.fdopen(os.dup(0), "rb").readline()
+    )  # nothing else comes until it is ready
+    # Without buffers: what passes through one is still in it when the next submission runs.
+    source, sink = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)  # what a library prints must not end up among the frames
-    worker = Worker(json.loads(source.readline()), sink)
+    worker = Worker(settings, sink)
+    forget_what_is_freed(True)
     _send(sink, {"ready": True})
     for line in source:
         request = json.loads(line)
-        worker.collect(request, source.read(request["bytes"]))
+        worker.collect(request, _received(source, request["bytes"]))
+
+
+def _received(source, size: int) -> bytearray:
+    data = bytearray(size)
+    place = memoryview(data)
+    while place and (got := source.readinto(place)):
+        place = place[got:]
+    return data
 
 
 def _send(sink, head: dict, blob: bytes = b"") -> None:
-    sink.write(json.dumps(head | {"bytes": len(blob)}).encode() + b"\n" + blob)
-    sink.flush()
+    rest = memoryview(json.dumps(head | {"bytes": len(blob)}).encode() + b"\n" + blob)
+    while rest:
+        rest = rest[sink.write(rest) :]
 
 
 class Worker:
@@ -107,7 +127,7 @@ class Worker:
         self._import(PRELOADED)
         from IPython.core import inputtransformer2  # noqa: F401  read notebooks with it later
 
-    def collect(self, request: dict, data: bytes) -> None:
+    def collect(self, request: dict, data: bytes | bytearray) -> None:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
         self.user = self.users + self.collected % USERS_OF_A_WORKER
         self.collected += 1
@@ -174,7 +194,7 @@ class Worker:
         if any(os.path.lexists(path) for path in linked):
             os._exit(3)
 
-    def _read(self, data: bytes, where: str) -> tuple[str, list[tuple[dict, bytes]]]:
+    def _read(self, data: bytes | bytearray, where: str) -> tuple[str, list[tuple[dict, bytes]]]:
         """Why a notebook cannot be read, or its exercises with their statements; both from a process under limits."""
         seconds = READING_SECONDS * self.time_factor
 
@@ -183,7 +203,7 @@ class Worker:
             self.probes.clear()
             os.chdir("/")
             confine(self.limits, self.isolated, seconds, self.user)
-            _reply(packed_notebook(data, where, self.exercises.values(), self.handouts))
+            _reply(packed_notebook(bytes(data), where, self.exercises.values(), self.handouts))
 
         found, _, status = self._in_fork(where, seconds, read)
         if found is not None:
@@ -222,7 +242,9 @@ class Worker:
             os.close(ours)
             status, used = self._end(child)
         if data is None and not problem:
-            if status < 0 and used >= seconds:
+            # Where others take this machine's time, the limit's clock is ahead of the one that is read here.
+            if status == -signal.SIGXCPU or status < 0 and used >= seconds:
+                used = max(used, seconds)
                 self.short_of, problem = "time", too_long(what, seconds, used, used)
             elif status in ENDED_FOR_MEMORY:
                 self.short_of = "memory"
@@ -325,6 +347,7 @@ class Worker:
 
 def _alone_with(pipe: int) -> None:
     """In a forked process: nothing stays open but the pipe, as ANSWER_PIPE."""
+    forget_what_is_freed(False)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)

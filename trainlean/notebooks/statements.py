@@ -117,7 +117,11 @@ def statements(notebook, handout: Handout | None = None) -> tuple[list[Statement
         try:
             found += cell_statements(number, cell.source, known.get(text_hash(cell.source)))
         except SyntaxError as error:
-            problems[number] = f"cell {number} is not Python: {error.msg} in line {error.lineno}"
+            line = f" in line {error.lineno}" if error.lineno else ""
+            problems[number] = f"cell {number} is not Python: {error.msg}{line}"
+        except UnicodeEncodeError as error:
+            half = f"U+{ord(error.object[error.start]):X}"
+            problems[number] = f"cell {number} is not Python: it holds half a character ({half})"
     return found, problems
 
 
