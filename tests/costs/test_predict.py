@@ -1,6 +1,7 @@
 """Predictions from two and three layers against traces of all layers, published runs and a real run."""
 
 import copy
+import functools
 import math
 import time
 import warnings
@@ -556,9 +557,25 @@ def in_groups():
     )
 
 
+class Pairs(torch.nn.Bilinear):
+    def forward(self, x):
+        return super().forward(x, x)
+
+
+class Squares(torch.nn.Linear):
+    """The mean squared error is a number in the memory of all the squares."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        first = torch.nn.functional.mse_loss(out, torch.zeros_like(out))
+        return first + torch.nn.functional.mse_loss(out, torch.ones_like(out))
+
+
 @pytest.mark.parametrize(
     ("make", "sample", "precision"),
     [
+        (lambda: Pairs(32, 32, 16), (20, 32), "fp32"),
+        (lambda: Squares(8, 300), (40, 8), "fp32"),
         (overlapping, (1, 128, 64), "fp32"),
         (in_groups, (3, 64, 64), "bf16"),
         (Added, (300, 8), "bf16"),
@@ -588,6 +605,78 @@ def test_what_kernels_take_beside_their_tensors_is_measured(make, sample, precis
                 optimizer.zero_grad()
     assert meter.allocator_peak > 1.01 * meter.peak_bytes, "nothing beside the tensors"
     assert run.peak_bytes == pytest.approx(meter.allocator_peak, rel=0.001)
+
+
+class Halves(torch.nn.Linear):
+    def forward(self, x):
+        left, right = x.chunk(2, 1)
+        return (super().forward(left) * right.mean()).square().mean()
+
+
+class Sampled(torch.nn.Linear):
+    """torch.distributions looks whether its arguments are allowed."""
+
+    def forward(self, x):
+        return torch.distributions.Normal(super().forward(x), 1.0).rsample().mean()
+
+
+@functools.cache
+def counted(length):
+    return torch.arange(length, dtype=torch.float32)
+
+
+class Counting(torch.nn.Linear):
+    def forward(self, x):
+        return (super().forward(x) + counted(self.out_features)).square().mean()
+
+
+def two_bytes():
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, 64).bfloat16(), torch.nn.Linear(64, 1).bfloat16()
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (lambda: Halves(32, 4), torch.float32),
+        (lambda: Sampled(64, 4), torch.float32),
+        (lambda: Counting(64, 4), torch.float32),
+        (two_bytes, torch.bfloat16),
+        (
+            lambda: torch.nn.TransformerEncoder(
+                torch.nn.TransformerEncoderLayer(64, 2, 64), 4, enable_nested_tensor=False
+            ),
+            None,
+        ),
+    ],
+)
+def test_modules_that_anybody_brings_are_predicted(make, dtype, one_thread):
+    batch = torch.rand(50, 64, dtype=dtype)
+
+    def step(model, optimizer):
+        inputs = batch.clone()
+        model(inputs).float().mean().backward()
+        del inputs
+        optimizer.step()
+        optimizer.zero_grad()
+
+    model = make()  # the model is trained before and after, as if nothing had been predicted
+    optimizer = OPTIMIZERS["momentum"](model.parameters())
+    step(model, optimizer)
+    run = predict_run(
+        make,
+        batch=batch,
+        loss=lambda model, x: model(x).float().mean(),
+        micro_batch=50,
+        optimizer="momentum",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Meter(model, optimizer) as meter:
+            step(model, optimizer)
+    assert run.peak_bytes == pytest.approx(meter.allocator_peak, rel=0.005)
+    assert run.flops == meter.flops
 
 
 def test_kernels_that_cannot_be_run_get_a_sentence(monkeypatch):

@@ -3,6 +3,8 @@
 import weakref
 from dataclasses import dataclass
 
+from torch._subclasses.fake_tensor import FakeTensor
+
 from trainlean.costs.runs import CATEGORIES
 
 WEIGHTS, GRADIENTS, STATE, ACTIVATIONS, TEMPORARY = CATEGORIES
@@ -58,8 +60,8 @@ class ReferencedBlocks:
         address = tensor.untyped_storage()._cdata
         if address not in self._live:
             block = self.made(tensor, ACTIVATIONS)
-            # of a data set in memory, only the part in use
-            block.size = min(block.size, tensor.nbytes)
+            if not isinstance(tensor, FakeTensor):  # of a data set in memory, only the part in use
+                block.size = min(block.size, tensor.nbytes)
             if address in self._live:  # an empty one is not kept
                 self._visitors.add(address)
 

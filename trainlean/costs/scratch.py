@@ -1,8 +1,8 @@
 """What a kernel of the CPU takes beside its tensors, measured by running it once on zeros.
 
 oneDNN copies what a convolution reads and writes into a layout of its own, other kernels unfold it into columns; where types
-are mixed, as under autocast, tensors are copied into the common one. How much that is depends on shapes, types and threads,
-and no tensor shows it.
+are mixed, as under autocast, tensors are copied into the common one; a softmax over a transposed tensor copies it first, and a
+mean squared error keeps the squares. How much that is depends on shapes, types and threads, and no tensor shows it.
 """
 
 import torch
@@ -19,17 +19,53 @@ RECURRENT = (
 )  # its backward pass reads a workspace that cannot be made up
 PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default}
 SUMS = {aten.sum, aten.mean}
+# They work in place of what they read and give, where that is contiguous and of one type.
+ROWWISE = {
+    aten._softmax,
+    aten._log_softmax,
+    aten._softmax_backward_data,
+    aten._log_softmax_backward_data,
+    aten.native_layer_norm,
+    aten.native_layer_norm_backward,
+    aten.nll_loss_forward,
+    aten.nll_loss_backward,
+}
+# Copies and look-ups need nothing beside; attention's buffer is a few rows. The optimizers' steps are on the whole model.
+WITHOUT = {
+    aten._to_copy,
+    aten.cat,
+    aten.clone,
+    aten.constant_pad_nd,
+    aten.copy_,
+    aten.embedding,
+    aten.embedding_dense_backward,
+    aten.fill_,
+    aten.native_dropout,
+    aten.native_dropout_backward,
+    aten.slice_backward,
+    aten.select_backward,
+    aten.stack,
+    aten.zero_,
+    aten._local_scalar_dense,
+    aten._scaled_dot_product_flash_attention_for_cpu,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward,
+}
+STEPS = ("_foreach_", "_fused_")
 LARGEST = 2**30  # bytes of its tensors
 LONGEST = 2**31  # multiplications of a product
-_measured: dict[tuple, int] = {}
+_measured: dict[tuple, tuple[int, tuple[int, ...]]] = {}
+NOTHING: tuple[int, tuple[int, ...]] = 0, ()
 
 
-def scratch_bytes(operation, args, kwargs) -> int:
-    """The most bytes that are handed out while this operation runs, above those of what it gives.
+def beside(operation, args, kwargs) -> tuple[int, tuple[int, ...]]:
+    """The most bytes that are handed out while this operation runs, above those of what it gives; and the bytes behind each tensor that it gives.
 
-    Looked at are convolutions, and where not all is float32: products, sums and what is computed of elements of several types.
-    Of these, what has more than LARGEST bytes or LONGEST multiplications is not run, and counts as if it took none: about a
-    hundredth of the peak of a model in bf16. ValueError: a convolution that is too large to be run, an LSTM, and while torch's
+    A mean squared error, for one, gives a number in the memory of all the squares. Nothing is said of the tensors where none was run.
+
+    Looked at are all operations but those that are known to take none: of single elements of one type, views, copies, products and
+    sums in float32, row by row of contiguous tensors, and an optimizer's step. But for convolutions, what has more than LARGEST
+    bytes or LONGEST multiplications is not run, and counts as if it took none: about a hundredth of the peak of a model in
+    bf16. So does what cannot be run on zeros. ValueError: a convolution that is too large to be run, an LSTM, and while torch's
     profiler, which hears the allocator, already runs.
     """
     if operation is RECURRENT:
@@ -39,8 +75,8 @@ def scratch_bytes(operation, args, kwargs) -> int:
         )
     tensors = tensors_in((args, kwargs))
     small = sum(tensor.nbytes for tensor in tensors) <= LARGEST
-    if operation not in KERNELS and not (small and _copies_types(operation, tensors)):
-        return 0
+    if operation not in KERNELS and not (small and _may_take(operation, tensors)):
+        return NOTHING
     leaves, form = tree_flatten((args, kwargs))
     key = (operation, form, torch.get_num_threads(), *map(_described, leaves))
     if key not in _measured:
@@ -50,18 +86,32 @@ def scratch_bytes(operation, args, kwargs) -> int:
                 f"No prediction for a CPU: {operation.name()} takes memory inside its kernel there, which is measured by "
                 f"running it, but its tensors have {size / 2**30:.1f} GiB and may have {LARGEST / 2**30:.0f}. Make the micro-batch smaller."
             )
-        _measured[key] = _measure(operation, leaves, form)
+        try:
+            _measured[key] = _measure(operation, leaves, form)
+        except (RuntimeError, IndexError, NotImplementedError, ValueError) as error:
+            if operation in KERNELS:
+                raise
+            if isinstance(error, ValueError):  # a profiler runs
+                return NOTHING
+            _measured[key] = NOTHING  # its numbers cannot be zeros
     return _measured[key]
 
 
-def _copies_types(operation, tensors):
-    types = {tensor.dtype for tensor in tensors if tensor.dim()}
+def _may_take(operation, tensors):
+    packet, types = operation._overloadpacket, {tensor.dtype for tensor in tensors if tensor.dim()}
+    if not tensors or operation.namespace != "aten" or operation.is_view:
+        return False
+    if packet in WITHOUT or packet.__name__.startswith(STEPS):
+        return False
+    if packet in ROWWISE:
+        contiguous = all(tensor.is_contiguous() for tensor in tensors)
+        return not contiguous or len(types - {torch.int64}) > 1
     if operation in PRODUCTS:
         left, right = tensors[-2:]
         return types != {torch.float32} and left.numel() * right.shape[-1] <= LONGEST
     if operation._overloadpacket in SUMS:
         return types != {torch.float32}
-    return len(types) > 1 and torch.Tag.pointwise in operation.tags
+    return len(types) > 1 or torch.Tag.pointwise not in operation.tags
 
 
 def _described(leaf):
@@ -92,8 +142,9 @@ def _measure(operation, leaves, form):
     for event in recorder.events[first:]:
         live += event.size if event else 0
         peak = max(peak, live)
+    behind = tuple(tensor.untyped_storage().nbytes() for tensor in tensors_in(out))
     del out
-    return peak - live
+    return peak - live, behind
 
 
 def _zeros(tensor):

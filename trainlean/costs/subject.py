@@ -255,7 +255,11 @@ class _Batches:
 
     def _tokens(self, size, length):
         """Token numbers that are drawn, the special ones only where they have a meaning: at the end."""
-        vocabulary = self.text.vocab_size
+        vocabulary = getattr(self.text, "vocab_size", None)
+        if vocabulary is None:
+            raise ValueError(
+                f"{self.kind.__name__} takes labels that no batch is known for: give batch=..., and loss=... where it needs one."
+            )
         tokens = torch.randint(min(10, vocabulary - 1), vocabulary, (size, length))
         special = [getattr(self.text, f"{name}_token_id", None) for name in ("pad", "bos", "eos")]
         ends = special[2][0] if isinstance(special[2], list) else special[2]

@@ -1,7 +1,11 @@
 """A training traced on fake tensors: what is alive after each operation, though nothing of the model's size is allocated."""
 
 import copy
+import functools
+import logging
+import sys
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from unittest import mock
@@ -19,6 +23,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
+from trainlean.arguments import says_itself
 from trainlean.costs.allocator import replay
 from trainlean.costs.like_a_gpu import like_a_gpu
 from trainlean.costs.meter import Meter
@@ -89,6 +94,7 @@ class Tracer:
         self.subject, self.setup, self.device = subject, setup, device
         self.prune = prune
         self.mode: FakeTensorMode  # of the trace that runs
+        self.at_end: Callable  # calls a function when it has ended
         self.old = device == "gpu of 2022"
         if (
             self.old and setup.attention == "eager"
@@ -122,7 +128,18 @@ class Tracer:
         return _Opened(self, watched)
 
     def _module(self, adapted=True):
+        # A model is put together of copies, and moved, by itself or where adapters are added.
+        with (
+            mock.patch("torch.utils.swap_tensors", _swap_where_they_differ),
+            mock.patch("torch.Tensor.__deepcopy__", _copied),
+        ):
+            return self._made(adapted)
+
+    def _made(self, adapted):
         module = self.subject.make(self.setup)
+        # Tensors that were cached in a training would meet fake ones here, and the other way round.
+        _forget_cached(module)
+        self.at_end(_forget_cached, module)
         if any(not isinstance(p, torch._subclasses.FakeTensor) for p in module.parameters()):
             module = _fake_copy(self.mode, module)
         if not module.training:  # a part may be out of it for good, such as a frozen normalisation
@@ -130,18 +147,12 @@ class Tracer:
         enable_checkpointing(module, self.setup.checkpointing)
         if self.prune:
             self.prune(module)
-        if not adapted:
-            return module
-        with (
-            mock.patch("torch.utils.swap_tensors", _swap_where_they_differ),
-            mock.patch("torch.Tensor.__deepcopy__", _copied),
-        ):
-            return add_adapters(module, self.setup.lora)
+        return add_adapters(module, self.setup.lora) if adapted else module
 
     def _batch(self):
         with _disable_current_modes():
             torch.default_generator.manual_seed(0)
-            batch = self.subject.batch(self.setup)
+            batch = tree_map(_without_its_data_set, self.subject.batch(self.setup))
         return tree_map(lambda x: fake(self.mode, x) if isinstance(x, torch.Tensor) else x, batch)
 
     def _loss(self, module, batch):
@@ -231,8 +242,12 @@ class _Opened(ExitStack):
         super().__enter__()
         self.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        # It prints a traceback of what becomes a sentence here.
+        fake_tensors = logging.getLogger("torch._subclasses.fake_tensor")
+        self.enter_context(mock.patch.object(fake_tensors, "disabled", True))
         self.enter_context(torch.random.fork_rng(devices=[]))
         self.tracer.mode = self.enter_context(FakeTensorMode())
+        self.tracer.at_end = self.callback
         # Fake weights have no numbers to be drawn; one way of drawing even asks for them.
         for name in DRAWN:
             self.enter_context(mock.patch(f"torch.nn.init.{name}", _as_it_is))
@@ -271,12 +286,41 @@ def _sentence(error):
         return Unpredictable(
             f"No prediction: {getattr(error, 'func', error)} cannot be followed without its numbers."
         )
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError) and says_itself(error):
         return error
     text = " ".join(str(error).split()) or "no reason given"
     return Unpredictable(
         f"No prediction: the model could not be trained on this batch ({type(error).__name__}: {text[:300]})."
     )
+
+
+def _without_its_data_set(value):
+    """A tensor of its own where it is a part of a larger one, which no training needs on the device."""
+    if isinstance(value, torch.Tensor) and value.untyped_storage().nbytes() > value.nbytes:
+        return value.detach().clone()
+    return value
+
+
+def _forget_cached(module):
+    """Empty the `functools.lru_cache`s of the methods and of the files of a module's parts, which may hold tensors."""
+    kinds = {type(part) for part in module.modules()}
+    files = {kind.__module__ for kind in kinds if not kind.__module__.startswith("torch.")}
+    values = [vars(kind) for kind in kinds] + [
+        vars(sys.modules.get(file, module)) for file in files
+    ]
+    for value in [value for names in values for value in list(names.values())]:
+        function = getattr(value, "__func__", value)
+        cells = getattr(function, "__closure__", None) or ()
+        for cached in (function, *(cell.cell_contents for cell in cells if _is_filled(cell))):
+            if isinstance(cached, functools._lru_cache_wrapper):
+                cached.cache_clear()
+
+
+def _is_filled(cell):
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 def _random_state():
@@ -290,7 +334,9 @@ def _as_it_is(weights, *_, **__):
 
 def _swap_where_they_differ(one, other, swap=torch.utils.swap_tensors):
     """Moving a module to where it is swaps fake weights with themselves, which torch refuses for weights in use."""
-    if one.dtype != other.dtype:
+    if not isinstance(one, torch._subclasses.FakeTensor):
+        swap(one, other)
+    elif one.dtype != other.dtype:
         # The mode may remember what a weight was made of, by a weak reference, which torch refuses, too.
         memo = one.fake_mode.fake_tensor_converter.meta_converter.tensor_memo
         for key in [key for key, made in memo.items() if made is one or made is other]:

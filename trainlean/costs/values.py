@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from trainlean.costs.scratch import scratch_bytes
+from trainlean.costs.scratch import beside
 
 aten = torch.ops.aten
 LARGEST = 2**22  # numbers in a tensor that is still computed
@@ -58,10 +58,19 @@ class Values(TorchDispatchMode):
         out = self._run(func, args, kwargs or {})
         if func.namespace != "profiler":
             self.operations.append(func)
-            if self.measure_scratch and (scratch := scratch_bytes(func, args, kwargs or {})):
-                self.scratch[len(self.operations)] = scratch
+            if self.measure_scratch:
+                self._add_what_is_beside(func, args, kwargs or {}, out)
             self.sizes.append(sum(tensor.nbytes for tensor in _tensors((out,), {})))
         return out
+
+    def _add_what_is_beside(self, func, args, kwargs, out):
+        scratch, behind = beside(func, args, kwargs)
+        if scratch:
+            self.scratch[len(self.operations)] = scratch
+        for tensor, size in zip(_tensors((out,), {}), behind):
+            storage = tensor.untyped_storage()
+            if isinstance(tensor, FakeTensor) and storage.nbytes() < size:
+                storage.resize_(size)
 
     def _run(self, func, args, kwargs):
         tensors = _tensors(args, kwargs)
@@ -81,6 +90,10 @@ class Values(TorchDispatchMode):
             for tensor, known in zip(tree_leaves(out), tree_leaves(real), strict=True):
                 if isinstance(tensor, FakeTensor):
                     tensor.known = known
+        elif func is aten._is_all_true.default:
+            # How torch.distributions checks its arguments; a training that runs has passed.
+            with _disable_current_modes():
+                out.known = torch.tensor(True)
         elif func._schema.is_mutable:
             for tensor in _written(func, args, kwargs):
                 tensor.known = None
