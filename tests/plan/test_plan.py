@@ -245,6 +245,28 @@ def test_a_loss_that_is_no_mean_is_not_called_the_same_training():
         report_proof(2 * a, a, 1, 2)
 
 
+def test_samples_that_are_compared_with_each_other_are_not_called_the_same_training():
+    """Copies of a short sample batch differ, or negatives from the batch would be the same in every micro-batch."""
+
+    def against_the_others(model, batch):
+        names = nn.functional.normalize(model(batch), dim=1)
+        return nn.functional.cross_entropy(5 * names @ names.T, torch.arange(len(names)))
+
+    torch.manual_seed(0)
+    model, batch = nn.Linear(6, 6).double(), torch.randn(4, 6).double()
+    subject = subject_of(model, batch=batch, loss=against_the_others)
+    whole = subject.batch(TrainingSetup(16))
+    assert len(whole.unique(dim=0)) == 16 and whole[:4].equal(subject.batch(TrainingSetup(4)))
+    gradients = []
+    for parts in (2, 1):
+        model.zero_grad()
+        for part in whole.chunk(parts):
+            (subject.loss(model, part) / parts).backward()
+        gradients.append(gradient_of(model))
+    with pytest.raises(SystemExit, match="none compared with others of its batch"):
+        report_proof(*gradients, 8, 2)
+
+
 def test_the_proof_draws_nothing():
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval()
     copied = without_dropout(model)

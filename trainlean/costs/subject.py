@@ -323,7 +323,8 @@ def _of_module(model, batch, loss):
 def _resized(batch):
     """Micro-batches of any size from a sample batch, whose tensors are repeated along their first dimension; or a function's.
 
-    The function takes the micro-batch and the sequence length.
+    The function takes the micro-batch and the sequence length. Each copy of the samples is turned along its last dimension
+    by one place more: with samples that are the same, a loss that compares them could not be told from one that does not.
     """
     if callable(batch) and not isinstance(batch, (dict, torch.Tensor)):
         return lambda setup: batch(setup.micro_batch, setup.sequence_length)
@@ -338,7 +339,9 @@ def _resized(batch):
     def resize(tensor, size):
         if not isinstance(tensor, torch.Tensor) or not tensor.dim():
             return tensor
-        return tensor[torch.arange(size) % tensor.shape[0]]
+        copies = range(-(-size // tensor.shape[0]))
+        turned = [tensor.roll(number, -1) if tensor.dim() > 1 else tensor for number in copies]
+        return torch.cat(turned)[:size].clone()
 
     def make(setup):
         if setup.sequence_length is not None:

@@ -84,7 +84,8 @@ def report_proof(one: torch.Tensor, other: torch.Tensor, micro_batch: int, steps
     words = f"{micro_batch} x {steps} accumulated against {micro_batch * steps} at once: the gradients are {apart:.1e} of their norm apart"
     if not apart <= TOLERANCE:
         raise SystemExit(
-            f"{words}, more than {TOLERANCE:.0e}. Does the loss take a mean over the samples, and are all micro-batches of one size?"
+            f"{words}, more than {TOLERANCE:.0e}. Does the loss take a mean over the samples, each by itself and none compared with others of its batch, "
+            "and are all micro-batches of one size?"
         )
     print(f"{words}: the same training.")
 
