@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from wrong_loops import ON_RANKS, WRONG
 
 from trainlean import assert_same_training, same_training
-from trainlean.audit.naming import MISTAKES
+from trainlean.audit.mistakes import MISTAKES
 from trainlean.exercises.finding import all_exercises
 from trainlean.workspace import COURSE, CourseError
 

@@ -1,0 +1,247 @@
+"""The names of what makes two trainings differ: why each is another training, and the lesson to read."""
+
+LOOP, ACCELERATOR, TRAINER = (
+    f"1_accumulation/{name}" for name in ("1_pytorch", "2_accelerator", "3_trainer")
+)
+CHECKPOINTING, LOCAL_SGD = "2_checkpointing/1_pytorch", "3_local_sgd/1_pytorch"
+
+# Name: (why, lesson). The names are those of the lessons' exercises where they have one.
+MISTAKES = {
+    "loss not divided": (
+        "backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
+        LOOP,
+    ),
+    "the Trainer's factor of k": (
+        "The Trainer leaves the division to models that take `num_items_in_batch`; this one does not, so the sum over the window is never divided.",
+        TRAINER,
+    ),
+    "divided twice": (
+        "The loss is divided, and then something is divided once more: the step is too short by that factor.",
+        LOOP,
+    ),
+    "divided by the number of samples": (
+        "The loss already is a mean over the samples of its micro-batch; dividing by their number counts them twice.",
+        LOOP,
+    ),
+    "a sum over samples divided by k": (
+        "The loss is a sum over samples, not a mean: the micro-batches' sums already add up to the large batch's, and are divided once too often.",
+        LOOP,
+    ),
+    "a sum over samples in one training only": (
+        "Accumulated, the loss is a sum over the samples of a micro-batch; without accumulation it is their mean.",
+        LOOP,
+    ),
+    "gradients divided in every round": (
+        "What lies in `.grad` already is divided again with every micro-batch, so the first ones of a window count less than the last one.",
+        LOOP,
+    ),
+    "last window divided by k": (
+        "The last window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
+        LOOP,
+    ),
+    "last window not divided": (
+        "The complete windows are divided by k, the last one by nothing: its gradient is a sum.",
+        LOOP,
+    ),
+    "every window divided by the last one's size": (
+        "The size of the last window is used for all of them; the complete windows have k micro-batches.",
+        LOOP,
+    ),
+    "divided by what is left": (
+        "The divisor shrinks while the window goes on, so its micro-batches get different weights.",
+        LOOP,
+    ),
+    "mean of means": (
+        "Each micro-batch's mean gets the same weight, although they hold different numbers of samples or tokens.",
+        LOOP,
+    ),
+    "labels counted, not targets": (
+        "The sum is divided by the number of labels, and the first one of a text is never predicted: the divisor is too large.",
+        TRAINER,
+    ),
+    "last window dropped": (
+        "What is left after the last complete window gets no step of its own: it is lost, or leaks into the next epoch.",
+        LOOP,
+    ),
+    "no step behind the last window": (
+        "A window gets its step when the next one begins, and behind the last window none begins.",
+        LOOP,
+    ),
+    "ends after the first window": (
+        "The training ends when its first window is complete; nothing behind it is ever seen.",
+        LOOP,
+    ),
+    "windows over the end of an epoch": (
+        "The count of micro-batches goes on from one epoch into the next, so that a window holds samples of both.",
+        LOOP,
+    ),
+    "what is left put into the window before": (
+        "The micro-batches that are left make a window of their own; here they make the one before it longer than k.",
+        LOOP,
+    ),
+    "a step for each one that is left": (
+        "The micro-batches that are left make one window, which has one step; here each of them makes its own.",
+        LOOP,
+    ),
+    "a step too many at the end": (
+        "A step is made although no micro-batch stands behind it: momentum, weight decay and schedules move once more on nothing.",
+        LOOP,
+    ),
+    "steps on the first micro-batch": (
+        "`index % k == 0` is already true for index 0: the first step has seen one micro-batch, and every later window is shifted.",
+        LOOP,
+    ),
+    "steps one micro-batch late": (
+        "The first window holds k + 1 micro-batches, and every later one is shifted: counted from 0, it ends with index k - 1.",
+        LOOP,
+    ),
+    "steps one micro-batch early": (
+        "The first window holds k - 1 micro-batches, and every later one is shifted, or as short: counted from 1, it ends with number k.",
+        LOOP,
+    ),
+    "too few micro-batches in a window": (
+        "Each step has fewer micro-batches behind it than accumulation steps were asked for, and they are divided as if there were k.",
+        LOOP,
+    ),
+    "the same samples several times in a window": (
+        "A window holds some of its samples more than once and others not at all: its micro-batches are taken from one place.",
+        LOOP,
+    ),
+    "the number of accumulation steps is not the loop's": (
+        "Called without accumulation, the loop puts k batches into one step all the same: a number is written where `accumulation_steps` belongs.",
+        LOOP,
+    ),
+    "steps on every micro-batch": (
+        "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
+        LOOP,
+    ),
+    "one step after the loop": (
+        "The optimizer steps once, after the last micro-batch; all windows are summed up in one gradient.",
+        LOOP,
+    ),
+    "several micro-batches too many in a window": (
+        "Each step has more micro-batches behind it than accumulation steps were asked for.",
+        ACCELERATOR,
+    ),
+    "never steps": ("Gradients are computed, but no optimizer step ever uses them.", LOOP),
+    "never zeroed": (
+        "The gradients of one window are still there in the next: window 2 steps with windows 1 and 2 together.",
+        LOOP,
+    ),
+    "zeroed inside the window": (
+        "The gradients are emptied before the window is complete, so only what came afterwards is left when the optimizer steps.",
+        LOOP,
+    ),
+    "nothing in .grad at the step": (
+        "When the optimizer steps, `.grad` is empty: it was emptied after the window's last backward(), or no backward() has reached the weights.",
+        LOOP,
+    ),
+    "only the last micro-batch counts": (
+        "The earlier micro-batches of the window go forward and never backward: their loss is overwritten or detached.",
+        LOOP,
+    ),
+    "a micro-batch without a backward pass": (
+        "Some micro-batches of the window go forward and never backward, so nothing is learned from them.",
+        LOOP,
+    ),
+    "backward on the running total": (
+        "Each backward on the total goes through the earlier micro-batches again, so the first one counts k times.",
+        LOOP,
+    ),
+    "clipped in every micro-batch": (
+        "What is clipped is a part of a sum that is not complete: the limit is for the gradient of the whole window.",
+        LOOP,
+    ),
+    "unscaled in every micro-batch": (
+        "The gradient scaler's factor is taken out of all that lies in `.grad` with every micro-batch, so the first ones of a window are divided by it again and again.",
+        LOOP,
+    ),
+    "clipped before it is divided": (
+        "The sum over the window is clipped, and divided afterwards: the limit is for the mean, and the step comes out k times too short.",
+        LOOP,
+    ),
+    "clipped in one training only": (
+        "The gradient is the same before clipping and not after it: one of the two trainings is not clipped, or to another length.",
+        LOOP,
+    ),
+    "penalty not divided": (
+        "A penalty on the weights is added to the loss of each micro-batch in full, so that a window has it k times; divide it as the loss.",
+        LOOP,
+    ),
+    "micro-batches count differently": (
+        "The micro-batches' gradients add up with different factors, although each stands for as many samples: a scale or divisor changes within the window, or an average is taken as it goes along.",
+        LOOP,
+    ),
+    "the schedule moves with every micro-batch": (
+        "The schedule moves as often as there are micro-batches; the large batch moves it once for each optimizer step.",
+        LOOP,
+    ),
+    "learning rate changed with k": (
+        "The learning rate is multiplied or divided by the accumulation steps. The window's gradient is the large batch's mean already, so its learning rate belongs to it.",
+        LOOP,
+    ),
+    "length in micro-batches": (
+        "The schedule moves once for each optimizer step, but its length was counted in micro-batches, so it comes to its end k times too late.",
+        ACCELERATOR,
+    ),
+    "schedule of another length": (
+        "The schedule moves once for each optimizer step, but its length changes with the micro-batch or the accumulation steps.",
+        ACCELERATOR,
+    ),
+    "weights moved with every micro-batch": (
+        "Something besides the optimizer moves the weights, weight decay by hand perhaps: once for each micro-batch, where the large batch does it once for each step.",
+        LOOP,
+    ),
+    "the average moves with every micro-batch": (
+        "The running average of the weights takes in the same weights again with every micro-batch, although they move only once in a window.",
+        LOOP,
+    ),
+    "batch norm": (
+        "Batch norm takes its statistics from each micro-batch, not from the large batch. The loop is not at fault: with the statistics held fixed it is the same training.",
+        CHECKPOINTING,
+    ),
+    "a loss across samples": (
+        "Each micro-batch's gradient is right and counts as it should, and their mean is not the large batch's: the loss compares samples with each other, as a contrastive loss does, and cannot be accumulated by adding up.",
+        LOOP,
+    ),
+    "dropout": (
+        "The recomputation in the backward pass drops others than the forward pass did: the random state was not kept.",
+        CHECKPOINTING,
+    ),
+    "gradients lost under checkpointing": (
+        "No gradient reaches the weights of the checkpointed part, which therefore learn nothing: none of its inputs requires a gradient.",
+        CHECKPOINTING,
+    ),
+    "batch norm moved twice": (
+        "The recomputation moves the running statistics of batch norm a second time.",
+        CHECKPOINTING,
+    ),
+    "rank left out": (
+        "The ranks end with different weights: each of them steps with gradients, or weights, that were not averaged over all ranks.",
+        LOCAL_SGD,
+    ),
+    "every rank trains on the same samples": (
+        "The samples were not shared out among the ranks, so that they all compute the same gradient.",
+        LOCAL_SGD,
+    ),
+    "clipped before the all-reduce": (
+        "Each rank clips its own gradient, and the mean is taken afterwards: the limit is for the gradient of all ranks together.",
+        LOCAL_SGD,
+    ),
+    "all-reduced in every micro-batch": (
+        "What already is the sum over the ranks lies in `.grad` when the next micro-batch's all-reduce adds it up again.",
+        LOCAL_SGD,
+    ),
+    "mean of the ranks' means": (
+        "Each rank's mean gets the same weight, although they hold different numbers of samples or tokens.",
+        LOCAL_SGD,
+    ),
+    "summed over the ranks": (
+        "An all-reduce adds up; the large batch's gradient is the mean over the ranks, so the sum must be divided by their number.",
+        LOCAL_SGD,
+    ),
+    "averaged over the ranks twice": (
+        "Something already takes the mean over the ranks, so the division by their number makes the gradient too small.",
+        LOCAL_SGD,
+    ),
+}
