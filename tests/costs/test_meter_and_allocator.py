@@ -129,6 +129,30 @@ def test_what_a_communicating_thread_holds_ends_with_its_last_use():
     assert meter.allocator_peak < 4 * 201_000
 
 
+def test_a_gradient_that_another_thread_lets_go_of_does_not_come_back():
+    """It was looked at after its last use: its end lies behind that, or it would count from the start and for ever."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    net, kept = torch.nn.Linear(300, 300, bias=False), []
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    try:
+        with Meter(net, optimizer) as meter:
+            net(torch.ones(2, 300)).sum().backward()
+            dist.all_reduce(net.weight.grad)
+            optimizer.step()
+            torch.ones(1).sum()
+            optimizer.zero_grad(set_to_none=False)
+            net.eval()(torch.ones(2, 300))
+            kept.append(net.weight.grad)
+            net.weight.grad = None
+            releasing = threading.Thread(target=kept.clear)
+            releasing.start()
+            releasing.join()
+            net(torch.ones(2, 300)).sum().backward()
+    finally:
+        dist.destroy_process_group()
+    assert meter.peak["gradients"] == 4 * 300 * 300
+
+
 def test_what_was_there_before_ends_when_it_is_released():
     """torch's profiler does not tell that memory which was handed out before it comes back."""
     net = torch.nn.Linear(300, 300, bias=False)

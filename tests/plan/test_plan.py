@@ -16,7 +16,7 @@ from trainlean import cli, explorer, plot_front
 from trainlean.costs.links import LINKS, Link, traffic
 from trainlean.costs.predict import predict_run
 from trainlean.costs.subject import subject_of
-from trainlean.plan import speed
+from trainlean.plan import search, speed
 from trainlean.plan.proof import gradient_of, in_type, prove, report_proof, without_dropout
 from trainlean.plan.quantities import read_bytes, read_link
 from trainlean.plan.reading import read_model
@@ -245,6 +245,21 @@ def test_a_loss_that_is_no_mean_is_not_called_the_same_training():
         report_proof(2 * a, a, 1, 2)
 
 
+def test_no_way_of_training_is_begun_that_would_end_too_late(monkeypatch):
+    seconds, looked, look = [0.0], [], search._Search.look
+
+    def slowly(self, setup):
+        looked.append(setup)
+        look(self, setup)
+        seconds[0] += 25
+
+    monkeypatch.setattr(search._Search, "look", slowly)
+    monkeypatch.setattr(search.time, "process_time", lambda: seconds[0])
+    plan = plan_training(BertConfig(**SHAPE), 10**9, 4, sequence_length=16)
+    assert len(looked) == 2  # a third would end after 75 of 60 seconds
+    assert any("Not looked at for want of time" in note for note in plan.notes)
+
+
 def test_samples_that_are_compared_with_each_other_are_not_called_the_same_training():
     """Copies of a short sample batch differ, or negatives from the batch would be the same in every micro-batch."""
 
@@ -256,6 +271,8 @@ def test_samples_that_are_compared_with_each_other_are_not_called_the_same_train
     model, batch = nn.Linear(6, 6).double(), torch.randn(4, 6).double()
     subject = subject_of(model, batch=batch, loss=against_the_others)
     whole = subject.batch(TrainingSetup(16))
+    boxes = subject_of(model, batch=torch.arange(40.0).view(2, 5, 4)).batch(TrainingSetup(6))
+    assert (boxes.diff(dim=2) == 1).all() and len(boxes.unique(dim=0)) == 6
     assert len(whole.unique(dim=0)) == 16 and whole[:4].equal(subject.batch(TrainingSetup(4)))
     gradients = []
     for parts in (2, 1):

@@ -243,6 +243,8 @@ class AllocatedBlocks:
         """Say what the tensor's storage has become; if it was not made here, it was there from the start."""
         if address := address_of(tensor):
             self._known.add(address)
+            if address in self._sent:
+                self._sent[address] = self.tick  # it is there still
             if address not in self._born:
                 self._watch(tensor, address)
             size = tensor.untyped_storage().nbytes()

@@ -323,8 +323,9 @@ def _of_module(model, batch, loss):
 def _resized(batch):
     """Micro-batches of any size from a sample batch, whose tensors are repeated along their first dimension; or a function's.
 
-    The function takes the micro-batch and the sequence length. Each copy of the samples is turned along its last dimension
-    by one place more: with samples that are the same, a loss that compares them could not be told from one that does not.
+    The function takes the micro-batch and the sequence length. Each copy of the samples is turned along its longest
+    dimension by one place more: with samples that are the same, a loss that compares them could not be told from one that
+    does not. (Not along a short one: the corners of a box have an order.)
     """
     if callable(batch) and not isinstance(batch, (dict, torch.Tensor)):
         return lambda setup: batch(setup.micro_batch, setup.sequence_length)
@@ -340,8 +341,10 @@ def _resized(batch):
         if not isinstance(tensor, torch.Tensor) or not tensor.dim():
             return tensor
         copies = range(-(-size // tensor.shape[0]))
-        turned = [tensor.roll(number, -1) if tensor.dim() > 1 else tensor for number in copies]
-        return torch.cat(turned)[:size].clone()
+        if tensor.dim() > 1:
+            longest = 1 + max(range(tensor.dim() - 1), key=lambda i: tensor.shape[1 + i])
+            return torch.cat([tensor.roll(number, longest) for number in copies])[:size].clone()
+        return tensor[torch.arange(size) % len(tensor)]
 
     def make(setup):
         if setup.sequence_length is not None:

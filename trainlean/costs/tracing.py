@@ -2,8 +2,10 @@
 
 import copy
 import functools
+import inspect
 import logging
 import sys
+import types
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -309,18 +311,13 @@ def _forget_cached(module):
         vars(sys.modules.get(file, module)) for file in files
     ]
     for value in [value for names in values for value in list(names.values())]:
-        function = getattr(value, "__func__", value)
-        cells = getattr(function, "__closure__", None) or ()
-        for cached in (function, *(cell.cell_contents for cell in cells if _is_filled(cell))):
+        # Only what is known to be a function is asked: other things of a file may answer in any way.
+        function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        named = isinstance(function, types.FunctionType)
+        kept = inspect.getclosurevars(function).nonlocals.values() if named else ()
+        for cached in (function, *kept):
             if isinstance(cached, functools._lru_cache_wrapper):
                 cached.cache_clear()
-
-
-def _is_filled(cell):
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
 
 
 def _random_state():
