@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -44,8 +45,7 @@ _ACTIVITIES = {ProfilerActivity.CPU}
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Bytes requested at an address (negative: released), and whether an operation ran."""
 
     address: int

@@ -193,7 +193,7 @@ class Meter:
                 for plain in plain_tensors(tensor):
                     self._blocks(plain).made(plain, category)
         if formula := FLOP_FORMULAS.get(operation._overloadpacket):
-            self.flops += formula(*args, **kwargs, out_val=out)
+            self.flops += _flops(formula, args, kwargs, out)
         payload = count_collective(self.collectives, operation, args)
         if self._allocated and operation.namespace in COMMUNICATION:
             for tensor in tensors_in((args, out)):
@@ -293,7 +293,7 @@ class Meter:
 
     def _blocks(self, tensor):
         """Where the tensor's memory is kept account of."""
-        heard = self._allocated and tensor.device.type in HEARD
+        heard = self._allocated and (tensor.is_cpu or tensor.is_cuda)
         return self._allocated if heard else self._referenced
 
     def _mark(self, tensor, category):
@@ -466,6 +466,21 @@ class Meter:
                 if block.died is not None:  # it was still there after that operation
                     change[block.died + 1, category] -= block.size
         return change.cumsum(axis=0)[:-1]
+
+
+def _flops(formula, args, kwargs, out):
+    """What a formula of torch's says; its own way from tensors to shapes, through trees of any depth, takes longer than the operation."""
+    of_shapes = getattr(formula, "__wrapped__", None)
+    if of_shapes is None:  # one that wants the tensors
+        return formula(*args, **kwargs, out_val=out)
+    kwargs = {name: _shapes(value) for name, value in kwargs.items()}
+    return of_shapes(*_shapes(args), out_shape=_shapes(out), **kwargs)
+
+
+def _shapes(value):
+    if isinstance(value, torch.Tensor):
+        return value.shape
+    return tuple(map(_shapes, value)) if isinstance(value, (tuple, list)) else value
 
 
 def _fullest(usage):

@@ -43,6 +43,6 @@ def _nested(tensor):
 
 def address_of(tensor: torch.Tensor) -> int:
     """Where a plain tensor's storage begins; without making Python's object of the storage, which autograd would take for somebody who uses it."""
-    return (
-        tensor.data_ptr() - tensor.storage_offset() * tensor.element_size() if tensor.numel() else 0
-    )
+    address = tensor.data_ptr()  # 0 where it has no entries
+    offset = address and tensor.storage_offset()
+    return address - offset * tensor.element_size() if offset else address
