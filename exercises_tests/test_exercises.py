@@ -5,6 +5,7 @@ import os
 
 import pretended_card
 import pytest
+from seen_of_exercises import CACHE
 
 from trainlean.exercises.comparing import same
 from trainlean.exercises.finding import all_exercises
@@ -21,9 +22,8 @@ MISTAKES = [
     for mistake in exercise.mistakes
     for number in range(len(mistake.answers))
 ]
-# The strangers' answers are seen under another seed; at night a list of seeds.
+# At night a list of seeds.
 SEEDS = [int(seed) for seed in os.environ.get("TRAINLEAN_SEEDS", "0").split()]
-CACHE = {}  # what was seen of oracles and mistakes: each is probed once, not once for each mistake after it
 
 
 @pytest.fixture(autouse=True)
