@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import types
 
 import nbclient
 import nbformat
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -176,6 +178,9 @@ def test_a_missing_ipyparallel_and_a_closed_loopback_get_a_sentence(monkeypatch)
 def test_engines_stay_and_know_their_rank(pair, capsys):
     engines = pair.run(os.getpid)
     assert pair.pull("rank") == [0, 1] and pair.pull("world_size") == [2, 2]
+    # Forked from one process or not, each draws for itself.
+    drawn = pair.run(lambda: (random.random(), np.random.rand()))
+    assert drawn[0][0] != drawn[1][0] and drawn[0][1] != drawn[1][1]
     pair.push(shared=[1, 2])
     assert pair.pull("shared") == [[1, 2], [1, 2]]
     assert start_devices(2, timeout=2) is pair

@@ -22,6 +22,7 @@ from typing import Any
 import cloudpickle
 import psutil
 
+from trainlean.devices.forking import can_fork, engine_set
 from trainlean.devices.fresh import run_in_fresh_processes
 from trainlean.devices.inside import (
     call_packed,
@@ -249,6 +250,7 @@ class Devices:
             shutdown_atexit=False,  # the guard does it
             log_level=100,
             delay=0,
+            **({"engines": engine_set()} if can_fork() else {}),
             # An engine counts as there after a heartbeat, of which there is otherwise one in three seconds.
             controller_args=[
                 "--HeartMonitor.period=200",

@@ -1,0 +1,70 @@
+"""Engines that are forked from one process, which imports what they will need: once, whatever their number."""
+
+import contextlib
+import gc
+import importlib
+import os
+import random
+import signal
+import sys
+
+# What lessons import on ranks; an engine has those of them that the notebook has imported, too.
+HEAVY = (
+    "torch",
+    "accelerate",
+    "transformers",
+    "transformers.trainer",
+    "transformers.models.bert.modeling_bert",
+)
+
+
+def can_fork() -> bool:
+    """Whether processes may be forked after imports: Apple's libraries break there, and Windows has no fork."""
+    return sys.platform == "linux"
+
+
+def engine_set() -> type:
+    """ipyparallel's launcher for a set of engines that one command starts, with the command below in place of `mpiexec`."""
+    from ipyparallel.cluster.launcher import MPIEngineSetLauncher
+
+    class ForkedEngineSetLauncher(MPIEngineSetLauncher):
+        def find_args(self):
+            command = "from trainlean.devices.forking import main; main()"
+            modules = ",".join(name for name in HEAVY if name in sys.modules)
+            return [sys.executable, "-c", command, str(self.n), modules, *self.program_args]
+
+    return ForkedEngineSetLauncher
+
+
+def main() -> None:
+    """`NUMBER MODULES ARGUMENTS...`: import the modules, run so many engines with these arguments, and stay until all have ended."""
+    number, modules, *arguments = sys.argv[1:]
+    for name in ("ipyparallel.engine.app", *modules.split(",")):
+        if name:
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what has been imported stays; shared pages are not written to
+    engines = [_fork(arguments) for _ in range(int(number))]
+
+    def pass_on(received, frame):
+        for engine in engines:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(engine, received)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, pass_on)
+    for _ in engines:
+        os.wait()  # whichever ends: what watches one sees no end while nobody has asked for its status
+
+
+def _fork(arguments: list[str]) -> int:
+    if engine := os.fork():
+        return engine
+    sys.argv = ["ipengine", *arguments]
+    random.seed()  # as in a process of its own
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    from ipyparallel.engine.app import launch_new_instance
+
+    launch_new_instance()
+    os._exit(0)
