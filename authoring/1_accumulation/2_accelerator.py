@@ -121,14 +121,14 @@ def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
 
 
 # %% [markdown]
-# What changed? `show_diff` only displays: green lines came, red lines went.
+# What changed? `show_diff` only displays: green lines were added, red ones removed.
 
 
 # %%
 show_diff(train_pytorch, train_prepared)
 
 # %% [markdown]
-# Two lines came, none went. `cpu=True` keeps this lesson on the CPU; without it Accelerate takes a GPU where there is one. What does `prepare` give back?
+# Two lines were added, none removed. `cpu=True` keeps this lesson on the CPU; without it Accelerate takes a GPU where there is one. What does `prepare` give back?
 
 # %%
 accelerator = Accelerator(cpu=True)
@@ -624,7 +624,7 @@ check(linear_decay)
 #
 # `DistributedDataParallel` (DDP) does that. During the backward pass it starts an **all-reduce**: every rank gives its gradients, every rank gets the mean. On a cluster this traffic is what many training runs wait for.
 #
-# The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here.
+# The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here. There `rank` and `world_size`, the number of ranks, are set already.
 
 # %%
 os.environ["CUDA_VISIBLE_DEVICES"] = (
@@ -793,9 +793,9 @@ pd.DataFrame(rows).T
 plot_synchronisation(on_rank_0, on_rank_1)
 
 # %% [markdown]
-# - **Plain DDP** is right, and pays for every micro-batch. With uneven data it would wait: the all-reduce needs every rank. (The prepared data loader repeats samples so that all ranks have equally many micro-batches.)
+# - **Plain DDP** is right, and pays for every micro-batch. With uneven data a rank would wait for one that has nothing left, or fail if that one has ended: the all-reduce needs every rank. (The prepared data loader repeats samples so that all ranks have equally many micro-batches.)
 # - **Around backward only** is right, and saves *nothing*: DDP decides in the *forward* pass whether the coming backward pass will synchronise.
-# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block. (With DDP the forward pass alone would do. Keep both in it: other wrappers, FSDP among them, look again in the backward pass.)
+# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block. (With DDP the forward pass alone would do. Keep both in it: other wrappers look again in the backward pass, such as FSDP, which spreads the model itself over the devices.)
 # - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
 
 # %% [markdown]
@@ -816,7 +816,7 @@ with Meter() as meter:
 #
 # What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #
-# (Where the model itself is spread over the devices, as FSDP does, `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
+# (With FSDP `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
 #
 # In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. Started with plain `python train.py`, or by a cluster's scheduler that runs the script once on each machine without torchrun's environment variables, each process believes that it is alone. So print `accelerator.num_processes` first.
 
