@@ -330,7 +330,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# **Two models** in one training, a generator and its critic or an encoder for texts and one for pictures, are still one block. Two blocks for a micro-batch are counted twice:
+# **Two models** that train together (a generator and its critic, an encoder for texts and one for pictures) share one block. Two blocks for a micro-batch are counted twice:
 
 
 # %%
@@ -408,7 +408,7 @@ reveal("last gradient with Accelerate", as_it_is[-1].sum().item(), "times the ri
 print(inspect.getsource(Accelerator._do_sync))
 
 # %% [markdown]
-# At the end of the data loader the window is closed, however many micro-batches it holds. (So do not cut the loader's batches into pieces with a block for each of them, either: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own. That is accelerate issue #1847.) And by what is divided:
+# At the end of the data loader the window is closed, however many micro-batches it holds. (So do not cut the loader's batches into pieces with a block for each of them, either: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own. That is accelerate issue #1847.) And what the loss is divided by:
 
 # %%
 print(

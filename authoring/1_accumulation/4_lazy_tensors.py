@@ -206,7 +206,7 @@ for name, scale in {
     print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
 
 # %% [markdown]
-# A Python number that a lazy tensor is multiplied with is recorded as a 64-bit constant, and so is the gradient that comes back through it; the next matrix product refuses. The error comes from the mark and names no line of yours. Divide, or multiply with a tensor.
+# A Python number that multiplies a lazy tensor is recorded as a 64-bit constant. The gradient that comes back through it has 64 bits too, and the next matrix product refuses it. The error comes from the mark and names no line of yours. Divide, or multiply with a tensor.
 #
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 

@@ -246,7 +246,7 @@ for moment in ("before", "after"):
 # %% [markdown]
 # ## On BERT
 #
-# A Transformer consists of equal layers, so each layer is made one segment. Nothing of the model must be rewritten: its layers get another `forward`.
+# A Transformer consists of equal layers, so each layer is made one segment. Nothing in the model needs to be rewritten: its layers get another `forward`.
 
 
 # %%
@@ -612,7 +612,7 @@ check(checkpoint)
 #
 # ## How many segments
 #
-# Back to the chain, sixteen layers of it. One segment, or sixteen, or between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is the bytes of a segment's input, which it keeps. *Kept* is what one plain layer keeps: its interior and one boundary.
+# Back to the chain, sixteen layers of it. One segment, sixteen, or a number between? Let $n$ be the number of layers and $k$ the number of segments. A *boundary* is the bytes of a segment's input, which it keeps. *Kept* is what one plain layer keeps: its interior and one boundary.
 # At the fullest moment there are
 #
 # $$\text{work} + (k - 1) \cdot \text{boundary} + \left\lceil \frac{n}{k} \right\rceil \cdot \text{kept}$$

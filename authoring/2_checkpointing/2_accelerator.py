@@ -180,7 +180,7 @@ def language_model_activations(vocabulary, checkpointing):
     if checkpointing:
         switch_on(model)
     tokens = torch.randint(vocabulary, (2, 128))
-    with Meter(model) as meter:
+    with Meter(model) as meter:  # of a model that was there before the meter
         model(input_ids=tokens, labels=tokens).loss.backward()
     return max(sizes["activations"] for _, sizes in meter.timeline)
 
@@ -236,7 +236,7 @@ print("switched on, then eval: ", times_run(model))
 #
 # Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
 #
-# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
+# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and must be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
 
 
 # %% exercise="train_checkpointed" points=2
