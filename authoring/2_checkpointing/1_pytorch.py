@@ -1058,7 +1058,7 @@ except RuntimeError as error:
     print(error)
 
 # %% [markdown]
-# Where shapes happen to fit, nothing is raised at all, and the gradient is wrong.
+# Where shapes happen to fit, as in `Fading` above, nothing is raised at all, and the gradient is wrong.
 #
 # And two things that look like checkpointing and are not. `torch.no_grad()` and `.detach()` save memory too: by not training what comes before.
 
