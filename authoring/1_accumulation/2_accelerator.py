@@ -669,7 +669,7 @@ print(
 #
 # ### When are gradients synchronised?
 #
-# Let each rank accumulate 4 micro-batches. The result is needed once, at the end. But plain DDP does not know that you accumulate. It synchronises in every backward pass:
+# Let each rank accumulate 4 micro-batches. The result is needed once, at the end. But plain DDP does not know that you accumulate. How often does it synchronise? Here is the loop. Its `yield` lets us look at a counter after every micro-batch:
 
 
 # %%
@@ -683,7 +683,31 @@ def plain_ddp(witness, micro_batches):
 
 
 # %% [markdown]
-# (The `yield` lets us look at the counter after every micro-batch.) DDP has a context manager that keeps the gradients local: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
+# To try it out, each rank gets a witness with eight weights. Micro-batches 1 to 4 go to rank 0, and 5 to 8 to rank 1. So the receipt also tells *whose* micro-batches are in a gradient. `Meter` counts the all-reduces.
+
+
+# %%
+# %%px
+def try_out(way):
+    witness = nn.Linear(8, 1, bias=False)
+    nn.init.zeros_(witness.weight)
+    mine = torch.eye(8)[4 * rank : 4 * rank + 4].split(1)
+    with Meter() as meter:
+        counts = [meter.all_reduces for _ in way(witness, mine)]
+    gradient = witness.weight.grad[0].clone()
+    torch.optim.SGD(witness.parameters(), lr=1.0).step()
+    return {
+        "all-reduces": counts,
+        "gradient": gradient.tolist(),
+        "weights": witness.weight[0].tolist(),
+    }
+
+
+result = try_out(plain_ddp)
+print("all-reduces so far:", result["all-reduces"], "receipt:", result["gradient"])
+
+# %% [markdown]
+# All eight micro-batches are in both ranks' gradient, and plain DDP synchronises in every backward pass. DDP has a context manager that keeps the gradients local: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
 
 
 # %%
@@ -740,26 +764,10 @@ def accumulate(witness, micro_batches):
 
 
 # %% [markdown]
-# Each way gets a witness with eight weights. Micro-batches 1 to 4 go to rank 0, and 5 to 8 to rank 1. So the receipt also tells *whose* micro-batches are in a gradient. `Meter` counts the all-reduces.
-
+# Now all five:
 
 # %%
 # %%px
-def try_out(way):
-    witness = nn.Linear(8, 1, bias=False)
-    nn.init.zeros_(witness.weight)
-    mine = torch.eye(8)[4 * rank : 4 * rank + 4].split(1)
-    with Meter() as meter:
-        counts = [meter.all_reduces for _ in way(witness, mine)]
-    gradient = witness.weight.grad[0].clone()
-    torch.optim.SGD(witness.parameters(), lr=1.0).step()
-    return {
-        "all-reduces": counts,
-        "gradient": gradient.tolist(),
-        "weights": witness.weight[0].tolist(),
-    }
-
-
 ways = [plain_ddp, no_sync_around_backward, no_sync_around_both, no_sync_always, accumulate]
 results = {way.__name__: try_out(way) for way in ways}
 for name, result in results.items():
