@@ -163,7 +163,7 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts of tensors and operations (a GFLOP is a thousand million FLOPs). On the CPU they are the same on every machine; a graphics card keeps a few other tensors.
+# Memory, steps and FLOPs are counts of tensors and operations (a GFLOP is a thousand million FLOPs). On the CPU they are the same on every machine. The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
 
 # %%
 plot_memory(runs)
