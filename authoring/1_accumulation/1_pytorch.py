@@ -928,7 +928,7 @@ for stop in (None, 2):
 #
 # *Difficulty* *** · *8 minutes* · *Why*: this is the loop that people really run, and a line in the wrong place raises nothing.
 #
-# A training in fp16, with clipping, a schedule and a log. All lines are here, in no order. `size` is the number of micro-batches of the window that is being trained on, of the last, shorter one too; `window_loss` begins as 0.0 and every `.grad` as None.
+# A training run in fp16, with clipping, a schedule and a log. All lines are here, in no order. `size` is the number of micro-batches of the window that is being trained on, of the last, shorter one too; `window_loss` begins as 0.0 and every `.grad` as None.
 
 # %%
 lines = {

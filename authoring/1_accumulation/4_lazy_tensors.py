@@ -217,7 +217,7 @@ my_guess = 4
 guess("graphs run with one mark in a window", my_guess, "graphs")
 
 # %% [markdown]
-# Counters and compiled graphs belong to the process, and a mark runs whatever waits anywhere in it. So each training gets a process of its own: `in_fresh_process(function, ...)` calls the function there and brings back what it returns.
+# Counters and compiled graphs belong to the process, and a mark runs whatever waits anywhere in it. So each training run gets a process of its own: `in_fresh_process(function, ...)` calls the function there and brings back what it returns.
 
 # %%
 first_try = in_fresh_process(train_lazily, micro_batches, 4)
