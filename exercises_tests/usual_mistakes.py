@@ -13,7 +13,7 @@ USUAL = {
     ),
     "steps on every micro-batch": (
         "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
-        "Which lines belong into the loop, and which ones only happen when a window is complete?",
+        "Which lines belong in the loop, and which ones only happen when a window is complete?",
     ),
     "never steps": (
         "Gradients are computed, but no optimizer step ever uses them.",

@@ -29,12 +29,10 @@ from trainlean import (
     explorer,
     format_bytes,
     guess,
+    hint,
     load_reviews,
     load_tokenizer,
     measure,
-)
-from trainlean import (
-    hint,
     plot_memory,
     plot_timeline,
     predict_run,
@@ -165,7 +163,7 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts of tensors and operations. On the CPU they are the same on every machine; a graphics card keeps a few other tensors.
+# Memory, steps and FLOPs are counts of tensors and operations (a GFLOP is a thousand million FLOPs). On the CPU they are the same on every machine. The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
 
 # %%
 plot_memory(runs)
@@ -199,6 +197,8 @@ print("batch 1, in the optimizer's step:", format_bytes(runs[0].peak_bytes))
 # - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one average per weight) or `"adamw"` (two).
 # - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters.
 # - Leave out the optimizer's step counters; they are a few bytes.
+#
+# Before some exercises stands a puzzle: the lines of an answer, a few wrong ones among them, to be put in order. You may skip it.
 
 
 # %%
@@ -295,7 +295,7 @@ for size in (4, 8, 32):
 # %% [markdown]
 # ## The same with transformers' `Trainer`
 #
-# Most people do not write the loop; they call `Trainer`. The meter does not care who wrote it.
+# Many people do not write the loop; they call `Trainer`. The meter does not care who wrote it.
 
 # %%
 import tempfile

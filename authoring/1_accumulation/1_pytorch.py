@@ -73,7 +73,7 @@ full = alone.mean(0)
 print(f"{len(alone)} gradients of {full.numel():,} numbers")
 
 # %% [markdown]
-# How far a review's gradient lies from the full one is its *error*. The error of a batch is the mean of its reviews' errors, and the squared length of a mean is the mean of all products of two of its parts. So a table of 64 x 64 products is enough to draw 10,000 batches of each size, any review as often as it comes.
+# The *error* of a review is its gradient less the full one, a vector. The error of a batch is the mean of its reviews' errors, and the squared length of a mean is the mean of the scalar products of all pairs of its parts. So a table of 64 x 64 products is enough to draw 10,000 batches of each size. (A review may be drawn more than once.)
 #
 # The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). At 1 the error is as long as the gradient itself. The last column is what the rule "one over the square root of the batch" gives.
 
@@ -766,7 +766,7 @@ check(token_weighted_backward)
 #
 # ## Where it is not the same
 #
-# All this rests on a loss that is a mean over samples, each of them treated alone. Two things look beyond the single sample, and no divisor makes up for that: batch normalisation, and a loss over pairs. A third, dropout, only looks different.
+# All this rests on a loss that is a mean over samples, each of them treated alone. Some things look beyond the single sample, and no divisor makes up for that: batch normalisation, and a loss over pairs. (So does the balancing loss of a mixture of experts, a product of two means over the tokens of the batch.) Dropout only looks different.
 #
 # **Batch normalisation** uses the mean and variance of the batch it sees. In micro-batches it sees fewer samples, and its running averages move $k$ times.
 
@@ -850,7 +850,7 @@ for parts in (4, 8, 16):
 #
 # ## Once per window
 #
-# Whatever the large batch does once, the loop does once per window, when the gradient is complete: `scheduler.step()`, the update of averaged weights (EMA), and the following three, which often go wrong.
+# Whatever the large batch does once, the loop does once per window, when the gradient is complete: `scheduler.step()`, the update of averaged weights (EMA), and the following, which often go wrong.
 #
 # **Clipping** limits the length of the gradient. Done after every micro-batch it limits parts of a sum:
 
@@ -908,7 +908,7 @@ for name, every in {"once per window": 4, "every micro-batch": 1}.items():
 # %% [markdown]
 # bf16 has the range of fp32 and needs no scaler.
 #
-# **A checkpoint** that is saved in the middle of a window holds weights, optimizer state and counters, but not what `.grad` has added up so far. The toy again, stopped behind its second micro-batch and started from what was saved:
+# **A saved checkpoint** from the middle of a window holds weights, optimizer state and counters, but not what `.grad` has added up so far. The toy again, stopped after its second micro-batch and started from what was saved:
 
 # %%
 for stop in (None, 2):
@@ -917,7 +917,7 @@ for stop in (None, 2):
         (mse_loss(weight * inputs, targets) / 4).backward()
         if number == stop:
             weight = weight.detach().clone().requires_grad_()  # saved and loaded
-    print(f"stopped behind micro-batch {stop}: gradient at the step {weight.grad.item():6.1f}")
+    print(f"stopped after micro-batch {stop}: gradient at the step {weight.grad.item():6.1f}")
 
 # %% [markdown]
 # The first half of the window is lost, and the divisor still counts it. So save where a window ends, or save the gradients too. (transformers' issue #22143 is about this; it was left as it is.)
@@ -928,7 +928,7 @@ for stop in (None, 2):
 #
 # *Difficulty* *** · *8 minutes* · *Why*: this is the loop that people really run, and a line in the wrong place raises nothing.
 #
-# A training in fp16, with clipping, a schedule and a log. All lines are here, in no order. `size` is the number of micro-batches of the window that is being trained on, of the last, shorter one too; `window_loss` begins as 0.0 and every `.grad` as None.
+# A training run in fp16, with clipping, a schedule and a log. All lines are here, in no order. `size` is the number of micro-batches of the window that is being trained on, of the last, shorter one too; `window_loss` begins as 0.0 and every `.grad` as None.
 
 # %%
 lines = {
@@ -948,7 +948,7 @@ for name, line in lines.items():
     print(f"{name:9} {line}")
 
 # %% [markdown]
-# Put each of the eleven names into one of two lists, in the order in which the lines run: `"micro-batch"` runs for every micro-batch, `"window"` once behind the last micro-batch of a window.
+# Put each of the eleven names into one of two lists, in the order in which the lines run: `"micro-batch"` runs for every micro-batch, `"window"` once, after the last micro-batch of a window.
 # Each window must step as its large batch would: with the gradient of the mean, clipped as a whole to the length `max_norm`, at the learning rate that the schedule gives to this step; and `reported` gets one number for each step, the mean loss of its window.
 #
 # It looks like this, with all the names: `places = {"micro-batch": ["forward", ...], "window": [...]}`.
@@ -966,7 +966,7 @@ check(places=places)
 
 # %% [markdown]
 # `check` runs your lines on small models and compares every step with the large batch's.
-# (More than one order is right: `zero`, `schedule` and `report`, for instance, do not mind each other.)
+# (More than one order is right: `zero`, `schedule` and `report`, for instance, may change places.)
 #
 # ## What to keep
 #

@@ -121,14 +121,14 @@ def train_prepared(model, optimizer, dataloader, loss_of, accumulation_steps):
 
 
 # %% [markdown]
-# What changed? `show_diff` only displays: green lines came, red lines went.
+# What changed? `show_diff` only displays: green lines were added, red ones removed.
 
 
 # %%
 show_diff(train_pytorch, train_prepared)
 
 # %% [markdown]
-# Two lines came, none went. `cpu=True` keeps this lesson on the CPU; without it Accelerate takes a GPU where there is one. What does `prepare` give back?
+# Two lines were added, none removed. `cpu=True` keeps this lesson on the CPU; without it Accelerate takes a GPU where there is one. What does `prepare` give back?
 
 # %%
 accelerator = Accelerator(cpu=True)
@@ -330,7 +330,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# **Two models** in one training, a generator and its critic or an encoder for texts and one for pictures, are still one block. Two blocks for a micro-batch are counted twice:
+# **Two models** that train together (a generator and its critic, an encoder for texts and one for pictures) share one block. Two blocks for a micro-batch are counted twice:
 
 
 # %%
@@ -408,7 +408,7 @@ reveal("last gradient with Accelerate", as_it_is[-1].sum().item(), "times the ri
 print(inspect.getsource(Accelerator._do_sync))
 
 # %% [markdown]
-# At the end of the data loader the window is closed, however many micro-batches it holds. (So do not cut the loader's batches into pieces with a block for each of them, either: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own. That is accelerate issue #1847.) And by what is divided:
+# At the end of the data loader the window is closed, however many micro-batches it holds. (So do not cut the loader's batches into pieces with a block for each of them, either: `end_of_dataloader` is true for *every* piece of the last batch, and each becomes a step of its own. That is accelerate issue #1847.) And what the loss is divided by:
 
 # %%
 print(
@@ -624,7 +624,7 @@ check(linear_decay)
 #
 # `DistributedDataParallel` (DDP) does that. During the backward pass it starts an **all-reduce**: every rank gives its gradients, every rank gets the mean. On a cluster this traffic is what many training runs wait for.
 #
-# The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here.
+# The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here. There `rank` and `world_size`, the number of ranks, are set already.
 
 # %%
 os.environ["CUDA_VISIBLE_DEVICES"] = (
@@ -669,7 +669,7 @@ print(
 #
 # ### When are gradients synchronised?
 #
-# Let each rank accumulate 4 micro-batches. The result is needed once, at the end. But plain DDP does not know that you accumulate. It synchronises in every backward pass:
+# Let each rank accumulate 4 micro-batches. The result is needed once, at the end. But plain DDP does not know that you accumulate. How often does it synchronise? Here is the loop. Its `yield` lets us look at a counter after every micro-batch:
 
 
 # %%
@@ -683,7 +683,31 @@ def plain_ddp(witness, micro_batches):
 
 
 # %% [markdown]
-# (The `yield` lets us look at the counter after every micro-batch.) DDP has a context manager that keeps the gradients local: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
+# To try it out, each rank gets a witness with eight weights. Micro-batches 1 to 4 go to rank 0, and 5 to 8 to rank 1. So the receipt also tells *whose* micro-batches are in a gradient. `Meter` counts the all-reduces.
+
+
+# %%
+# %%px
+def try_out(way):
+    witness = nn.Linear(8, 1, bias=False)
+    nn.init.zeros_(witness.weight)
+    mine = torch.eye(8)[4 * rank : 4 * rank + 4].split(1)
+    with Meter() as meter:
+        counts = [meter.all_reduces for _ in way(witness, mine)]
+    gradient = witness.weight.grad[0].clone()
+    torch.optim.SGD(witness.parameters(), lr=1.0).step()
+    return {
+        "all-reduces": counts,
+        "gradient": gradient.tolist(),
+        "weights": witness.weight[0].tolist(),
+    }
+
+
+result = try_out(plain_ddp)
+print("all-reduces so far:", result["all-reduces"], "receipt:", result["gradient"])
+
+# %% [markdown]
+# All eight micro-batches are in both ranks' gradient, and plain DDP synchronises in every backward pass. DDP has a context manager that keeps the gradients local: `no_sync`. The gradients are sent in the backward pass, so one may think that it belongs there. The last micro-batch stays outside:
 
 
 # %%
@@ -740,26 +764,10 @@ def accumulate(witness, micro_batches):
 
 
 # %% [markdown]
-# Each way gets a witness with eight weights. Micro-batches 1 to 4 go to rank 0, and 5 to 8 to rank 1. So the receipt also tells *whose* micro-batches are in a gradient. `Meter` counts the all-reduces.
-
+# Now all five:
 
 # %%
 # %%px
-def try_out(way):
-    witness = nn.Linear(8, 1, bias=False)
-    nn.init.zeros_(witness.weight)
-    mine = torch.eye(8)[4 * rank : 4 * rank + 4].split(1)
-    with Meter() as meter:
-        counts = [meter.all_reduces for _ in way(witness, mine)]
-    gradient = witness.weight.grad[0].clone()
-    torch.optim.SGD(witness.parameters(), lr=1.0).step()
-    return {
-        "all-reduces": counts,
-        "gradient": gradient.tolist(),
-        "weights": witness.weight[0].tolist(),
-    }
-
-
 ways = [plain_ddp, no_sync_around_backward, no_sync_around_both, no_sync_always, accumulate]
 results = {way.__name__: try_out(way) for way in ways}
 for name, result in results.items():
@@ -793,9 +801,9 @@ pd.DataFrame(rows).T
 plot_synchronisation(on_rank_0, on_rank_1)
 
 # %% [markdown]
-# - **Plain DDP** is right, and pays for every micro-batch. With uneven data it would wait: the all-reduce needs every rank. (The prepared data loader repeats samples so that all ranks have equally many micro-batches.)
+# - **Plain DDP** is right, and pays for every micro-batch. With uneven data a rank would wait for one that has nothing left, or fail if that one has ended: the all-reduce needs every rank. (The prepared data loader repeats samples so that all ranks have equally many micro-batches.)
 # - **Around backward only** is right, and saves *nothing*: DDP decides in the *forward* pass whether the coming backward pass will synchronise.
-# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block. (With DDP the forward pass alone would do. Keep both in it: other wrappers, FSDP among them, look again in the backward pass.)
+# - **Around both** pays once. So does **`accumulate`**: it does this for you, which is why the forward pass must stand in its block. (With DDP the forward pass alone would do. Keep both in it: other wrappers look again in the backward pass, such as FSDP, which spreads the model itself over the devices.)
 # - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
 
 # %% [markdown]
@@ -816,7 +824,7 @@ with Meter() as meter:
 #
 # What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #
-# (Where the model itself is spread over the devices, as FSDP does, `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
+# (With FSDP `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
 #
 # In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. Started with plain `python train.py`, or by a cluster's scheduler that runs the script once on each machine without torchrun's environment variables, each process believes that it is alone. So print `accelerator.num_processes` first.
 

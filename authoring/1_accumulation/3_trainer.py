@@ -71,7 +71,7 @@ recall("1_accumulation/3_trainer")
 #
 # The first is the micro-batch: what goes through the model at once, so what has to fit into memory. The second counts micro-batches, not samples.
 #
-# The rest is the recipe of the last two lessons: plain SGD, a constant learning rate, no clipping, the reviews in their order. Each of these must be *said*, because the default is something else.
+# The rest is the recipe of the last two lessons: plain SGD, a constant learning rate, no clipping, the reviews in their order. Each of these must be stated, because the default is something else.
 
 
 # %%
@@ -356,7 +356,7 @@ class Gradients(TrainerCallback):
 
 
 def gradients(model, args, data, **more):
-    """The gradient at each step of a training."""
+    """The gradient at each step of a training run."""
     watch = Gradients()
     train(model, args, data, watch, **more)
     return watch.seen
@@ -420,7 +420,7 @@ for items in (None, 16, 1_000_000):
     print(f"num_items_in_batch={items!s:8} loss {model(**batch, **given).loss.item():.3f}")
 
 # %% [markdown]
-# It does not. BERT's `forward` takes `**kwargs` for other reasons, passes them on to its layers, and computes its classification loss as a plain mean. The Trainer relies on the model, the model knows of nothing, and $k$ means add up.
+# It does not. BERT's `forward` takes `**kwargs` for other reasons, passes them on to its layers, and computes its classification loss as a plain mean. The Trainer relies on the model, the model does not know that, and $k$ means add up.
 #
 # (The condition also asks `num_items_in_batch is not None`. The Trainer counts only batches with `labels`; a question answering model, whose targets have other names, keeps its division.)
 #
@@ -593,7 +593,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # - SGD takes the factor as it is: a learning rate that is $k$ times too large. (The distance grows by more than $k$, because after the first step the gradients are different, too.)
-# - AdamW moves as far with it as without. The learning curve looks healthy; only the logged loss and `grad_norm` are $k$ times too large.
+# - AdamW moves as far with it as without. (The ends are a little apart because of gradients next to zero: there rounding decides, and AdamW's *epsilon*, a small number in its divisor.) The learning curve looks healthy; only the logged loss and `grad_norm` are $k$ times too large.
 # - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor. The cut differs from step to step, so the steps weigh differently, and with AdamW too it becomes another training run.
 #
 # Dividing the learning rate by $k$ is therefore no cure: wrong for AdamW, useless against clipping, and wrong in the last, shorter window, where the factor is not $k$.
@@ -659,6 +659,8 @@ for name, model, more in [
 # - As it comes, Llama is exact. It uses the count.
 # - The flag that cures a classifier *harms* here. It brings the mean of means back: nearly the right length, another direction. So the flag is not something to set always.
 # - A loss of our own that ignores the count is about $k$ times too long, *and* a mean of means. A `compute_loss_func` is trusted to divide.
+#
+# Overriding `Trainer.compute_loss` has the same trap. There the class attribute `loss_is_scaled_for_ga = False` (transformers 5.19 and later) tells the Trainer to divide by the window's micro-batches, which is right for means over samples.
 #
 # ### On several devices
 #
@@ -805,9 +807,7 @@ best = {"preprocess_logits_for_metrics": lambda logits, labels: logits.argmax(-1
 print("the best word only:      ", evaluation_peak(**no_metrics, **best))
 
 # %% [markdown]
-# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
-#
-# Overriding `Trainer.compute_loss` has the same trap. There the class attribute `loss_is_scaled_for_ga = False` (transformers 5.19 and later) tells the Trainer to divide by the window's micro-batches, which is right for means over samples.
+# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. (`batch_eval_metrics=True` keeps no logits at all: then `compute_metrics` is called for each batch, and must add up by itself.) `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
 
 # %% [markdown]
 # ## The last, shorter window

@@ -8,14 +8,14 @@
 # %% [markdown]
 # ## A question
 #
-# So far each line of your loop computed something as soon as it ran. Some frameworks do it differently: they write down what you asked for, compile the whole of it, and run it later.
+# So far each line of your loop computed something as soon as it ran; this is called *eager*. Some frameworks do it differently: they write down what you asked for, compile the whole of it, and run it later.
 #
 # Then "forward, backward, forward, backward, step" is no longer a sequence of computations. It is a text that somebody else divides into pieces. **Who decides where a piece ends, and what does that cost?**
 #
 # Ratex, Amazon's bridge from PyTorch to a compiler, had a lesson on this: accumulation needs one more `mark_step`. Ratex last fitted torch 1.12, and its lesson cannot be run any more.
 # But PyTorch itself carries a small lazy backend, which runs on every CPU. This notebook runs the lesson there, and measures what Ratex only said.
 #
-# **Note**: `torch._lazy` begins with an underscore. It is private and ageing, and may go with any release. Its backend stands on TorchScript, which torch calls deprecated.
+# **Note**: `torch._lazy` begins with an underscore. It is private and ageing, and may go with any release. Its backend is built on TorchScript, which torch calls deprecated.
 # Learn the idea here; build nothing on this module. Where your torch no longer has it, the next cell says so, and you are shown recorded outputs.
 
 # %%
@@ -141,7 +141,7 @@ pd.DataFrame(
 def train_lazily(micro_batches, k, after_backward=None, lr=0.05, first=1):
     """Train the small BERT: what the backend did, and the weights. Call it in a fresh process.
 
-    The micro-batches are counted from `first`; after_backward(loss) is called behind each backward.
+    The micro-batches are counted from `first`; after_backward(loss) is called after each backward.
     """
     ts_backend.init()
     model = small_bert(seed=0).to("lazy")
@@ -206,7 +206,7 @@ for name, scale in {
     print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
 
 # %% [markdown]
-# A Python number that a lazy tensor is multiplied with is recorded as a 64-bit constant, and so is the gradient that comes back through it; the next matrix product refuses. The error comes from the mark and names no line of yours. Divide, or multiply with a tensor.
+# A Python number that multiplies a lazy tensor is recorded as a 64-bit constant. The gradient that comes back through it has 64 bits too, and the next matrix product refuses it. The error comes from the mark and names no line of yours. Divide, or multiply with a tensor.
 #
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 
@@ -217,7 +217,7 @@ my_guess = 4
 guess("graphs run with one mark in a window", my_guess, "graphs")
 
 # %% [markdown]
-# Counters and compiled graphs belong to the process, and a mark runs whatever waits anywhere in it. So each training gets a process of its own: `in_fresh_process(function, ...)` calls the function there and brings back what it returns.
+# Counters and compiled graphs belong to the process, and a mark runs whatever waits anywhere in it. So each training run gets a process of its own: `in_fresh_process(function, ...)` calls the function there and brings back what it returns.
 
 # %%
 first_try = in_fresh_process(train_lazily, micro_batches, 4)

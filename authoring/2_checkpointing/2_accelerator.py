@@ -3,7 +3,7 @@
 #
 # **You will be able to** add checkpointing to an accumulation loop, build it into a Transformer of your own, and find the weights that were never trained.
 #
-# **Minutes**: 75, with a place to stop · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Minutes**: 75, with two places to stop · **Before this**: [Checkpointing in PyTorch](1_pytorch.ipynb) and [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -144,7 +144,7 @@ plot_memory([vanilla, accumulated, checkpointed])
 # %% [markdown]
 # What is left is one layer that is being run again, and the inputs of the others.
 #
-# Look at the other colours, too. Between the last two rows weights and gradients have not changed by a byte. (SGD keeps no state; AdamW's would be the same in both.) Checkpointing saves activations and nothing else. The price stands in the last column:
+# Look at the other colours, too. Between the last two rows weights and gradients have not changed by a byte. (SGD keeps no state; AdamW's would be the same in both.) Checkpointing saves activations and nothing else. The price stands under GFLOP (*allocator MiB* is what PyTorch's allocator has handed out: it also counts what is no activation, such as the random state that each checkpoint keeps):
 
 # %%
 summary([vanilla, accumulated, checkpointed])
@@ -180,7 +180,7 @@ def language_model_activations(vocabulary, checkpointing):
     if checkpointing:
         switch_on(model)
     tokens = torch.randint(vocabulary, (2, 128))
-    with Meter(model) as meter:
+    with Meter(model) as meter:  # of a model that was there before the meter
         model(input_ids=tokens, labels=tokens).loss.backward()
     return max(sizes["activations"] for _, sizes in meter.timeline)
 
@@ -193,7 +193,7 @@ for vocabulary in (1_000, 32_000):
     )
 
 # %% [markdown]
-# With the large vocabulary more than half stays: the peak has moved to the logits and the loss. There a smaller micro-batch helps, or a loss that is computed in pieces; checkpointing more layers does not.
+# With the large vocabulary more than half stays: the peak has moved to the logits and the loss. There a smaller micro-batch helps, or a loss that is computed in pieces ([unit 5](../5_decoders/1_pytorch.ipynb) writes one); checkpointing more layers does not.
 #
 # ## Is it on?
 #
@@ -236,7 +236,7 @@ print("switched on, then eval: ", times_run(model))
 #
 # Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
 #
-# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and shall be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
+# `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and must be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
 
 
 # %% exercise="train_checkpointed" points=2
@@ -355,7 +355,7 @@ for name, run_blocks, prepare in (
 #
 # Write `run_checkpointed(blocks, hidden, padding)`. It sends `hidden` (a float tensor `[batch, length, width]`) through all `blocks` in order, each with a checkpoint of its own, and returns the result. A block is called as `block(hidden, padding)`.
 #
-# Output and gradients must be those of the plain loop: with dropout in the blocks, when a block stands twice in the list, and when `hidden` comes from frozen embeddings and needs no gradient itself (then it gets none).
+# Output and gradients must be those of the plain loop: with dropout in the blocks, when a block stands twice in the list, and when `hidden` comes from frozen embeddings and needs no gradient itself (then it gets none). The blocks stay as they are: called plainly afterwards, they run without a checkpoint.
 
 
 # %% exercise="run_checkpointed" points=3
@@ -435,7 +435,7 @@ check(runs_twice_alike)
 #
 # ## Frozen embeddings and integer inputs
 #
-# Anyone who adapts a large model freezes a part of it, often the embedding. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The previous lesson showed the trap on one layer; here is the whole model.
+# Large models are often adapted with a part of them frozen, the embedding for instance. Then nothing that goes into the first block needs a gradient. How do the two variants of `checkpoint` take that? The previous lesson showed the trap on one layer; here is the whole model.
 
 
 # %%
@@ -512,6 +512,39 @@ missing = ["use_reentrant parameter should be passed" in str(one.message) for on
 print("a dictionary without use_reentrant: warned", sum(missing), "times")
 
 # %% [markdown]
+# The protection has a price where only the top of a model trains. Plainly the backward pass ends at the head, and the frozen layers keep nothing. With the switch the embedding's output asks for a gradient that nobody uses, so all layers are run again and go backward:
+
+
+# %%
+def head_alone(*switches):
+    """The meter of one forward and backward pass in which only the head trains."""
+    model = small_bert(seed=0, use_cache=False)
+    model.requires_grad_(False)
+    model.classifier.requires_grad_(True)
+    for switch in switches:
+        switch(model)
+    with Meter(model) as meter:
+        model(**batch).loss.backward()
+    return meter
+
+
+alone = head_alone()
+for name, meter in {
+    "plain": alone,
+    "switched on": head_alone(switch_on),
+    "and without the request": head_alone(
+        switch_on, lambda model: model.disable_input_require_grads()
+    ),
+}.items():
+    most = max(sizes["activations"] for _, sizes in meter.timeline)
+    print(
+        f"{name:24} {meter.flops / alone.flops:.2f} times the FLOPs, most activations "
+        f"{format_bytes(most)}"
+    )
+
+# %% [markdown]
+# Checkpointing made it more expensive *and* larger. Where only the top trains, leave the switch off, or take the request back with `disable_input_require_grads()`; the non-reentrant variant does not need it.
+#
 # In your own model there is no such protection. So write `use_reentrant=False`, always: torch 2.13 takes the reentrant variant when you write nothing.
 #
 # ### Exercise: who does not train?
@@ -537,6 +570,8 @@ def untrained_parameters(model):
 check(untrained_parameters)
 
 # %% [markdown]
+# **A good place to stop for today.** What follows needs two devices.
+#
 # ## Two devices
 #
 # On two devices `prepare` wraps the model in `DistributedDataParallel`. The wrapper has no switch, which is why the line stands *before* `prepare`.
@@ -675,7 +710,7 @@ for name, vector in {
 }.items():
     same = bool((vector - reference).abs().max() < 1e-6)
     print(
-        f"{name:25} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by "
+        f"{name:25} norm {vector.norm():.4f}  moved by "
         f"{(vector - start).norm():.4f}  same to 1e-6: {same}"
     )
 
@@ -691,7 +726,7 @@ print(f"your own blocks: same gradient to 1e-6: {bool((one - other).abs().max() 
 # ## What to keep
 #
 # - `model.activation_checkpointing_enable()` before `prepare`; the loop stays as it is. Look whether it is on: an inner pre-hook counts two.
-# - It saves the layers' activations only, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen. `model.eval()` turns it off.
+# - It saves the layers' activations only, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen. `model.eval()` turns it off. Where only the head trains, leave it off.
 # - Own models: `checkpoint(block, hidden, padding, use_reentrant=False)` for each block. No lambda over the loop's variable, no single checkpoint around everything.
 # - The reentrant variant loses the gradients behind frozen or integer inputs with a warning and no error, and fails with DDP's `find_unused_parameters=True`.
 # - After the first backward pass: which parameters have no gradient?

@@ -121,7 +121,7 @@ def train(args, model=None, data=reviews):
 # %% [markdown]
 # ## Three rows
 #
-# Vanilla, accumulation, accumulation with checkpointing, in the order of the published table. Here with AdamW, as there.
+# *Vanilla* (the whole batch at once and nothing else), accumulation, accumulation with checkpointing, in the order of the published table. Here with AdamW, as there.
 
 # %%
 ROWS = [
@@ -152,7 +152,7 @@ plot_memory(runs)
 
 # %% [markdown]
 # Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no activations are left at all. From there on, no further saving of activations would help.
-# The times say little here: most of each is the Trainer's start-up. Speed gets its own section below.
+# The times say little here: a good part of each is the Trainer's start-up. Speed gets its own section below.
 #
 # The FLOPs rise in the third row only: accumulation computes nothing twice, checkpointing does.
 #
@@ -389,7 +389,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# With $n=2$ half of the layers still keep everything, and so about half of the activations stay. The last row was also predicted directly, with checkpoints in the traced layers. The rule comes within a few MiB of it:
+# With $n=2$ half of the layers still keep everything, and so about half of the activations stay. The last row was also predicted directly, with checkpoints in the traced layers. The rule gives the same:
 
 # %%
 print(
@@ -512,9 +512,9 @@ points[LONG] = measure_in_turn([training(*setting) for setting in settings])
 summary(points[LONG])
 
 # %% [markdown]
-# **At a fixed batch: slower.** Compare the rows in pairs. The checkpointed one does the same work and some of it twice. Its FLOPs are higher in every pair, and there is nothing that could win them back.
+# **With the same micro-batch: slower.** Compare the rows in pairs. The checkpointed one does the same work and some of it twice. Its FLOPs are higher in every pair, and there is nothing that could win them back.
 #
-# **At fixed memory it is another question.** Let the budget be what a plain run with micro-batches of 1 needs. It cannot be made any smaller by accumulation. What fits into it?
+# **With the same memory it is another question.** Let the budget be what a plain run with micro-batches of 1 needs. It cannot be made any smaller by accumulation. What fits into it?
 
 # %%
 rows = []
@@ -608,7 +608,7 @@ def measure_point(micro_batch, accumulation_steps, checkpointing="off"):
 explorer(points[SHORT], measure=measure_point, budget=budget)
 
 # %% [markdown]
-# So both can be right. **Slower at a fixed batch. At fixed memory faster, if small micro-batches leave the device waiting**, and slower if they do not. How it comes out on a graphics card is not measured here. The published table compares at a fixed batch, so it could only show the price.
+# So both can be right. **Slower with the same micro-batch. With the same memory faster, if small micro-batches leave the device waiting**, and slower if they do not. How it comes out on a graphics card is not measured here. The published rows with and without checkpointing have the same micro-batch, so they could only show the price.
 #
 # ## The same weights
 #
@@ -663,13 +663,12 @@ for version in (with_pytorch, with_accelerator, with_trainer):
             (
                 version.__name__,
                 checkpointed,
-                f"{end.sum():.2f}",
                 f"{end.norm():.4f}",
                 f"{(end - start).norm():.4f}",
                 same,
             )
         )
-pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by", "same to 1e-6"])
+pd.DataFrame(table, columns=["version", "checkpointed", "norm", "moved by", "same to 1e-6"])
 
 # %% [markdown]
 # Six training runs, one result, and it is the fingerprint of the accumulation unit.
@@ -679,7 +678,7 @@ pd.DataFrame(table, columns=["version", "checkpointed", "sum", "norm", "moved by
 # - `activation_checkpointing=True` (before 5.23: `gradient_checkpointing`); details go into `activation_checkpointing_kwargs`, which alone does nothing. Where you write torch's own settings into it, write `"use_reentrant": False` as well: your dictionary replaces the default.
 # - `every_n_layers=n` checkpoints one layer in $n$ and leaves the others plain: a larger $n$ needs more memory. Take the largest that fits.
 # - Fewest FLOPs: first accumulate, then checkpoint as many layers as the budget asks for. Fewest seconds: list what fits, and time the two ends, the plain small micro-batch and the checkpointed large one.
-# - Slower at a fixed batch. At fixed memory it depends on whether small micro-batches leave the device idle: measure.
+# - Slower with the same micro-batch. With the same memory it depends on whether small micro-batches leave the device idle: measure.
 # - The weights at the end are the same.
 #
 # One cost is left that neither technique touches: what several devices send each other. That is the next unit, [Local SGD](../3_local_sgd/1_pytorch.ipynb).

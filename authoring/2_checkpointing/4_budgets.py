@@ -200,7 +200,7 @@ if curve:
 # Each result in a graph has a size in bytes, and a price in FLOPs that are paid when it is not kept. Which results do you keep, so that their bytes stay within the budget and the price of the rest is the least?
 # This is the *knapsack problem*. PyTorch 2.13 solves just this for its budget (`activation_memory_budget_solver` chooses how). It takes the prices as independent: what a result costs does not depend on which others are kept. That is an approximation.
 #
-# To keep what is expensive for its size first, one after the other as long as there is room, is the obvious way, and often not the best one:
+# The obvious way is to keep first what is most expensive for its size, as long as there is room. It is not always the best way:
 
 
 # %%

@@ -171,13 +171,13 @@ train_with_accelerator = (
             BODY: f"            for batch in pair:\n{moved(BODY, 16)}        pair = []\n",
         },
         why="The accelerator counts blocks, not backward passes: with two micro-batches in a block the window holds twice as many, and the gradient grows with it.",
-        hint="How many forward and backward passes belong into one `accumulate` block?",
+        hint="How many forward and backward passes belong in one `accumulate` block?",
     ),
     Mistake(
         "a batch split inside the block",
         {BACKWARD: f"{PIECES}\n                accelerator.backward(loss_of(model, piece))"},
         why="The block counts once for all the pieces, and `accelerator.backward` divides each of them by the accumulation steps only, so the gradient is as many times too large as there are pieces.",
-        hint="How many forward and backward passes belong into one `accumulate` block?",
+        hint="How many forward and backward passes belong in one `accumulate` block?",
     ),
     Mistake(
         "several blocks for one batch of the loader",

@@ -37,7 +37,7 @@ MARKS = (
         {BACKWARD: f"        mark_step()\n{BACKWARD}"},
         {BACKWARD: f"        loss.item()\n{BACKWARD}"},
         why="Before backward() is recorded something runs the forward pass, a mark or a line that reads the loss: the two passes are in different graphs.",
-        hint="Which two passes belong into the graph that is run for every micro-batch?",
+        hint="Which two passes belong in the graph that is run for every micro-batch?",
     ),
     Mistake(
         "the loss read before the mark",

@@ -439,7 +439,7 @@ run_in_segments = (
     Mistake(
         "reentrant",
         {"use_reentrant=False": "use_reentrant=True"},
-        why="The reentrant variant only records where an input requires a gradient. The data does not, so the first segment silently gets none.",
+        why="The reentrant variant only records where an input requires a gradient. The data does not, so the first segment gets none, with a warning and no error.",
         hint="Which tensors can the first segment's checkpoint see that require a gradient?",
     ),
     Mistake(
