@@ -8,9 +8,9 @@
 # %% [markdown]
 # ## A question
 #
-# Local SGD lets every rank train alone for $H$ steps, and then all take the mean of their parameters. With a large $H$ they meet seldom, and at equal samples that cost loss.
+# Local SGD lets every rank train alone for $H$ steps, and then all take the mean of their parameters. With a large $H$ they meet seldom, and at equal samples the loss ended higher.
 #
-# In the $H$ steps the ranks have moved, each by its own way. The mean of these ways is a direction, as a gradient is. Local SGD goes exactly to its end. Must one? What if this direction is given to an *optimizer*, with a learning rate and momentum of its own?
+# In the $H$ steps each rank has moved to a place of its own. The mean of these moves is a direction, as a gradient is. Local SGD goes exactly to its end. Must it? What if this direction is given to an *optimizer*, with a learning rate and momentum of its own?
 
 # %%
 import math
@@ -51,7 +51,7 @@ recall("3_local_sgd/4_outer_optimizer")
 # 1. All ranks hold the same weights. Each keeps a copy of them: the **start** of this round.
 # 2. Each rank trains alone for $H$ steps with its **inner optimizer**, usually AdamW.
 # 3. The ranks average how far they have come, and go back to the start.
-# 4. An **outer optimizer** makes one step from the start, with the average in the place of the gradient. That is the start of the next round.
+# 4. An **outer optimizer** makes one step from the start, with the average in place of the gradient. That is the start of the next round.
 #
 # The average of step 3 is called the *outer gradient*, or *pseudo-gradient*. Its sign deserves a moment. Here is one weight and two ranks:
 
@@ -330,7 +330,7 @@ pd.DataFrame(seconds).T.map("{:,.2f} s".format).rename_axis("modelled seconds of
 #
 # ### Exercise: choose H for a link
 #
-# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs costs loss and wins nothing.
+# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs raises the loss and saves nothing.
 #
 # Write `choose_local_steps(compute, payload, world_size, link, share)`. It returns the smallest whole number $H$ with which communication takes at most the `share` (between 0 and 1) of **all the time** of a run of Local SGD or DiLoCo: computing and averages together.
 #
@@ -411,7 +411,7 @@ while (ranks - 1) / 4 < 2 * (ranks - 1) / ranks:
 reveal("ranks from which 8 bits save nothing", ranks, "ranks", "predicted")
 
 # %% [markdown]
-# With more ranks the sum itself has to travel in 8 bits: each rank adds up one $N$-th of the numbers, quantises its sum again, and sends that around, as a ring does. Then the quarter holds for any number of ranks, at the price of a second rounding. That is what large systems do.
+# With more ranks the sum itself has to travel in 8 bits: each rank adds up one $N$-th of the numbers, quantises its sum again, and sends that around, as a ring does. Then the quarter holds for any number of ranks, at the price of a second rounding. INTELLECT-1, below, averages in 8 bits in such a ring.
 #
 # ### What is rounded off
 #
@@ -445,7 +445,7 @@ pd.DataFrame(rows, index=["wants 10 times 0.3", "wants 10 times 100"]).T.rename_
 #
 # - the codes that are sent: a tensor of `torch.int8`, of the same shape, from -127 to 127, rounded to the *nearest*,
 # - the scale, a number: receivers multiply the codes by it. The largest absolute value of what is to be sent gets the code 127 or -127,
-# - the error for the next round: what receivers are missing now.
+# - the error for the next round: what receivers are missing now, in no fewer bits than `change` has.
 #
 # Where there is nothing to send, all codes and errors are 0 (and none is `nan`); the scale does not matter then. `change` and `error` stay as they are.
 
@@ -584,7 +584,7 @@ table.insert(0, "payload of a rank", [f"{size:,}" for size in payloads.values()]
 table.fillna("–").rename_axis("loss at the end, mean ± spread")
 
 # %% [markdown]
-# Read the first column of losses alone, and momentum seems to win: at the same bytes DiLoCo is well ahead of Local SGD. Read the row from left to right, and the gain is gone: with a larger *inner* learning rate Local SGD comes to the same place. Here the outer momentum works like a larger learning rate, and who has tuned that has little left to win. Is the best of DiLoCo better than the best of Local SGD, seed by seed?
+# Read the first column of losses alone, and momentum seems to win: at the same bytes DiLoCo is well ahead of Local SGD. Read the row from left to right, and the gain is gone: with a larger *inner* learning rate Local SGD comes to the same place. Here the outer momentum works like a larger learning rate, and once that is tuned, little is left to win. Is the best of DiLoCo better than the best of Local SGD, seed by seed?
 
 # %%
 best = {}
@@ -689,9 +689,9 @@ pd.Series(
 # |---|---|
 # | Local SGD | `PeriodicModelAverager`, `PostLocalSGDOptimizer` (previous lesson), `HierarchicalModelAverager` for several periods in several groups |
 # | an outer optimizer | not in torch; torchft has it, see below |
-# | fewer bytes, with error feedback | the communication hooks of DDP: `powerSGD_hook`, `default_hooks.fp16_compress_hook` |
+# | fewer bytes | the communication hooks of DDP: `powerSGD_hook`, with error feedback; `default_hooks.fp16_compress_hook`, without |
 #
-# A *communication hook* is a function that DDP calls with each bucket of gradients in the place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends of each matrix of gradients two thin ones whose product is near to it, and has error feedback switched on (`use_error_feedback=True`). It meets in every step, so the number of messages does not fall; only the bytes do. Here is the wide toy under DDP with it, and what torch counts of it:
+# A *communication hook* is a function that DDP calls with each bucket of gradients in place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends of each matrix of gradients two thin ones whose product is near to it, and has error feedback switched on (`use_error_feedback=True`). It meets in every step, so the number of messages does not fall; only the bytes do. Here is the wide toy under DDP with it, and what torch counts of it:
 
 # %%
 # %%px

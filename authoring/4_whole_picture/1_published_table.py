@@ -207,7 +207,7 @@ print(
 # %% [markdown]
 # ### Reading an out-of-memory message
 #
-# Such a message names three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Two trainings of the same model, at the end of a step's highest reserve:
+# Such a message names three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here they are for two training runs of the same model, when most is reserved:
 
 # %%
 for name, run in {

@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# In August 2026 somebody switched checkpointing off to save time, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault stood in the training loop. Here each loop is right.
+# In August 2026 somebody switched checkpointing off to save time, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault was in the training loop. Here each loop is right.
 #
 # Where else can a training become another one, without an error?
 
@@ -208,7 +208,7 @@ for k in (16, 256, 1024, 4096):
 reveal("mean of 4096 ones in bf16", low, "times the right one")
 
 # %% [markdown]
-# When the sum is 256 times as large as what is added, adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many, or many devices, the window's end is lost.
+# When the sum is 256 times as large as what is added, adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
@@ -267,7 +267,7 @@ print(found.outcome)
 
 # %%
 def running_mean_after(checkpointing, momentum=0.1):
-    """The running mean of batch norm behind three steps, and how many batches it counted."""
+    """The running mean of batch norm after three steps, and how many batches it counted."""
     torch.manual_seed(0)
     block = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=momentum))
     for batch in torch.randn(48, 4).split(16):
