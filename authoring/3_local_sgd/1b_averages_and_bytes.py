@@ -213,7 +213,7 @@ except ValueError as error:
 #
 # - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`local_steps` is $H$), and not before.
 # - After the last step all hold the mean of their parameters, whatever the number of steps.
-# - In between the ranks send nothing, and wait for nobody.
+# - In between the ranks send nothing, and wait for nobody. Neither does the optimizer when your function is through.
 #
 # Import the averager in your function, or count by hand.
 

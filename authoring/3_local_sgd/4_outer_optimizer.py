@@ -88,7 +88,7 @@ reveal("weight after that outer step", start.item(), "units")
 # - Each micro-batch makes one step of `inner`, with its own gradient.
 # - After every `local_steps` of these, and after the last one, comes an outer step: every rank calls `outer.step()` once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks.
 # - The weights after the outer step are the start of the next round, on all ranks.
-# - In between the ranks send nothing, and wait for nobody.
+# - In between the ranks send nothing, and wait for nobody. Neither do the optimizers when your function is through.
 # - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is.
 
 
@@ -467,7 +467,7 @@ check(quantise)
 # %% [markdown]
 # ## Loss against bytes
 #
-# Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread.
+# Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread (the number after ±: the standard deviation over the seeds).
 #
 # The model is a small one again: of each review, how often it has each of the 300 most common words, then a layer of 8 units. Four replicas of it, for five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty trainings.
 
@@ -627,7 +627,7 @@ for how, points in in_fewer_bits.items():
 pd.DataFrame(rows).T.fillna("–")
 
 # %% [markdown]
-# 8 bits are free, with or without feedback, and so are 4. In 2 bits most changes are rounded to nothing; there error feedback brings back most of what was lost.
+# Here 8 bits cost nothing, with or without feedback, and 4 bits do not either. In 2 bits most changes are rounded to nothing; there error feedback brings back most of what was lost.
 #
 # Everything on one plane: each method at the best of the inner learning rates that it was given above, with the spread of its seeds, over the bytes that a rank hands over. (What has equally many bytes stands side by side.)
 

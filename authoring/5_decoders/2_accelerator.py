@@ -472,7 +472,7 @@ for how in ("float32", "autocast", "Accelerator"):
     print(f"{how:12} {format_bytes(peak_in(how)):>10}")
 
 # %% [markdown]
-# Not half. How much smaller do the layers' activations become?
+# The peak does not become half as large. How much smaller do the layers' own activations become?
 
 
 # %%

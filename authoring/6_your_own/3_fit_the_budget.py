@@ -111,7 +111,7 @@ def explain_row(model, micro_batch, length):
 check(explain_row)
 
 # %% [markdown]
-# (`hint(explain_row)` helps, and so for each exercise.) Now compare your four numbers with the prediction for three micro-batches:
+# (`hint(explain_row)` helps; each exercise has its own.) Now compare your four numbers with the prediction for three micro-batches:
 
 
 # %%
@@ -335,7 +335,7 @@ score = score_training(
 )
 
 # %% [markdown]
-# The score is the plan's FLOPs in percent of yours, and nothing where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Nor does it know a loss in pieces, which computes no less but lets a larger micro-batch fit.)
+# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Nor does it know a loss in pieces, which computes no less but lets a larger micro-batch fit.)
 #
 # ## Your own model
 #
