@@ -600,7 +600,7 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 #
 # ## Exercise: master weights
 #
-# *Difficulty* *** · *10 minutes* · *Why*: mixed precision was first done with this loop, and both of its roundings can be in the wrong place without an error.
+# *Difficulty* *** · *10 minutes* · *Why*: mixed precision began with such a loop, and both of its roundings can be in the wrong place without an error.
 #
 # Write `train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps)`.
 #

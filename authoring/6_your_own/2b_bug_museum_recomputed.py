@@ -347,7 +347,7 @@ print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 #
 # ### 22. An error that names something else
 #
-# **Reported**: [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) (May 2022, open when this was written), "Expected to mark a variable ready only once". It was reported again for DDP with checkpointing in [FocalNet](https://github.com/microsoft/FocalNet/issues/4), [ms-swift](https://github.com/modelscope/ms-swift/issues/3171) and others. The message advises not to share parameters.
+# **Reported**: [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) (May 2022, open when this was written), "Expected to mark a variable ready only once". It was reported again for DDP with checkpointing in [FocalNet](https://github.com/microsoft/FocalNet/issues/4), [ms-swift](https://github.com/modelscope/ms-swift/issues/3171) and others. The message offers two causes: a parameter used outside `forward`, and one that several checkpoints use.
 #
 # DDP can be tried in one process. A process group of one sends nothing to anybody, but hooks, flags and errors are those of many.
 
@@ -391,7 +391,7 @@ with one_process():
             print(f"find_unused {find_unused!s:5} reentrant {reentrant!s:5}: {outcome}")
 
 # %% [markdown]
-# One of four; nothing is shared. The reentrant backward pass inside the backward pass tells DDP of a parameter that the search for unused ones has already ticked off.
+# One of four, and neither cause is there: each parameter is used once, in `forward`. The reentrant backward pass inside the backward pass tells DDP of a parameter that the search for unused ones has already ticked off.
 #
 # **Cure**: `use_reentrant=False`, or no search.
 #
