@@ -498,7 +498,7 @@ print(f"autocast keeps {in_bf16 / in_float32:.0%} of it")
 #
 # ## Exercise: bytes of a state
 #
-# *Difficulty* * · *5 minutes* · *Why*: "bf16 training" means several things, which take from 8 to 18 bytes for each weight.
+# *Difficulty* * · *5 minutes* · *Why*: "bf16 training" means several things, and the largest takes more than twice the bytes of the smallest.
 #
 # Write `state_bytes(parameters, recipe)`: the bytes of weights, gradients and AdamW's two averages together, when the optimizer steps. `recipe` is one of
 #

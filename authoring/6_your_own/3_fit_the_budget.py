@@ -252,7 +252,7 @@ mine
 # - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller.
 # - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is predicted from what stands before it). The step must be that of the mean over all such tokens of the batch.
 # - Where `checkpointing` is True, switch the model's own checkpointing on, so that each of its layers is computed twice; else leave it as it is, on or off.
-# - Keep no more in memory than one part needs, and leave no gradients behind.
+# - Each part goes through the whole model once, logits and all: `check` compares the FLOPs. Keep no more in memory than one part needs, and leave no gradients behind.
 
 
 # %% exercise="train_within" points=4
@@ -335,7 +335,7 @@ score = score_training(
 )
 
 # %% [markdown]
-# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Nor does it know a loss in pieces, which computes no less but lets a larger micro-batch fit.)
+# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Write that beside `train_within`, not in it. Nor does the plan know a loss in pieces, which computes no less but lets a larger micro-batch fit.)
 #
 # ## Your own model
 #
