@@ -122,7 +122,7 @@ check(train_diloco)
 #
 # ## On two ranks and on four
 #
-# Now the same without an optimizer of torch, to see what the outer optimizer does: the weights in one flat vector, and *Nesterov momentum* by hand, as `torch.optim.SGD(..., nesterov=True)` has it. Four real processes, in a group of two and in one of four; 64-bit numbers, so that rounding plays no part. (`vector_to_parameters` makes the parameters *views* of the vector. Without `.clone()` the inner steps would change the start of the round as well.)
+# Now the same without an optimizer of torch, to see what the outer optimizer does: the weights in one flat vector, and *Nesterov momentum* by hand, as `torch.optim.SGD(..., nesterov=True)` has it: a velocity adds up the gradients of all rounds, older ones weaker, and the step is the gradient plus the momentum's share of the velocity. Four real processes, in a group of two and in one of four; 64-bit numbers, so that rounding plays no part. (`vector_to_parameters` makes the parameters *views* of the vector. Without `.clone()` the inner steps would change the start of the round as well.)
 
 # %%
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # on the CPU, on machines with several GPUs too
@@ -505,7 +505,7 @@ def losses(weights, rows):
 print(f"{seeds} seeds, {replicas} replicas, {steps} steps each, {numbers:,} weights")
 
 # %% [markdown]
-# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received.
+# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received. (`parts` and `late` are for a section below, on fragments.)
 
 
 # %%

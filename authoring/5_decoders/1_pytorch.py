@@ -185,7 +185,7 @@ off = abs(predicted.peak_bytes / measured.peak_bytes - 1)
 print(f"predicted {format_bytes(predicted.peak_bytes)}, off by less than 0.5 %: {off < 0.005}")
 
 # %% [markdown]
-# **Predict.** Llama 3.2 1B, 4 texts of 2,048 tokens, autocast to bf16, all layers checkpointed. How many GiB has *one* copy of its logits in float32? (All in float32, since the loss is computed in it: transformers converts the logits first.)
+# **Predict.** Llama 3.2 1B, 4 texts of 2,048 tokens, autocast to bf16 (the weights stay float32, products are computed in 16 bits), all layers checkpointed. How many GiB has *one* copy of its logits in float32? (All in float32, since the loss is computed in it: transformers converts the logits first.)
 
 # %%
 # BEGIN SOLUTION

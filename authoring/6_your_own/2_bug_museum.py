@@ -520,6 +520,8 @@ for name, every in {"each micro-batch": True, "each window": False}.items():
 #
 # ### 13. Unscaled again and again
 #
+# A *gradient scaler* multiplies the loss, so that small gradients survive in fp16; `unscale_` divides the gradients by the scale again.
+#
 # **Reported**: [pytorch, pull request 36601](https://github.com/pytorch/pytorch/pull/36601) (April 2020) wrote the example that was missing: `unscale_` and `update` only where you step. [Swin-Transformer, issue 311](https://github.com/microsoft/Swin-Transformer/issues/311) (April 2023) met the lucky case: a second `unscale_` raises an error. Whoever "cures" that with an `update` gets this:
 
 
