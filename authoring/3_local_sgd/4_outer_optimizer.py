@@ -309,9 +309,9 @@ def as_runs(counts):
 communication_table(as_runs(devices.pull("counts")[0]))
 
 # %% [markdown]
-# DiLoCo sends not a byte less than Local SGD with the same $H$. What it may win is a *larger* $H$ at the same loss. So the question is what $H$ is worth, on which link.
+# DiLoCo sends as many bytes as Local SGD with the same $H$. What it may win is a *larger* $H$ at the same loss. So the question is what $H$ is worth, on which link.
 #
-# Take a decoder with a billion weights, eight devices, 32-bit numbers, and one second of computing for each step (an assumption). With the link model of the previous lesson, a step takes this many seconds:
+# Take a decoder with a billion weights, eight devices, 32-bit numbers, and one second of computing for each step (an assumption). With the link model of [averages and bytes](1b_averages_and_bytes.ipynb), a step takes this many seconds:
 
 # %%
 payload, compute, world_size = 4 * 10**9, 1.0, 8
@@ -687,7 +687,7 @@ pd.Series(
 #
 # | by hand | in torch 2.13 |
 # |---|---|
-# | Local SGD | `PeriodicModelAverager`, `PostLocalSGDOptimizer` (previous lesson), `HierarchicalModelAverager` for several periods in several groups |
+# | Local SGD | `PeriodicModelAverager`, `PostLocalSGDOptimizer` (in [averages and bytes](1b_averages_and_bytes.ipynb)), `HierarchicalModelAverager` for several periods in several groups |
 # | an outer optimizer | not in torch; torchft has it, see below |
 # | fewer bytes | the communication hooks of DDP: `powerSGD_hook`, with error feedback; `default_hooks.fp16_compress_hook`, without |
 #
