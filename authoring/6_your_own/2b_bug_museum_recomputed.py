@@ -399,7 +399,7 @@ with one_process():
 #
 # ### 23. Four all-reduces for one step
 #
-# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021), [PiPPy, issue 1133](https://github.com/pytorch/PiPPy/issues/1133) (July 2024), and [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802), where several GPUs were slower than one: `no_sync` stood around `backward()` only.
+# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021), [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802) (January 2023), where several GPUs were slower than one, and [LoongForge, pull request 163](https://github.com/baidu-baige/LoongForge/pull/163) (August 2026): `no_sync` stood around `backward()` only.
 
 
 # %%
