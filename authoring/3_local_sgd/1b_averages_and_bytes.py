@@ -213,7 +213,7 @@ except ValueError as error:
 #
 # - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`local_steps` is $H$), and not before.
 # - After the last step all hold the mean of their parameters, whatever the number of steps.
-# - In between the ranks send nothing, and wait for nobody.
+# - In between the ranks send nothing, and wait for nobody. Neither does the optimizer when your function is through.
 #
 # Import the averager in your function, or count by hand.
 
@@ -646,7 +646,7 @@ pd.DataFrame(rows).T
 #
 # What the table does not know is the loss. The curves above are those of 8 replicas; nothing here was trained with 4096.
 #
-# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one costs loss and saves little time. **Learning rate**: begin with DDP's, as above. **Resuming**: save right after an average, with every rank's optimizer state.
+# **How to choose $H$**: take the smallest for which the averages cost little time on your link (the table above, with your numbers). A larger one raises the loss and saves little time. **Learning rate**: begin with DDP's, as above. **Resuming**: save right after an average, with every rank's optimizer state.
 #
 # ## Memory, speed and communication
 #
@@ -665,6 +665,6 @@ stop_devices()
 # - torch's averager (2.13) begins after the first step and forgets the last average.
 # - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
 # - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
-# - At equal samples a larger $H$ costs loss; at equal time the best one lies in the middle, and the slower the network, the larger it is.
+# - At equal samples a larger $H$ ends with a higher loss; at equal time the best one lies in the middle, and the slower the network, the larger it is.
 #
 # Next: [Local SGD with Accelerate](2_accelerator.ipynb), where a context manager does this, and counts what you may not expect.

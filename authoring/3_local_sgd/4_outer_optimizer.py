@@ -8,9 +8,9 @@
 # %% [markdown]
 # ## A question
 #
-# Local SGD lets every rank train alone for $H$ steps, and then all take the mean of their parameters. With a large $H$ they meet seldom, and at equal samples that cost loss.
+# Local SGD lets every rank train alone for $H$ steps, and then all take the mean of their parameters. With a large $H$ they meet seldom, and at equal samples the loss ended higher.
 #
-# In the $H$ steps the ranks have moved, each by its own way. The mean of these ways is a direction, as a gradient is. Local SGD goes exactly to its end. Must one? What if this direction is given to an *optimizer*, with a learning rate and momentum of its own?
+# In the $H$ steps each rank has moved to a place of its own. The mean of these moves is a direction, as a gradient is. Local SGD goes exactly to its end. Must it? What if this direction is given to an *optimizer*, with a learning rate and momentum of its own?
 
 # %%
 import math
@@ -51,7 +51,7 @@ recall("3_local_sgd/4_outer_optimizer")
 # 1. All ranks hold the same weights. Each keeps a copy of them: the **start** of this round.
 # 2. Each rank trains alone for $H$ steps with its **inner optimizer**, usually AdamW.
 # 3. The ranks average how far they have come, and go back to the start.
-# 4. An **outer optimizer** makes one step from the start, with the average in the place of the gradient. That is the start of the next round.
+# 4. An **outer optimizer** makes one step from the start, with the average in place of the gradient. That is the start of the next round.
 #
 # The average of step 3 is called the *outer gradient*, or *pseudo-gradient*. Its sign deserves a moment. Here is one weight and two ranks:
 
@@ -88,7 +88,7 @@ reveal("weight after that outer step", start.item(), "units")
 # - Each micro-batch makes one step of `inner`, with its own gradient.
 # - After every `local_steps` of these, and after the last one, comes an outer step: every rank calls `outer.step()` once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks.
 # - The weights after the outer step are the start of the next round, on all ranks.
-# - In between the ranks send nothing, and wait for nobody.
+# - In between the ranks send nothing, and wait for nobody. Neither do the optimizers when your function is through.
 # - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is.
 
 
@@ -122,7 +122,7 @@ check(train_diloco)
 #
 # ## On two ranks and on four
 #
-# Now the same without an optimizer of torch, to see what the outer optimizer does: the weights in one flat vector, and *Nesterov momentum* by hand, as `torch.optim.SGD(..., nesterov=True)` has it. Four real processes, in a group of two and in one of four; 64-bit numbers, so that rounding plays no part. (`vector_to_parameters` makes the parameters *views* of the vector. Without `.clone()` the inner steps would change the start of the round as well.)
+# Now the same without an optimizer of torch, to see what the outer optimizer does: the weights in one flat vector, and *Nesterov momentum* by hand, as `torch.optim.SGD(..., nesterov=True)` has it: a velocity adds up the gradients of all rounds, older ones weaker, and the step is the gradient plus the momentum's share of the velocity. Four real processes, in a group of two and in one of four; 64-bit numbers, so that rounding plays no part. (`vector_to_parameters` makes the parameters *views* of the vector. Without `.clone()` the inner steps would change the start of the round as well.)
 
 # %%
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # on the CPU, on machines with several GPUs too
@@ -309,9 +309,9 @@ def as_runs(counts):
 communication_table(as_runs(devices.pull("counts")[0]))
 
 # %% [markdown]
-# DiLoCo sends not a byte less than Local SGD with the same $H$. What it may win is a *larger* $H$ at the same loss. So the question is what $H$ is worth, on which link.
+# DiLoCo sends as many bytes as Local SGD with the same $H$. What it may win is a *larger* $H$ at the same loss. So the question is what $H$ is worth, on which link.
 #
-# Take a decoder with a billion weights, eight devices, 32-bit numbers, and one second of computing for each step (an assumption). With the link model of the previous lesson, a step takes this many seconds:
+# Take a decoder with a billion weights, eight devices, 32-bit numbers, and one second of computing for each step (an assumption). With the link model of [averages and bytes](1b_averages_and_bytes.ipynb), a step takes this many seconds:
 
 # %%
 payload, compute, world_size = 4 * 10**9, 1.0, 8
@@ -330,7 +330,7 @@ pd.DataFrame(seconds).T.map("{:,.2f} s".format).rename_axis("modelled seconds of
 #
 # ### Exercise: choose H for a link
 #
-# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs costs loss and wins nothing.
+# *Difficulty* ** · *8 minutes* · *Why*: a larger $H$ than the link needs raises the loss and saves nothing.
 #
 # Write `choose_local_steps(compute, payload, world_size, link, share)`. It returns the smallest whole number $H$ with which communication takes at most the `share` (between 0 and 1) of **all the time** of a run of Local SGD or DiLoCo: computing and averages together.
 #
@@ -411,7 +411,7 @@ while (ranks - 1) / 4 < 2 * (ranks - 1) / ranks:
 reveal("ranks from which 8 bits save nothing", ranks, "ranks", "predicted")
 
 # %% [markdown]
-# With more ranks the sum itself has to travel in 8 bits: each rank adds up one $N$-th of the numbers, quantises its sum again, and sends that around, as a ring does. Then the quarter holds for any number of ranks, at the price of a second rounding. That is what large systems do.
+# With more ranks the sum itself has to travel in 8 bits: each rank adds up one $N$-th of the numbers, quantises its sum again, and sends that around, as a ring does. Then the quarter holds for any number of ranks, at the price of a second rounding. INTELLECT-1, below, averages in 8 bits in such a ring.
 #
 # ### What is rounded off
 #
@@ -445,7 +445,7 @@ pd.DataFrame(rows, index=["wants 10 times 0.3", "wants 10 times 100"]).T.rename_
 #
 # - the codes that are sent: a tensor of `torch.int8`, of the same shape, from -127 to 127, rounded to the *nearest*,
 # - the scale, a number: receivers multiply the codes by it. The largest absolute value of what is to be sent gets the code 127 or -127,
-# - the error for the next round: what receivers are missing now.
+# - the error for the next round: what receivers are missing now, in no fewer bits than `change` has.
 #
 # Where there is nothing to send, all codes and errors are 0 (and none is `nan`); the scale does not matter then. `change` and `error` stay as they are.
 
@@ -467,7 +467,7 @@ check(quantise)
 # %% [markdown]
 # ## Loss against bytes
 #
-# Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread.
+# Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread (the number after ±: the standard deviation over the seeds).
 #
 # The model is a small one again: of each review, how often it has each of the 300 most common words, then a layer of 8 units. Four replicas of it, for five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty trainings.
 
@@ -505,7 +505,7 @@ def losses(weights, rows):
 print(f"{seeds} seeds, {replicas} replicas, {steps} steps each, {numbers:,} weights")
 
 # %% [markdown]
-# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received.
+# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received. (`parts` and `late` are for a section below, on fragments.)
 
 
 # %%
@@ -584,7 +584,7 @@ table.insert(0, "payload of a rank", [f"{size:,}" for size in payloads.values()]
 table.fillna("–").rename_axis("loss at the end, mean ± spread")
 
 # %% [markdown]
-# Read the first column of losses alone, and momentum seems to win: at the same bytes DiLoCo is well ahead of Local SGD. Read the row from left to right, and the gain is gone: with a larger *inner* learning rate Local SGD comes to the same place. Here the outer momentum works like a larger learning rate, and who has tuned that has little left to win. Is the best of DiLoCo better than the best of Local SGD, seed by seed?
+# Read the first column of losses alone, and momentum seems to win: at the same bytes DiLoCo is well ahead of Local SGD. Read the row from left to right, and the gain is gone: with a larger *inner* learning rate Local SGD comes to the same place. Here the outer momentum works like a larger learning rate, and once that is tuned, little is left to win. Is the best of DiLoCo better than the best of Local SGD, seed by seed?
 
 # %%
 best = {}
@@ -627,7 +627,7 @@ for how, points in in_fewer_bits.items():
 pd.DataFrame(rows).T.fillna("–")
 
 # %% [markdown]
-# 8 bits are free, with or without feedback, and so are 4. In 2 bits most changes are rounded to nothing; there error feedback brings back most of what was lost.
+# Here 8 bits cost nothing, with or without feedback, and 4 bits do not either. In 2 bits most changes are rounded to nothing; there error feedback brings back most of what was lost.
 #
 # Everything on one plane: each method at the best of the inner learning rates that it was given above, with the spread of its seeds, over the bytes that a rank hands over. (What has equally many bytes stands side by side.)
 
@@ -687,11 +687,11 @@ pd.Series(
 #
 # | by hand | in torch 2.13 |
 # |---|---|
-# | Local SGD | `PeriodicModelAverager`, `PostLocalSGDOptimizer` (previous lesson), `HierarchicalModelAverager` for several periods in several groups |
+# | Local SGD | `PeriodicModelAverager`, `PostLocalSGDOptimizer` (in [averages and bytes](1b_averages_and_bytes.ipynb)), `HierarchicalModelAverager` for several periods in several groups |
 # | an outer optimizer | not in torch; torchft has it, see below |
-# | fewer bytes, with error feedback | the communication hooks of DDP: `powerSGD_hook`, `default_hooks.fp16_compress_hook` |
+# | fewer bytes | the communication hooks of DDP: `powerSGD_hook`, with error feedback; `default_hooks.fp16_compress_hook`, without |
 #
-# A *communication hook* is a function that DDP calls with each bucket of gradients in the place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends of each matrix of gradients two thin ones whose product is near to it, and has error feedback switched on (`use_error_feedback=True`). It meets in every step, so the number of messages does not fall; only the bytes do. Here is the wide toy under DDP with it, and what torch counts of it:
+# A *communication hook* is a function that DDP calls with each bucket of gradients in place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends of each matrix of gradients two thin ones whose product is near to it, and has error feedback switched on (`use_error_feedback=True`). It meets in every step, so the number of messages does not fall; only the bytes do. Here is the wide toy under DDP with it, and what torch counts of it:
 
 # %%
 # %%px

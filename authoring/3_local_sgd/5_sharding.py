@@ -255,7 +255,7 @@ pd.DataFrame(
 #
 # ### Sum or mean?
 #
-# In September 2025 somebody found gradients twice as large as they should be on two ranks: with gloo, `fully_shard` *summed* them ([pytorch issue 162338](https://github.com/pytorch/pytorch/issues/162338), [closed by a change to gloo's averages](https://github.com/pytorch/pytorch/pull/171458) in December). Which does your version do? Ask it: one weight, with the gradient 1 on rank 0 and 2 on rank 1.
+# In September 2025 somebody found gradients twice as large as they should be on two ranks: with gloo, `fully_shard` *summed* them ([pytorch issue 162338](https://github.com/pytorch/pytorch/issues/162338)); tests of gloo's averages came with [pull request 171458](https://github.com/pytorch/pytorch/pull/171458) in December. Which does your version do? Ask it: one weight, with the gradient 1 on rank 0 and 2 on rank 1.
 
 # %%
 # %%px
@@ -383,7 +383,7 @@ for name, synchronised in {"synchronised": True, "not synchronised": False}.item
 pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after one micro-batch")
 
 # %% [markdown]
-# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. (Accelerate's documentation tells of Mixtral: 69 GB a card with synchronisation, and out of memory without at two accumulation steps. Its `GradientAccumulationPlugin` therefore has `sync_each_batch`, which is off unless you ask for it.)
+# Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. ([Accelerate's documentation](https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization) has the case of Mixtral: 69 GB a card with synchronisation, and out of memory without at two accumulation steps. Its `GradientAccumulationPlugin` therefore has `sync_each_batch`, which is off unless you ask for it.)
 #
 # So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times. If checkpointing itself asks for no more gathers, that is:
 #

@@ -207,7 +207,7 @@ print(
 # %% [markdown]
 # ### Reading an out-of-memory message
 #
-# Such a message names three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Two trainings of the same model, at the end of a step's highest reserve:
+# Such a message names three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here they are for two training runs of the same model, when most is reserved:
 
 # %%
 for name, run in {
@@ -547,7 +547,7 @@ plot_micro_batches(curve, memory, CARD)
 # (The scale of memory doubles from mark to mark.) Plain, 4x16 is below the line and 16x4 is not. So 4x16 is the better choice than 1x64: the same training, the same FLOPs, a quarter of the passes through the model.
 # Checkpointed, even 64x1 is below it, and nothing is left to accumulate. Its FLOPs are in the last column.
 #
-# Which of the two is faster, 4x16 plain or 64x1 checkpointed? The last lesson on checkpointing asked that of the small model, and the answer was measured. For BERT-large it takes a GPU:
+# Which of the two is faster, 4x16 plain or 64x1 checkpointed? The lesson on [checkpointing with the Trainer](../2_checkpointing/3_trainer.ipynb) asked that of the small model and measured it. For BERT-large it takes a GPU:
 
 # %%
 sizes_on_gpu = [run for run in on_gpu if run.name in {row.key for row in CURVE}]

@@ -72,7 +72,7 @@ def pieces(number, length):
 model = small_decoder()
 output = model(input_ids=pieces(8, 128), labels=pieces(8, 128))
 print(f"{len(stream):,} tokens; logits {list(output.logits.shape)}, loss {output.loss.item():.2f}")
-print(f"the loss of who knows nothing is ln 4,000 = {math.log(4000):.2f}")
+print(f"equal scores for all 4,000 tokens give ln 4,000 = {math.log(4000):.2f}")
 
 # %% [markdown]
 # The *logits* are the scores of the whole vocabulary, for each token of each text. In bytes, beside the weights of the whole model:
@@ -173,7 +173,7 @@ del with_a_name.outputs
 # %% [markdown]
 # ## Models of today
 #
-# Nothing of this needs the model to be there. `predict_run` follows a training on tensors without bytes. First on the small decoder, held against what was measured:
+# Nothing of this needs the model to be there. `predict_run` follows a training on tensors without bytes. First on the small decoder, compared with what was measured:
 
 # %%
 predicted = predict_run(
@@ -185,7 +185,7 @@ off = abs(predicted.peak_bytes / measured.peak_bytes - 1)
 print(f"predicted {format_bytes(predicted.peak_bytes)}, off by less than 0.5 %: {off < 0.005}")
 
 # %% [markdown]
-# **Predict.** Llama 3.2 1B, 4 texts of 2,048 tokens, autocast to bf16, all layers checkpointed. How many GiB has *one* copy of its logits in float32? (All in float32, since the loss is computed in it: transformers converts the logits first.)
+# **Predict.** Llama 3.2 1B, 4 texts of 2,048 tokens, autocast to bf16 (the weights stay float32, products are computed in 16 bits), all layers checkpointed. How many GiB has *one* copy of its logits in float32? (All in float32, since the loss is computed in it: transformers converts the logits first.)
 
 # %%
 # BEGIN SOLUTION
@@ -223,8 +223,9 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 #
 # Llama's layers are checkpointed, so of their activations little is left. What the batch still takes is for the greater part three copies of the logits.
 #
-# Qwen2.5 7B is another case. Weights and AdamW's state in float32 are so much that the fullest moment lies where all gradients wait (they are not 0 there), and the logits are not the peak. They become it again when the state shrinks: with an adapter, in the next lesson.
-# So the rule is no law: *count what a copy of the logits takes, beside the rest*. It grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
+# Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. What decides is which is larger: three copies of the logits, when the backward pass begins, or the gradients of all weights, when it ends.
+# Here it is the gradients (they are not 0 at the peak). The logits are the peak again where few weights have a gradient: with an adapter, in the next lesson.
+# So *count what the copies of the logits take, and what the gradients take*. A copy grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
 #
 # (Configurations: Llama 3.2 1B and Qwen2.5 7B as their makers published them.)
 #
@@ -236,7 +237,7 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 #
 # ## Exercise: the chunked loss
 #
-# *Difficulty* ** · *9 minutes* · *Why*: three copies of the logits become three copies of a chunk; every library for large language models has this loss.
+# *Difficulty* ** · *9 minutes* · *Why*: three copies of the logits become three copies of a chunk; libraries that train large language models have such a loss.
 #
 # Write `chunked_loss(hidden, head, targets, chunk)`.
 #
@@ -341,7 +342,8 @@ print(f"one more product with the head: {head / (3 * weights):.1%} more FLOPs")
 
 # %% [markdown]
 # PyTorch has such a loss of its own, `torch.nn.functional.linear_cross_entropy` with `LinearCrossEntropyOptions` (there in torch 2.13). It computes the gradients already in the forward pass, while a chunk's logits are there, and keeps those; so nothing is computed twice.
-# Libraries have had it longer, as kernels that never write the logits to memory: Liger's fused linear cross-entropy, and Cut Cross-Entropy, whose authors report for Gemma 2 2B a loss of 24 GB that became 1 MB ([arXiv 2411.09009](https://arxiv.org/abs/2411.09009)). Your loss is what they have in common.
+# Libraries have had it longer. Liger's fused linear cross-entropy works in chunks, too, and makes the gradients in the forward pass. Cut Cross-Entropy is a kernel that never writes the logits to memory; its authors report for Gemma 2 2B a loss of 24 GB that became 1 MB ([arXiv 2411.09009](https://arxiv.org/abs/2411.09009)).
+# What they share with your loss: never all logits at once.
 
 
 # %%
@@ -432,8 +434,8 @@ def fused_attention(q, k, v):
     return scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def kept(attention, batch, heads, length, head_size):
-    q, k, v = torch.randn(3, batch, heads, length, head_size).requires_grad_().unbind()
+def kept(attention, batch, heads, length, head_size, dtype=torch.float32):
+    q, k, v = torch.randn(3, batch, heads, length, head_size, dtype=dtype).requires_grad_()
     q, k, v = q.clone(), k.clone(), v.clone()
     sizes = {}
 
@@ -495,7 +497,26 @@ for length in (512, 2048, 8192, 32768):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# (In bf16 half as much; and eager attention in transformers takes the softmax in float32 and casts it, so that for a moment there are two tables.)
+# And in bf16? The fused attention keeps about half. Eager attention as transformers writes it takes the softmax in float32 and converts what comes out:
+
+
+# %%
+def eager_of_transformers(q, k, v):
+    length, head_size = q.shape[-2:]
+    future = torch.full((length, length), -math.inf, dtype=q.dtype).triu(1)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(head_size) + future
+    return scores.softmax(-1, dtype=torch.float32).to(q.dtype) @ v
+
+
+for name, attention in {"eager": eager_of_transformers, "sdpa": fused_attention}.items():
+    sizes = [
+        format_bytes(kept(attention, length=512, dtype=dtype, **shape))
+        for dtype in (torch.float32, torch.bfloat16)
+    ]
+    print(f"{name:5} in float32 {sizes[0]:>9}, in bf16 {sizes[1]:>9}")
+
+# %% [markdown]
+# In bf16 the eager one keeps *more*: the float32 table for the backward pass of the softmax, and its bf16 copy for that of the product with the values.
 #
 # The work does not go away. `sdpa` still multiplies every query with every key it may see: time grows with the square of the length, memory does not.
 #
@@ -544,7 +565,7 @@ for micro_batches in (4, 16, 64):
     print(f"{micro_batches:3} micro-batches: {error:.1%} off")
 
 # %% [markdown]
-# Four times as many micro-batches, twice the error. It never raises one, and no loss shows it.
+# Four times as many micro-batches, twice the error. Nothing is raised, and no loss shows it.
 #
 # The same happens to the *weights*. AdamW moves a weight by about the learning rate. How many of the weights change at all in four steps?
 
@@ -567,16 +588,19 @@ for lr in (1e-3, 1e-4, 1e-5):
         f"learning rate {lr:.0e}: float32 {share_moved(torch.float32, lr):4.0%}, "
         f"bf16 {share_moved(torch.bfloat16, lr):4.0%}"
     )
+weight = torch.tensor(0.02, dtype=torch.bfloat16)
+above = torch.nextafter(weight, torch.ones_like(weight))
+print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 
 # %% [markdown]
-# The smaller the learning rate, the fewer weights notice. A weight of 0.02 has its neighbours in bf16 0.0001 away; a step of 0.00001 is rounded back, every time.
+# The smaller the learning rate, the fewer weights notice. A weight of 0.02 moves only if the step is at least half of that distance; a step of 0.00001 is rounded back, every time.
 #
 # The cure is old (mixed-precision training, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740)): keep *master weights* in float32. The optimizer steps them, with gradients that were added up in float32, and the model computes with their rounded copy.
 # Autocast does the same from the other side: its weights *are* the masters, and are rounded for each product. (Another way are weights that are rounded up or down by chance, so that on the average nothing is lost: stochastic rounding.)
 #
 # ## Exercise: master weights
 #
-# *Difficulty* *** · *10 minutes* · *Why*: every trainer of large models has this loop somewhere inside, and both of its roundings can be in the wrong place without an error.
+# *Difficulty* *** · *10 minutes* · *Why*: mixed precision began with such a loop, and both of its roundings can be in the wrong place without an error.
 #
 # Write `train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps)`.
 #

@@ -310,7 +310,7 @@ for kind, size in run.peak.items():
 print(f"one copy of the logits {format_bytes(4 * 2048 * config.vocab_size * 4)}")
 
 # %% [markdown]
-# In the last lesson this model's logits were hidden behind its state. Without the state they are at the peak, three copies and more. (The weights are float32 here; in bf16 they take half, in 4 bits, as QLoRA has them, an eighth.)
+# In the last lesson this model's peak was its gradients. Without them it is the logits, three copies and more. (The weights are float32 here; in bf16 they take half. QLoRA keeps the layers' matrices in 4 bits, an eighth.)
 #
 # ## Exercise: an adapter's state
 #
@@ -443,7 +443,7 @@ reached = [
 print(f"{sum(reached)} of {len(reached)} matrices B have a gradient")
 
 # %% [markdown]
-# It was not always so ([peft issue 1142](https://github.com/huggingface/peft/issues/1142)), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
+# It was not always so ([transformers issue 25841](https://github.com/huggingface/transformers/issues/25841), August 2023), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
 #
 # ## Precision
 #
@@ -472,14 +472,33 @@ for how in ("float32", "autocast", "Accelerator"):
     print(f"{how:12} {format_bytes(peak_in(how)):>10}")
 
 # %% [markdown]
-# In bf16 the layers' activations take half. The logits do not: the loss converts them to float32 first, so there is one copy more in bf16. And where `outputs` has a name, what it holds is Accelerate's float32 copy, twice as large as the bf16 one.
+# The peak does not become half as large. How much smaller do the layers' own activations become?
+
+
+# %%
+def layers_keep(autocast):
+    """The most activations of one step of the layers alone, without a head."""
+    model = small_decoder()
+    with Meter() as meter:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            hidden = model.model(input_ids=ids).last_hidden_state
+        hidden.square().mean().backward()
+    return meter.peak["activations"]
+
+
+in_float32, in_bf16 = layers_keep(False), layers_keep(True)
+print(f"float32 {format_bytes(in_float32)}, autocast {format_bytes(in_bf16)}")
+print(f"autocast keeps {in_bf16 / in_float32:.0%} of it")
+
+# %% [markdown]
+# Autocast runs the linear layers in bf16. The embedding, the norms and the sum that passes from layer to layer stay float32. The logits even take more: the loss converts them to float32 first, so there is one copy more, in bf16. And where `outputs` has a name, what it holds is Accelerate's float32 copy, twice as large as the bf16 one.
 # Ask the model for its loss alone, or compute the loss in chunks from its hidden states.
 #
 # Which precision changes which bytes of the *state* is a matter of who keeps what: autocast leaves weights, gradients and state in float32; a model that was converted with `.to(torch.bfloat16)` has all of them in bf16; with masters, as you wrote them in the last lesson, there are both.
 #
 # ## Exercise: bytes of a state
 #
-# *Difficulty* * · *5 minutes* · *Why*: "bf16 training" means several things, and with float32 they lie between 8 and 18 bytes for a weight.
+# *Difficulty* * · *5 minutes* · *Why*: "bf16 training" means several things, and the largest takes more than twice the bytes of the smallest.
 #
 # Write `state_bytes(parameters, recipe)`: the bytes of weights, gradients and AdamW's two averages together, when the optimizer steps. `recipe` is one of
 #
@@ -507,6 +526,6 @@ check(state_bytes)
 # - Over windows and devices the divisor is the number of all targets of all of them, and DDP's mean is undone by the world size. It costs one small all-reduce, before the first backward pass.
 # - An adapter takes away gradients and optimizer state. Activations and logits stay, and with them the need for checkpointing, accumulation and chunks.
 # - A reentrant checkpoint over frozen inputs trains nothing and says little. Use the other one, and look whether every $B$ has moved.
-# - Autocast halves activations, not the state, and the loss goes back to float32.
+# - Autocast makes the layers' activations smaller, not the state, and the loss goes back to float32.
 #
 # Next: [Decoders with the Trainer](3_trainer.ipynb), and where the logits come back.

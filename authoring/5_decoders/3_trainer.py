@@ -3,7 +3,7 @@
 #
 # **You will be able to** have the Trainer count tokens over devices, give it a loss in chunks, and evaluate without collecting the logits of a whole data set.
 #
-# **Minutes**: 50, with a place to stop · **Before this**: [Decoders with Accelerate](2_accelerator.ipynb) and [Accumulation: Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 55, with a place to stop · **Before this**: [Decoders with Accelerate](2_accelerator.ipynb) and [Accumulation: Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -27,6 +27,7 @@ from trainlean import (
     guess,
     hint,
     load_reviews,
+    model_config,
     recall,
     reveal,
     small_decoder,
@@ -147,7 +148,7 @@ pd.DataFrame(
 #
 # ## Two devices
 #
-# `average_tokens_across_devices` is the argument for what you wrote in the last lesson. It is on unless you say otherwise. What happens without it? One step of 8 texts, on two ranks with 2 x 2 each, held against the large batch.
+# `average_tokens_across_devices` is the argument for what you wrote in the last lesson. It is on unless you say otherwise. What happens without it? One step of 8 texts, on two ranks with 2 x 2 each, compared with the large batch.
 
 # %%
 devices = start_devices(2)
@@ -216,7 +217,7 @@ stop_devices()
 
 # %% [markdown]
 # With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction.
-# (It came with [transformers pull request 34373](https://github.com/huggingface/transformers/pull/34373), off at first; it is on by default since [issue 39395](https://github.com/huggingface/transformers/issues/39395).)
+# (It came with [transformers pull request 34373](https://github.com/huggingface/transformers/pull/34373), off at first; it is on by default since [pull request 39395](https://github.com/huggingface/transformers/pull/39395).)
 #
 # ## Exercise: the weight of a token
 #
@@ -241,7 +242,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets.
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (So it is where the model's own `forward` takes `num_items_in_batch`, as Llama's does. For other models the number is `None`, and the Trainer divides what `compute_loss` returns by the accumulation steps.)
 #
 # ## Exercise: a loss for the Trainer
 #
@@ -278,14 +279,17 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is a few lines. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on, and so must ours. In evaluation it is asked for outputs beside the loss; there are none to collect:
+# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on, and so must ours. In evaluation it is asked for outputs beside the loss; there are none to collect:
 
 
 # %%
 class ChunkedTrainer(Trainer):
+    loss_is_scaled_for_ga = True
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss = loss_in_chunks(model, inputs, num_items_in_batch, chunk=64)
-        loss = loss * self.accelerator.num_processes
+        if self.args.average_tokens_across_devices:
+            loss = loss * self.accelerator.num_processes
         return (loss, {}) if return_outputs else loss
 
 
@@ -355,6 +359,7 @@ def evaluate(preprocess=None):
 whole, peak = evaluate()
 reveal("predictions that are collected", round(whole.nbytes / 2**20, 2), "MiB")
 print(f"shape {whole.shape}, type {whole.dtype}, peak {format_bytes(peak)}")
+print(f"one token with Llama's vocabulary: {format_bytes(4 * model_config('llama-1b').vocab_size)}")
 
 # %% [markdown]
 # One row of 4,000 numbers for each token of the data set: with Llama's vocabulary half a MiB for a *token*. This grows with the evaluation set, not with the batch, so that a run can train for hours and die at its first evaluation ([issue 8476](https://github.com/huggingface/transformers/issues/8476), [issue 15466](https://github.com/huggingface/transformers/issues/15466)).
@@ -367,7 +372,7 @@ print(f"shape {small.shape}, type {small.dtype}, {format_bytes(small.nbytes)}")
 print(f"peak {format_bytes(small_peak)}")
 
 # %% [markdown]
-# (Without `compute_metrics` nothing is collected, since the loss is enough: `prediction_loss_only`. `eval_accumulation_steps` moves what is collected from a GPU to the host from time to time; it makes the sum no smaller.)
+# (Without `compute_metrics` nothing is collected, since the loss is enough: `prediction_loss_only`. `eval_accumulation_steps` moves what is collected from a GPU to the host from time to time; it makes the sum no smaller. With `batch_eval_metrics=True` the Trainer collects nothing and calls `compute_metrics` after each batch, which then has to add up by itself.)
 #
 # ## Exercise: bytes of an evaluation
 #
@@ -425,6 +430,6 @@ check(token_accuracy)
 # ## What to keep
 #
 # - The Trainer counts the targets of the window on all devices, as long as `average_tokens_across_devices` is on and the loss uses `num_items_in_batch`.
-# - A loss of your own belongs into `compute_loss`: a sum, divided by `num_items_in_batch`, times the number of devices.
+# - A loss of your own belongs in `compute_loss`: a sum, divided by `num_items_in_batch`, times the number of devices.
 # - `compute_metrics` collects what the model returns, for the whole evaluation set. Make it small first.
 # - A metric shifts its labels itself.

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Write the test
 #
-# **You will be able to** write an assertion that accepts every right training loop and refuses every wrong one: for accumulation, for the last window, for several ranks and for a loss over tokens; and put your own loop to `same_training`.
+# **You will be able to** write an assertion that accepts every right training loop and refuses every wrong one: for accumulation, for the last window, for several ranks and for a loss over tokens; and check your own loop with `same_training`.
 #
 # **Minutes**: 45 · **Before this**: [Accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb)
 
 # %% [markdown]
 # ## A question
 #
-# In June 2024 a project put the division of its loss by the accumulation steps back, which an earlier change had taken out by mistake ([pull request 70 of ApolloResearch/e2e_sae](https://github.com/ApolloResearch/e2e_sae/pull/70)).
+# In June 2024 a project put the division of its loss by the accumulation steps back in ([pull request 70 of ApolloResearch/e2e_sae](https://github.com/ApolloResearch/e2e_sae/pull/70)). A month before it had been taken out on purpose: two runs, with it and without it, had ended very close ([pull request 68](https://github.com/ApolloResearch/e2e_sae/pull/68)).
 # Without that line nothing breaks: the loop runs and makes the right number of steps. A test that counts steps is green.
 #
 # What must a test of a training loop look at, so that no wrong loop slips through, and no right one is refused?
@@ -211,7 +211,7 @@ check(test_accumulation)
 # Write `test_last_window(train)`. Now `train(micro_batch, accumulation_steps, samples)` takes the number of samples, too. Otherwise as before.
 #
 # - What is left after the whole windows makes one step, with the mean over what is left. Where nothing is left there is no extra step.
-# - Use micro-batches of one size: let `samples` be a multiple of `micro_batch`.
+# - Accumulate over micro-batches of one size: let `samples` be a multiple of their `micro_batch`. (The large batch, with one accumulation step, may end with a smaller one.)
 
 
 # %% exercise="test_last_window" points=3
@@ -273,7 +273,7 @@ check(test_ranks)
 #
 # *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
-# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step.
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in.
 
 
 # %% exercise="test_token_weights" points=3
@@ -307,7 +307,7 @@ for name, train in wrong.items():
     print(f"{name}: {found.mistake} (step {found.step})")
 
 # %% [markdown]
-# It says so, too, where nothing can be told: where a training draws other samples each time, for instance.
+# It also says so where nothing can be told: where a training draws other samples each time, for instance.
 
 
 # %%
@@ -325,11 +325,20 @@ def train_on_noise(micro_batch, accumulation_steps):
 print(same_training(train_on_noise, batch=32, accumulation_steps=4))
 
 # %% [markdown]
-# In a test file of your own the fixture `assert_same_training` does it in one line, and `trainlean audit mine.py:train --batch 32 --accumulate 4` does it without a test. `checkpointing=True` and `ranks=2` compare these instead.
+# In a test, `assert_same_training` does it in one line. It fails with what has been found:
+
+# %%
+try:
+    assert_same_training(wrong["never zeroed"], batch=32, accumulation_steps=4)
+except AssertionError as error:
+    print(error)
+
+# %% [markdown]
+# (pytest has it as a fixture of this name, without an import.) `trainlean audit mine.py:train --batch 32 --accumulate 4` asks from a terminal. `checkpointing=True` and `ranks=2` compare these instead.
 #
 # ## What to keep
 #
 # - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth.
 # - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length.
 # - A test sees what its data lets it see: a rest of two micro-batches or more and none, more than two ranks and all of them, texts of different lengths.
-# - Before a test is trusted, see it fail: put wrong loops to it.
+# - Before you trust a test, see it fail: run it on wrong loops.

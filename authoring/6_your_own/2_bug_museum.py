@@ -224,7 +224,7 @@ show_receipts(train_zero_first)
 # %% [markdown]
 # In the last block of a window nothing is ignored: the gradients of the first three are thrown away just before the fourth is added. Three quarters of the work are for nothing, and the gradient is as noisy as a micro-batch's.
 #
-# **Cure**: `zero_grad()` behind `step()`. This is true of Accelerate 1.15, installed here.
+# **Cure**: `zero_grad()` after `step()`. This is true of Accelerate 1.15, installed here.
 
 
 # %%
@@ -482,7 +482,7 @@ print("with each of four devices:", rates(moves_in_window=False, moves_at_step=4
 print(*[str(warning.message).split(". ")[0] for warning in seen])
 
 # %% [markdown]
-# The last line is torch's warning in the second case. It only looks at the very first move; one step of warming up would silence it.
+# The last line is torch's warning in the second case. It only looks at the very first move: a single optimizer step before that would silence it.
 #
 # Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test that compares trainings must also compare weights, or the learning rate at each step.
 #
@@ -516,9 +516,11 @@ for name, every in {"each micro-batch": True, "each window": False}.items():
 # %% [markdown]
 # Less: the average looks $k$ times at the same weights, so it forgets $k$ times as fast as its decay says. The trained weights are right; those that are evaluated and published are others. The same happens to a teacher model: [lightly-train, issue 968](https://github.com/lightly-ai/lightly-train/issues/968) (September 2026), where it also changes the targets.
 #
-# **Cure**: update the average behind `optimizer.step()`, once per window.
+# **Cure**: update the average after `optimizer.step()`, once per window.
 #
 # ### 13. Unscaled again and again
+#
+# A *gradient scaler* multiplies the loss, so that small gradients survive in fp16; `unscale_` divides the gradients by the scale again.
 #
 # **Reported**: [pytorch, pull request 36601](https://github.com/pytorch/pytorch/pull/36601) (April 2020) wrote the example that was missing: `unscale_` and `update` only where you step. [Swin-Transformer, issue 311](https://github.com/microsoft/Swin-Transformer/issues/311) (April 2023) met the lucky case: a second `unscale_` raises an error. Whoever "cures" that with an `update` gets this:
 
@@ -562,7 +564,7 @@ show_receipts(train_unscaled_once)
 #
 # **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights, optimizer and counters, and no gradients. It was decided to leave it so. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
 #
-# Training stops behind micro-batch `stop`, and a fresh process goes on with the next one:
+# Training stops after micro-batch `stop`, and a fresh process goes on with the next one:
 
 
 # %%
@@ -580,7 +582,7 @@ def stopped_after(stop, keep_gradients=False):
 
 
 # %% [markdown]
-# **Predict.** Stopped behind micro-batch 6. What do the shares of step 2 add up to?
+# **Predict.** Stopped after micro-batch 6. What do the shares of step 2 add up to?
 
 # %%
 show_receipts(stopped_after(6))
@@ -703,7 +705,7 @@ print(f"{'train_sum':18} {name_fault(recorded(train_sum, micro_batches=8), 4)}")
 # Write it again as `cured_windows`, with the same arguments. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch.
 #
 # - Each window steps with the gradient of its large batch; the last, shorter window is a window too. Afterwards nothing is left in `.grad`.
-# - The schedule moves once for each optimizer step, behind it.
+# - The schedule moves once for each optimizer step, after it.
 # - One micro-batch's activations are held at a time.
 
 
@@ -746,7 +748,7 @@ check(cured_windows)
 # Write it again as `cured_average`, with the same arguments. The number of micro-batches is a multiple of `k`. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
 #
 # - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`. Some weights may be frozen.
-# - The average moves once for each optimizer step, towards the weights behind the step.
+# - The average moves once for each optimizer step, towards the weights after the step.
 
 
 # %% exercise="cured_average" points=3

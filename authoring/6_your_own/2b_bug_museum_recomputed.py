@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# In August 2026 somebody switched checkpointing off to save time, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault stood in the training loop. Here each loop is right.
+# In August 2026 somebody switched checkpointing off to save time, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault was in the training loop. Here each loop is right.
 #
 # Where else can a training become another one, without an error?
 
@@ -208,7 +208,7 @@ for k in (16, 256, 1024, 4096):
 reveal("mean of 4096 ones in bf16", low, "times the right one")
 
 # %% [markdown]
-# When the sum is 256 times as large as what is added, adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many, or many devices, the window's end is lost.
+# When the sum is 256 times as large as what is added, adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
@@ -267,7 +267,7 @@ print(found.outcome)
 
 # %%
 def running_mean_after(checkpointing, momentum=0.1):
-    """The running mean of batch norm behind three steps, and how many batches it counted."""
+    """The running mean of batch norm after three steps, and how many batches it counted."""
     torch.manual_seed(0)
     block = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=momentum))
     for batch in torch.randn(48, 4).split(16):
@@ -347,7 +347,7 @@ print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 #
 # ### 22. An error that names something else
 #
-# **Reported**: [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) (May 2022, open when this was written), "Expected to mark a variable ready only once". It was reported again for DDP with checkpointing in [FocalNet](https://github.com/microsoft/FocalNet/issues/4), [ms-swift](https://github.com/modelscope/ms-swift/issues/3171) and others. The message advises not to share parameters.
+# **Reported**: [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) (May 2022, open when this was written), "Expected to mark a variable ready only once". It was reported again for DDP with checkpointing in [FocalNet](https://github.com/microsoft/FocalNet/issues/4), [ms-swift](https://github.com/modelscope/ms-swift/issues/3171) and others. The message offers two causes: a parameter used outside `forward`, and one that several checkpoints use.
 #
 # DDP can be tried in one process. A process group of one sends nothing to anybody, but hooks, flags and errors are those of many.
 
@@ -391,7 +391,7 @@ with one_process():
             print(f"find_unused {find_unused!s:5} reentrant {reentrant!s:5}: {outcome}")
 
 # %% [markdown]
-# One of four; nothing is shared. The reentrant backward pass inside the backward pass tells DDP of a parameter that the search for unused ones has already ticked off.
+# One of four, and neither cause is there: each parameter is used once, in `forward`. The reentrant backward pass inside the backward pass tells DDP of a parameter that the search for unused ones has already ticked off.
 #
 # **Cure**: `use_reentrant=False`, or no search.
 #
@@ -399,7 +399,7 @@ with one_process():
 #
 # ### 23. Four all-reduces for one step
 #
-# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021), [PiPPy, issue 1133](https://github.com/pytorch/PiPPy/issues/1133) (July 2024), and [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802), where several GPUs were slower than one: `no_sync` stood around `backward()` only.
+# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021), [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802) (January 2023), where several GPUs were slower than one, and [LoongForge, pull request 163](https://github.com/baidu-baige/LoongForge/pull/163) (August 2026): `no_sync` stood around `backward()` only.
 
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Fit the budget
 #
-# **You will be able to** plan the training of a model that you have not met: say where its bytes go, find every setting that fits a budget, choose one, prove that it is the same training, and hold your choice against a plan.
+# **You will be able to** plan the training of a model that you have not met: say where its bytes go, find every setting that fits a budget, choose one, prove that it is the same training, and compare your choice with a plan's.
 #
 # **Minutes**: 55, with a place to stop · **Before this**: [The published table](../4_whole_picture/1_published_table.ipynb) and the units on accumulation and checkpointing.
 
@@ -84,7 +84,7 @@ guess("share of the vocabulary", my_guess, "%")
 #
 # ### Exercise: explain one row
 #
-# *Difficulty* * · *6 minutes* · *Why*: who can say which bytes a row has cannot be surprised by which technique helps.
+# *Difficulty* * · *6 minutes* · *Why*: once you can say which bytes a row has, it is clear which technique helps.
 #
 # Write `explain_row(model, micro_batch, length)`: a dictionary with the bytes of `"weights"`, `"gradients"`, `"optimizer state"` and `"logits"` of a training with AdamW.
 #
@@ -111,7 +111,7 @@ def explain_row(model, micro_batch, length):
 check(explain_row)
 
 # %% [markdown]
-# (`hint(explain_row)` helps, and so for each exercise.) Now hold your four numbers against the prediction of three micro-batches:
+# (`hint(explain_row)` helps; each exercise has its own.) Now compare your four numbers with the prediction for three micro-batches:
 
 
 # %%
@@ -154,7 +154,7 @@ reveal(
 # %% [markdown]
 # (That is what is missing when the same model has a vocabulary of 100 tokens.)
 #
-# The rest grows with the micro-batch, and most of it are further tensors of the logits' size: the loss takes their logarithms, and the backward pass needs a gradient of the same shape. The layers hardly show.
+# The rest grows with the micro-batch, and most of it is further tensors of the logits' size: the loss takes their logarithms, and the backward pass needs a gradient of the same shape. The layers hardly show.
 #
 # ## By hand: the search
 #
@@ -252,7 +252,7 @@ mine
 # - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller.
 # - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is predicted from what stands before it). The step must be that of the mean over all such tokens of the batch.
 # - Where `checkpointing` is True, switch the model's own checkpointing on, so that each of its layers is computed twice; else leave it as it is, on or off.
-# - Keep no more in memory than one part needs, and leave no gradients behind.
+# - Each part goes through the whole model once, logits and all: `check` compares the FLOPs. Keep no more in memory than one part needs, and leave no gradients behind.
 
 
 # %% exercise="train_within" points=4
@@ -335,7 +335,7 @@ score = score_training(
 )
 
 # %% [markdown]
-# The score is the plan's FLOPs in percent of yours, and nothing where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it does not know of losses that are computed in pieces, so that the logits never stand there whole.)
+# The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Write that beside `train_within`, not in it. Nor does the plan know a loss in pieces, which computes no less but lets a larger micro-batch fit.)
 #
 # ## Your own model
 #

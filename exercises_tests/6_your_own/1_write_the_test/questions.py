@@ -33,7 +33,7 @@ BECAUSE = question(
     ),
     (
         "Its gradient has the right length but another direction.",
-        "Such a loop would pass as well. This one steps rightly the first time.",
+        "Such a loop would pass as well. The first step of this one is right.",
     ),
 )
 
