@@ -706,6 +706,6 @@ explorer(
 # - A device's figure is tensors, the allocator's blocks around them, and the context. Each can be predicted without the device.
 # - What a library keeps changes with its version: the softmax's input was there in 2022 and is gone today.
 # - Rules of thumb leave out the batch or the optimizer. Know which one before you trust them.
-# - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen. Which of the two is faster, only the clock tells.
+# - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen and the gradient still goes through all layers. Which of the two is faster, only the clock tells.
 #
 # `trainlean progress` shows which exercises are still open.
