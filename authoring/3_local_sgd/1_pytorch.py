@@ -370,12 +370,10 @@ for step in range(1, 5):
         average_parameters(model)
 
 weights = nn.utils.parameters_to_vector(model.parameters()).detach().double()
-print(
-    f"sum {weights.sum():.2f}  norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}"
-)
+print(f"norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
 
 # %% [markdown]
-# Sum, length and distance moved are the fingerprint. Keep it for those lessons.
+# Length (norm) and distance moved are the fingerprint. Keep it for those lessons.
 #
 # ## Unequal data, and a rank that never arrives
 #

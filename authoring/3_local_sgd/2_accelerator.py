@@ -497,7 +497,7 @@ for name, vector in {
 }.items():
     same = bool((vector - reference).abs().max() < 1e-6)
     print(
-        f"{name:8} sum {vector.sum():.2f}  norm {vector.norm():.4f}  moved by "
+        f"{name:8} norm {vector.norm():.4f}  moved by "
         f"{(vector - start_of_it).norm():.4f}  same to 1e-6: {same}"
     )
 
