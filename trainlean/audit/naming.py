@@ -5,7 +5,7 @@ gradient, written as a sum of the same parts, says by what each part should have
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,7 +18,7 @@ from trainlean.audit.differences import (
     touched,
     vector,
 )
-from trainlean.audit.recording import Recorded, Step
+from trainlean.audit.recording import Recorded, Round, Step
 from trainlean.exercises.comparing import describe
 
 
@@ -72,10 +72,13 @@ def explain(
             "Both must go through the same samples in the same order, whatever the batch size",
             undecided=True,
         )
+    number = difference.step
+    if _made_anew(number, other, truth):
+        seen = f"step {number} is one of a new optimizer, which has seen none of the steps before"
+        return Finding(number, seen, "optimizer made anew")
     found = _of_windows(difference, other, truth, sizes, windows)
     if found:
         return found
-    number = difference.step
     if found := _of_one_optimizer(number, other, truth, sizes):
         return found
     if difference.kind == "steps":
@@ -86,6 +89,8 @@ def explain(
     step, right = other.steps[number - 1], truth.steps[number - 1]
     if difference.kind == "settings":
         return _of_settings(difference, other, truth, sizes)
+    if difference.kind == "clipped":
+        return _of_clipped(difference, step, other, truth, sizes)
     if difference.kind == "gradient":
         return _of_gradient(number, step, right, other, truth, sizes, windows, rounding, alone)
     if difference.kind == "average":
@@ -96,12 +101,17 @@ def explain(
         )
     if difference.kind == "between":
         return _of_moves(number, step, right, sizes)
-    seen = {
+    if difference.kind == "weights":
+        mine, others = (sum(weight.numel() for weight in one.weights) for one in (step, right))
+        return Finding(
+            number,
+            f"the optimizer of step {number} moves {mine:,} weights; in {sizes.truth} {others:,}",
+        )
+    words = {
         "update": "gradient and settings are the same, but the optimizer moves the weights differently",
         "end": "all steps are the same, but the weights that the function leaves behind are not (an average of weights, perhaps, that moves with every micro-batch)",
-        "weights": "the optimizers do not hold the same weights",
     }
-    return Finding(number, seen.get(difference.kind, "the trainings differ"))
+    return Finding(number, words.get(difference.kind, "the trainings differ"))
 
 
 # ---------------------------------------------------------------- which inputs stand behind each step
@@ -226,19 +236,36 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
 
 
 def _of_one_optimizer(number, other, truth, sizes) -> Finding | None:
-    """One of several optimizers makes a step for each micro-batch; the others may wait for the window."""
+    """One of several optimizers makes more steps, or fewer, than it should; the others may be right."""
     counts, wanted = (
         Counter(tuple(weight.shape for weight in step.weights) for step in one.steps)
         for one in (other, truth)
     )
     for one, count in wanted.items():
-        if len(wanted) > 1 and counts[one] == sizes.accumulation_steps * count:
+        if len(wanted) > 1 and counts[one] != count:
+            each = counts[one] == sizes.accumulation_steps * count
             return Finding(
                 number,
                 f"one of the optimizers makes {counts[one]} steps; in {sizes.truth} it makes {count}",
-                "steps on every micro-batch",
+                "steps on every micro-batch" if each else None,
             )
     return None
+
+
+def _made_anew(number: int, other, truth) -> bool:
+    """Whether an optimizer has taken the place of another one, which the large batch goes on with."""
+    if not 1 < number <= min(len(other.steps), len(truth.steps)):
+        return False
+
+    def taken_over(step, earlier):
+        return any(
+            one.ids == step.ids and one.optimizer != step.optimizer for one in earlier
+        ) and not any(one.optimizer == step.optimizer for one in earlier)
+
+    at = number - 1
+    return taken_over(other.steps[at], other.steps[:at]) and not taken_over(
+        truth.steps[at], truth.steps[:at]
+    )
 
 
 def _passes(rounds: int) -> str:
@@ -277,11 +304,13 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
         )
     rates = [one.settings[0][key] for one in truth.steps]
     position, k = number - 1, sizes.accumulation_steps
-    steady = all(near(rate, rates[0], 1e-6) for rate in rates)
-    if (
-        key == "lr"
-        and steady
-        and any(near(value, wanted * one, 1e-3) for one in (k, 1 / k, k**0.5))
+    pairs = [
+        (one.settings[0].get(key, 0.0), rate)
+        for one, rate in zip(other.steps[number - 1 :], rates[number - 1 :], strict=False)
+    ]
+    if key == "lr" and any(
+        all(near(one, rate * factor, 1e-3) if rate else not one for one, rate in pairs)
+        for factor in (k, 1 / k, k**0.5)
     ):
         return Finding(number, seen, "learning rate changed with k")
     at = position / k
@@ -325,6 +354,16 @@ def _of_moves(number: int, step: Step, right: Step, sizes: Sizes) -> Finding:
 # ---------------------------------------------------------------- gradients
 
 
+def _of_clipped(difference, step, other, truth, sizes) -> Finding:
+    """Gradients that are equal only because both are clipped."""
+    number, factor, count = difference.step, difference.size, len(step.rounds)
+    mistake = count and _divisor(factor / count, number, count, other, truth, sizes, None)
+    seen = f"the gradient at step {number} is the same only because it is clipped: before, it is {factor:.2f} times as long as that of {sizes.truth}"
+    if not mistake:
+        return Finding(number, f"{seen}; compare with a higher limit", undecided=True)
+    return Finding(number, seen, mistake)
+
+
 def _of_gradient(
     number, step: Step, right: Step, other, truth, sizes, windows, rounding, alone
 ) -> Finding:
@@ -349,12 +388,78 @@ def _of_gradient(
         return found("backward on the running total")
     if step.leftover and not right.leftover:
         return found("never zeroed")
+    lasting, wanted = (one.rounds[one.emptied :] for one in (step, right))
+    if right.emptied:  # passes that are no part of the gradient, as a closure's
+        if not step.emptied:
+            return found("not zeroed between two passes")
+        step, right = replace(step, rounds=lasting), replace(right, rounds=wanted)
+    elif step.emptied and _is_sum_of(step, lasting):
+        return found("zeroed inside the window")
     if mistake := _between_rounds(step, right, sizes.accumulation_steps):
         return found(mistake)
+    if kept := _of_the_step_before(number, step, other, want):
+        return found("never zeroed", f": {kept:.2g} of the gradient of the step before is in it")
     if _cut_off(step, right):
         return found("clipped in every micro-batch")
     name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
-    return found(name or ("penalty not divided" if _by_penalty(step, right) else None))
+    if name:
+        return found(name)
+    if _by_penalty(step, right):
+        return found("penalty not divided")
+    if _coarse(step) and not _coarse(right):
+        return found("added up in low precision")
+    factor, some = _in_some_weights(step, right)
+    if some:
+        count = len(step.rounds) or 1
+        name = _divisor(factor / count, number, count, other, truth, sizes, None)
+        return found(
+            name, f": {factor:.2f} times as long in {some} of its tensors, right in the others"
+        )
+    return found(None)
+
+
+def _is_sum_of(step: Step, rounds: list[Round]) -> bool:
+    """Whether a step's gradient is what these rounds left in `.grad`, and not put together elsewhere."""
+    got, left = gradient_of(step), of_weights(step, rounds[-1].after) * step.scale
+    return float((got - left).norm()) < 1e-2 * float(got.norm())
+
+
+def _of_the_step_before(number: int, step: Step, other: Recorded, want) -> float | None:
+    """How much of the gradient of the step before is added to what it should be, where that is all that differs."""
+    earlier = [one for one in other.steps[: number - 1] if one.ids == step.ids]
+    if not earlier:
+        return None
+    got = gradient_of(step)
+    factors = factors_of([gradient_of(earlier[-1]), want], got, 1e-3)
+    if not factors or not near(factors[1], 1, 1e-2) or not 1e-2 < factors[0] < 1.01:
+        return None
+    return factors[0] if float((got - want).norm()) > 1e-2 * float(want.norm()) else None
+
+
+def _coarse(step: Step) -> bool:
+    """Whether a gradient in float32 has no more digits than bfloat16 or float16 can hold."""
+    parts = [part for part in step.gradients if part is not None and part.dtype == torch.float32]
+    whole = torch.cat([part.flatten() for part in parts]) if parts else torch.zeros(0)
+    whole = whole[whole != 0]
+    return len(whole) > 8 and any(
+        float((whole == whole.to(kind).float()).float().mean()) > 0.9
+        for kind in (torch.bfloat16, torch.float16)
+    )
+
+
+def _in_some_weights(step: Step, right: Step) -> tuple[float, int]:
+    """The factor by which the gradients of some tensors are too long, all others being right, and of how many; (1, 0) where that is not so."""
+    factors = []
+    for got, want in zip(step.gradients, right.gradients, strict=True):
+        if got is None or want is None or not float(want.norm()):
+            continue
+        factor = float((got * want).sum() / want.square().sum())
+        if float((got - factor * want).norm()) > 1e-2 * float(want.norm()):
+            return 1.0, 0
+        factors.append(factor)
+    wrong = [factor for factor in factors if not near(factor, 1, 1e-2)]
+    alike = wrong and len(wrong) < len(factors) and all(near(one, wrong[0], 1e-2) for one in wrong)
+    return (wrong[0], len(wrong)) if alike else (1.0, 0)
 
 
 def _without_backward(step: Step, right: Step) -> int:
@@ -365,23 +470,19 @@ def _without_backward(step: Step, right: Step) -> int:
 
 
 def _between_rounds(step: Step, right: Step, k: int) -> str | None:
-    """What became of `.grad` between two rounds of a window: emptied, divided, unscaled or clipped."""
+    """What became of `.grad` between two rounds of a window: divided, unscaled or clipped."""
     factors = []
     for one, following in zip(step.rounds, step.rounds[1:], strict=False):
         left, found = of_weights(step, one.after), of_weights(step, following.before)
-        if float(left.norm()) == 0:
+        if float(left.norm()) == 0 or float(found.norm()) == 0:
             factors.append(1.0)
-        elif float(found.norm()) == 0:
-            return "zeroed inside the window"
         else:
             factor = float(left @ found / left.square().sum())
             if float((found - factor * left).norm()) > 1e-3 * float(found.norm()):
                 limit = found.abs().max()
-                return (
-                    "clipped in every micro-batch"
-                    if torch.equal(found, left.clamp(-limit, limit))
-                    else None
-                )
+                cut = torch.equal(found, left.clamp(-limit, limit))
+                cut = cut or _shortened(step, one.after, following.before)
+                return "clipped in every micro-batch" if cut else None
             factors.append(factor)
     changed = [factor for factor in factors if abs(factor - 1) > 1e-4]
     if not changed:
@@ -391,9 +492,22 @@ def _between_rounds(step: Step, right: Step, k: int) -> str | None:
     ):
         return "gradients divided in every round"
     # What a scaler takes out is the same number each time, and the large batch's, too.
-    if len(changed) == len(factors) and all(near(one, right.scale, 1e-3) for one in changed):
+    taken = right.scale / right.clipped
+    if len(changed) == len(factors) and all(near(one, taken, 1e-3) for one in changed):
         return "unscaled in every micro-batch"
     return "clipped in every micro-batch" if max(changed) < 1 else None
+
+
+def _shortened(step: Step, left: dict, found: dict) -> bool:
+    """Whether every weight's gradient has its direction still and none is longer: each was clipped by itself."""
+    for key in step.ids:
+        before, now = left.get(key), found.get(key)
+        if before is None or now is None or not float(before.norm()):
+            continue
+        factor = float((before * now).sum() / before.square().sum())
+        if factor > 1.001 or float((now - factor * before).norm()) > 1e-3 * float(now.norm()):
+            return False
+    return True
 
 
 def _cut_off(step: Step, right: Step) -> bool:
@@ -427,7 +541,13 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
     """A name for how the parts of a gradient count, beside how they should."""
     k, tolerance = sizes.accumulation_steps, max(2e-3, 3 * rounding)
     got, want = gradient_of(step), gradient_of(right)
-    parts = [part * step.scale for part in added_by_rounds(step) if float(part.norm())]
+    parts = [part for part in added_by_rounds(step) if float(part.norm())]
+    whole = step.scale * sum(parts, torch.zeros_like(got))
+    given = None
+    if float((whole - got).norm()) > tolerance * float(got.norm()):
+        given = factors_of(parts, got, tolerance)  # put together from them elsewhere
+    given = given or [step.scale] * len(parts)
+    parts = [part * one for part, one in zip(parts, given, strict=True)]
     if not parts:  # the loop adds up by itself, past `.grad`
         flowed = [of_weights(step, one.flowed) for one in step.rounds]
         taken = factors_of(flowed, got, tolerance)
@@ -436,9 +556,11 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
         parts = [part * one for part, one in zip(flowed, taken or [], strict=False)]
     clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
     if clipped:  # gradients of any length are equally long then: compare what they were
-        want = want / right.scale
-        parts = [part / step.scale for part in parts]
-        got = got / step.scale
+        seen = step.clipped < 1 and right.clipped < 1  # else the loop clips by itself
+        mine, others = (one.clipped if seen else one.scale for one in (step, right))
+        want = want / others
+        parts = [part / mine for part in parts]
+        got = got / mine
     count = len(parts) or k
     held = windows.sizes(step.rounds) if windows.known else []
     held = held if len(held) == count and all(held) else [1] * count
@@ -478,7 +600,9 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
             return "mean of means"
         if near(mean, 1 / count, 0.02):
             share = _share(parts, alone, number)
-            return "loss not divided" if share is None or near(share, 1, 1e-2) else "divided twice"
+            if share is not None and not near(share, 1, 1e-2):
+                return "divided twice"
+            return "the Trainer's factor of k" if other.by_trainer else "loss not divided"
         if near(mean, k / count, 0.02):
             return "last window divided by k"
         if len(set(held)) == 1:
@@ -490,7 +614,7 @@ def _share(parts, alone: Recorded | None, number: int) -> float | None:
     """How much of its own gradient the first micro-batch adds: 1 / k where the loop divides by k. None where that is not known."""
     if alone is None or number != 1 or not alone.steps or not parts:
         return None
-    own = gradient_of(alone.steps[0])
+    own = gradient_of(alone.steps[0]) / alone.steps[0].clipped
     if own.shape != parts[0].shape or not float(own.norm()):
         return None
     share = float(parts[0] @ own / own.square().sum())
@@ -500,6 +624,8 @@ def _share(parts, alone: Recorded | None, number: int) -> float | None:
 def _divisor(given: float, number, count, other, truth, sizes, share: float | None) -> str | None:
     """A name where every part of a window of `count` was multiplied by `given`, which should be 1 / count."""
     k, micro, tolerance = sizes.accumulation_steps, sizes.micro_batch, 5e-3
+    if near(given, 1 / count, tolerance):
+        return None  # as it should be
     short = count < k
     last = len(other.steps[-1].rounds)
     divides = share is not None and near(share, 1 / k, 1e-2)

@@ -4,6 +4,7 @@ A round is one backward pass. The recorder keeps what lay in `.grad` before and 
 that a step's gradient can be told apart into what each round added and what became of it in between.
 """
 
+import math
 import random
 import sys
 import threading
@@ -21,11 +22,13 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn.modules.module import _global_forward_hooks_with_kwargs as _hooks_with_kwargs
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.utils import clip_grad
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from trainlean.costs.operations import in_backward
 from trainlean.workspace import CourseError
@@ -76,7 +79,10 @@ class Step:
     schedule: int  # steps of schedulers since the last step of an optimizer
     leftover: bool  # whether the gradient of the step before is still part of it
     ids: list[int]
+    emptied: int = 0  # the round before which `.grad` was emptied last
     scale: float = 1.0  # of its gradient to what the last round left, as clipping makes it
+    clips: tuple[float, ...] = ()  # norm over limit of each clipping since its last round
+    clipped: float = 1.0  # what these have left of the whole gradient, where each was of all of it
     gap: float | None = None  # to the step that it should equal, once they were compared
     touched: list[torch.Tensor | None] | None = (
         None  # how weights moved since its last step, or the first forward pass
@@ -106,6 +112,7 @@ class Recorded:
     returned: list[torch.Tensor] = field(default_factory=list)
     weights: list[torch.Tensor] = field(default_factory=list)  # of the optimizers, at the end
     learns: bool = False  # whether weights moved, by whatever
+    way: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])  # from which weights to which
     functional: bool = False  # whether a model was called with other weights than its own
     threads: bool = False  # whether something was trained in another thread only
 
@@ -137,6 +144,9 @@ class Recorder:
         self._rounds: list[Round] = []
         self._closure = False
         self._state: torch.Tensor | None = None  # of torch's random numbers, after the last call
+        self._clips: list[
+            tuple[int, set[int], float]
+        ] = []  # rounds before, weights, norm over limit
 
     @property
     def rounds(self) -> list[Round]:
@@ -155,12 +165,15 @@ class Recorder:
             self._attached.callback(_hooks_with_kwargs.pop, handle.id, None)
         for kind in ("LRScheduler", "ReduceLROnPlateau"):
             self._count_steps_of(getattr(torch.optim.lr_scheduler, kind))
-        self._attached.enter_context(
-            mock.patch.object(torch.amp.GradScaler, "step", self._scaled_step())
-        )
-        self._attached.enter_context(
-            mock.patch.object(AveragedModel, "update_parameters", self._averaging())
-        )
+        for kind, name, seen in (
+            (torch.amp.GradScaler, "step", self._scaled_step),
+            (AveragedModel, "update_parameters", self._averaging),
+            # What all ways of clipping to a norm call, also where they were imported by name.
+            (clip_grad, "_clip_grads_with_norm_", self._clipping),
+            (torch.optim.Optimizer, "add_param_group", self._holding),
+            (_BaseDataLoaderIter, "__init__", self._seeding),
+        ):
+            self._attached.enter_context(mock.patch.object(kind, name, seen(getattr(kind, name))))
         if not self._keep_dropout:
             for patch in _without_dropout():
                 self._attached.enter_context(patch)
@@ -175,6 +188,10 @@ class Recorder:
                 not torch.equal(weight, first)
                 for key, first in self._first.items()
                 if (weight := self._weights[key].detach()).shape == first.shape
+            )
+            recorded.way = (
+                list(self._first.values()),
+                [self._weights[key].detach().clone() for key in self._first],
             )
             last = max((seen["calls"] for seen in self._optimizers.values()), default=0)
             recorded.after_last = recorded.calls[last:]
@@ -204,9 +221,7 @@ class Recorder:
 
         self._attached.enter_context(mock.patch.object(kind, "step", step))
 
-    def _scaled_step(self):
-        inner = torch.amp.GradScaler.step
-
+    def _scaled_step(self, inner):
         def step(scaler, *args, **named):
             before = len(self.recorded.steps)
             result = inner(scaler, *args, **named)
@@ -215,15 +230,46 @@ class Recorder:
 
         return step
 
-    def _averaging(self):
-        inner = AveragedModel.update_parameters
-
+    def _averaging(self, inner):
         def update_parameters(average, model):
             self._averages[id(average)] = average
             self.recorded.averaged += 1
             return inner(average, model)
 
         return update_parameters
+
+    def _clipping(self, inner):
+        def clip(parameters, max_norm, total_norm, foreach=None):
+            one = isinstance(parameters, torch.Tensor)
+            parameters = [parameters] if one else list(parameters)
+            if self._ours():
+                excess = float(total_norm) / max(float(max_norm), 1e-30)
+                self._clips.append((len(self._rounds), {id(one) for one in parameters}, excess))
+            return inner(parameters, max_norm, total_norm, foreach)
+
+        return clip
+
+    def _holding(self, inner):
+        """An optimizer's weights are seen before their first step, also where no module holds them."""
+
+        def add_param_group(optimizer, group):
+            result = inner(optimizer, group)
+            if self._ours():
+                self._watch(optimizer.param_groups[-1]["params"])
+            return result
+
+        return add_param_group
+
+    def _seeding(self, inner):
+        """A data loader draws one number for each pass through the data, whatever the batch size."""
+
+        def init(iterator, *args, **named):
+            before = torch.get_rng_state()
+            inner(iterator, *args, **named)
+            if self._state is not None and torch.equal(self._state, before):
+                self._state = torch.get_rng_state()
+
+        return init
 
     def _ours(self):
         ours = threading.get_ident() == self._thread
@@ -287,12 +333,7 @@ class Recorder:
             self.recorded.drew_between |= not torch.equal(self._state, torch.get_rng_state())
 
     def _prepare(self, module):
-        for weight in module.parameters():
-            if weight.requires_grad and id(weight) not in self._weights:
-                self._weights[id(weight)] = weight
-                self._first[id(weight)] = self._copy(weight)
-                handle = weight.register_hook(partial(self._flowed, id(weight)))
-                self._attached.callback(handle.remove)
+        self._watch(module.parameters())
         called_with = [id(weight) for weight in module.parameters()]
         self.recorded.functional |= self._called_with.setdefault(id(module), called_with) != (
             called_with
@@ -312,26 +353,38 @@ class Recorder:
                     if not self._keep_dropout:
                         setattr(part, name, 0.0)
 
+    def _watch(self, weights):
+        for weight in weights:
+            if weight.requires_grad and id(weight) not in self._weights:
+                self._weights[id(weight)] = weight
+                self._first[id(weight)] = self._copy(weight)
+                handle = weight.register_hook(partial(self._flowed, id(weight)))
+                self._attached.callback(handle.remove)
+
     # ------------------------------------------------------------ backward
 
     def _reached(self, call):
         """A backward pass has come to the outputs of a forward pass."""
         if not self._ours():
             return
-        task = torch._C._current_graph_task_id()
-        if task != self._task:
-            self._task = task
-            self._rounds.append(Round([], self._gradients()))
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_round)
+        if torch._C._current_graph_task_id() != self._task:
+            self._begin_round()
         if call is not None and call not in self._rounds[-1].calls:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
+
+    def _begin_round(self):
+        self._task = torch._C._current_graph_task_id()
+        self._rounds.append(Round([], self._gradients()))
+        torch.autograd.Variable._execution_engine.queue_callback(self._end_round)
 
     def _flowed(self, key, gradient):
         """A gradient has come to a weight: before an all-reduce, and in torch.autograd.grad, too."""
         if not self._ours() or self._after_break > 2 or gradient is None:
             return
-        if self._task < 0 or torch._C._current_graph_task_id() != self._task:
+        if self._task < 0:
+            self._begin_round()  # a weight that no module holds may get its gradient first
+        if torch._C._current_graph_task_id() != self._task:
             return
         flowed, part = self._rounds[-1].flowed, self._copy(gradient)
         flowed[key] = flowed[key] + part if key in flowed else part
@@ -410,10 +463,25 @@ class Recorder:
                 step.touched = apart
         if not closure:
             step.scale = _scale(step)
+            step.emptied = _emptied(step)
+            self._note_clips(step)
             step.leftover = _left_over(step, last)
         recorded.by_trainer |= _under("transformers.trainer")
         recorded.steps.append(step)
         seen["last"] = step
+
+    def _note_clips(self, step):
+        having = {
+            key for key, part in zip(step.ids, step.gradients, strict=True) if part is not None
+        }
+        since = [
+            (weights, excess)
+            for rounds, weights, excess in self._clips
+            if rounds == len(self._rounds) and weights & having
+        ]
+        step.clips = tuple(excess for _, excess in since)
+        if all(having <= weights for weights, _ in since):
+            step.clipped = math.prod(min(1.0, 1 / excess) for excess in step.clips if excess)
 
     def _unscaled(self, optimizer, weights):
         scale = getattr(optimizer, "grad_scale", None)  # of a fused optimizer, which divides itself
@@ -437,6 +505,7 @@ class Recorder:
                 recorded.calls[seen["calls"] :],
                 self._rounds[seen["rounds"] :],
             )
+            step.emptied = _emptied(step)
         step.moved = [self._copy(weight) for weight in weights]
         start = seen["rounds"]
         seen |= {
@@ -494,6 +563,19 @@ def _left_over(step: Step, last: Step | None) -> bool:
         gradient is None or left is None or torch.allclose(gradient, left * step.scale, rtol=1e-3)
         for gradient, left in zip(step.gradients, after, strict=True)
     )
+
+
+def _emptied(step: Step) -> int:
+    """The number of the round before which `.grad` was emptied last; 0 where that was before the first."""
+    last = 0
+    for number, (one, following) in enumerate(zip(step.rounds, step.rounds[1:], strict=False), 1):
+        left, found = (
+            any(key in kept and kept[key].any() for key in step.ids)
+            for kept in (one.after, following.before)
+        )
+        if left and not found:
+            last = number
+    return last
 
 
 def _scale(step: Step) -> float:
