@@ -168,7 +168,28 @@ def functional_by_hand(micro_batch, accumulation_steps):
     return weights
 
 
-@pytest.mark.parametrize(("train", "same"), [(by_hand, True), (functional_by_hand, False)])
+def transformed_by_hand(micro_batch, accumulation_steps):
+    """Gradients of torch.func, which go through no `.grad`."""
+    model = net()
+    weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    def loss(weights, x, y):
+        return F.mse_loss(torch.func.functional_call(model, weights, (x,)), y)
+
+    parts = cut(micro_batch)
+    for start in range(0, len(parts), accumulation_steps):
+        window = parts[start : start + accumulation_steps]
+        found = [torch.func.grad(loss)(weights, x, y) for x, y in window]
+        for name in weights:
+            step = 0.1 * sum(one[name] for one in found) / len(window)
+            weights[name] = weights[name] - step
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("train", "same"),
+    [(by_hand, True), (functional_by_hand, False), (transformed_by_hand, True)],
+)
 def test_without_an_optimizer_the_weights_at_the_end_are_compared(train, same):
     found = same_training(train, 32, 4)
     assert found.same is same

@@ -310,6 +310,20 @@ WRONG["not_divided_and_always_clipped"] = (
 )
 
 
+@named("loss not divided")
+def sum_of_means_clipped(micro_batch, accumulation_steps):
+    """What the large batch has is short enough, the sum is not."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            chosen = y[:, 0] > 0.3
+            F.mse_loss(model(x)[chosen], y[chosen]).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @named("clipped in every micro-batch")
 def each_weight_clipped(micro_batch, accumulation_steps):
     model = net()

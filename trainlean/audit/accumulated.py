@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 
 from trainlean.audit.differences import ROUNDING, SURE, Difference, vector
-from trainlean.audit.naming import Finding, Sizes, explain
-from trainlean.audit.recording import Recorded
+from trainlean.audit.finding import Finding, Sizes
+from trainlean.audit.naming import explain
+from trainlean.audit.recorded import Recorded
 from trainlean.audit.running import against, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.workspace import CourseError
@@ -79,7 +80,7 @@ def _without_optimizer(train: Callable, truth: Recorded, sizes: Sizes) -> Audit:
         seen = (
             f"the weights at the end differ by less than {within(gap)} of the way that they moved"
         )
-        note = f"Nothing else was compared: {why}."
+        note = f"Nothing else was compared, so a factor that Adam divides out is not seen: {why}."
         return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))
     seen = f"{why}, and the weights at the end are {gap:.2g} of the way that they moved apart"
     if gap < SURE * 50 * rounding or truth.batch_norm or truth.drew or other.drew_between:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from trainlean.audit.recording import Recorded, Step
+from trainlean.audit.recorded import Recorded, Step
 
 # What rounding may do to one gradient, relative to it and to what it is the sum of.
 ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}

@@ -12,8 +12,9 @@ import torch
 
 from trainlean.audit.accumulated import compare_accumulation
 from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, of_weights, vector
-from trainlean.audit.naming import Sizes, factors_of, near
-from trainlean.audit.recording import Recorded, Step
+from trainlean.audit.finding import Sizes, near
+from trainlean.audit.gradients import factors_of
+from trainlean.audit.recorded import Recorded, Step
 from trainlean.audit.running import call_text, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.exercises.comparing import describe
