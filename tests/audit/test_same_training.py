@@ -319,6 +319,22 @@ def test_nothing_is_left_behind():
 # ---------------------------------------------------------------- checkpointing and ranks
 
 
+def test_weights_may_be_loaded_when_the_optimizer_is_there():
+    def train(micro_batch, accumulation_steps):
+        torch.randn(micro_batch)
+        model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.load_state_dict(net().state_dict())
+        parts = cut(micro_batch)
+        for number, (x, y) in enumerate(parts, 1):
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert same_training(train, 32, 4).same is True
+
+
 def in_two_parts(**options):
     batch_norm = options.pop("batch_norm", False)
     ignores = options.pop("ignores", False)

@@ -158,9 +158,11 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
     if got > right:
         if short:
             if following is not None and got == right + following:
+                lost = other.steps[number - 1].emptied
+                became = "were lost" if lost else "leaked into this one"
                 return found(
                     "last window dropped",
-                    f"{seen}: the samples of the window before, which got no step, leaked into this one",
+                    f"{seen}: those of the window before, which got no step, {became}",
                 )
             return found("windows over the end of an epoch", seen)
         if len(mine) == 1 and got == windows.behind(truth.calls):

@@ -255,6 +255,8 @@ class Recorder:
             self.recorded.drew_between |= not torch.equal(self._state, torch.get_rng_state())
 
     def _prepare(self, module):
+        if not self.recorded.calls:  # an optimizer may be older than the weights that are loaded
+            self._first = {key: self._copy(self._weights[key]) for key in self._first}
         self._watch(module.parameters())
         called_with = [id(weight) for weight in module.parameters()]
         self.recorded.functional |= self._called_with.setdefault(id(module), called_with) != (
