@@ -62,6 +62,18 @@ def test_the_command_says_what_it_found(run):
     assert (found["same"], found["mistake"], found["step"]) == (False, "loss not divided", 1)
 
 
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_a_file_imports_what_lies_beside_it_while_it_trains(run, tmp_path, ranks):
+    (tmp_path / "beside_mine.py").write_text("K = None")
+    imports = "import beside_mine\n"
+    text = RIGHT.replace(
+        "    torch.manual_seed", "    from beside_mine import K\n    torch.manual_seed"
+    )
+    code, out, error = run(imports + text, "--batch", "32", "--ranks", ranks)
+    assert not error
+    assert code == (ranks != "1"), out  # it knows nothing of ranks
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "words"),
     [

@@ -9,7 +9,7 @@ from right_loops import RIGHT, cut, net
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from wrong_loops import ON_RANKS, WRONG
+from wrong_loops import NO_SYNC, ON_RANKS, WRONG
 
 from trainlean import assert_same_training, same_training
 from trainlean.audit.mistakes import MISTAKES
@@ -146,12 +146,13 @@ def other_samples(micro_batch, accumulation_steps):
 
 def by_hand(micro_batch, accumulation_steps):
     model = net()
-    for x, y in cut(micro_batch):
-        F.mse_loss(model(x), y).backward()
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight -= 0.1 * weight.grad
-                weight.grad = None
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight -= 0.1 * weight.grad
+                    weight.grad = None
 
 
 def functional_by_hand(micro_batch, accumulation_steps):
@@ -165,6 +166,53 @@ def functional_by_hand(micro_batch, accumulation_steps):
         pairs = zip(weights.items(), found, strict=True)
         weights = {name: (weight - 0.1 * part).detach() for (name, weight), part in pairs}
     return weights
+
+
+def transformed_by_hand(micro_batch, accumulation_steps):
+    """Gradients of torch.func, which go through no `.grad`."""
+    model = net()
+    weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    def loss(weights, x, y):
+        return F.mse_loss(torch.func.functional_call(model, weights, (x,)), y)
+
+    parts = cut(micro_batch)
+    for start in range(0, len(parts), accumulation_steps):
+        window = parts[start : start + accumulation_steps]
+        found = [torch.func.grad(loss)(weights, x, y) for x, y in window]
+        for name in weights:
+            step = 0.1 * sum(one[name] for one in found) / len(window)
+            weights[name] = weights[name] - step
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("train", "same"),
+    [(by_hand, True), (functional_by_hand, False), (transformed_by_hand, True)],
+)
+def test_without_an_optimizer_the_weights_at_the_end_are_compared(train, same):
+    found = same_training(train, 32, 4)
+    assert found.same is same
+    assert "no step of an optimizer" in str(found)
+    assert found.mistake is None
+
+
+def kept_to_itself(micro_batch, accumulation_steps):
+    """What is trained is no weight of the model's, and is not returned."""
+    functional_by_hand(micro_batch, accumulation_steps)
+
+
+def hidden_by_clipping(micro_batch, accumulation_steps):
+    """A sum over samples divided by a number that is neither window nor k."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    parts = cut(micro_batch)
+    for start in range(0, len(parts), accumulation_steps):
+        for x, y in parts[start : start + accumulation_steps]:
+            (F.mse_loss(model(x), y) / (1 if accumulation_steps == 1 else 3)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def deaf(micro_batch, accumulation_steps):
@@ -196,8 +244,8 @@ def seeded_after(micro_batch, accumulation_steps):
         (noise, "random numbers"),
         (fresh_numbers, "two runs of"),
         (other_samples, "other data"),
-        (by_hand, "no step of an optimizer"),
-        (functional_by_hand, "no step of an optimizer"),
+        (kept_to_itself, "no step of an optimizer"),
+        (hidden_by_clipping, "only because it is clipped"),
         (deaf, "does the function use its arguments"),
         (leaves_out, "leaves out 16 samples"),
         (seeded_after, "starts from other weights"),
@@ -269,6 +317,22 @@ def test_nothing_is_left_behind():
 
 
 # ---------------------------------------------------------------- checkpointing and ranks
+
+
+def test_weights_may_be_loaded_when_the_optimizer_is_there():
+    def train(micro_batch, accumulation_steps):
+        torch.randn(micro_batch)
+        model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.load_state_dict(net().state_dict())
+        parts = cut(micro_batch)
+        for number, (x, y) in enumerate(parts, 1):
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert same_training(train, 32, 4).same is True
 
 
 def in_two_parts(**options):
@@ -348,10 +412,10 @@ def test_ranks_against_the_large_batch(way, mistake):
     assert (found.same, found.mistake) == (mistake is None, mistake), found
 
 
-@pytest.mark.parametrize("loop", ON_RANKS)
+@pytest.mark.parametrize("loop", ON_RANKS | NO_SYNC)
 def test_a_wrong_loop_on_ranks_is_named(loop):
-    train, mistake = ON_RANKS[loop]
-    found = same_training(train, batch=32, accumulation_steps=2, ranks=2)
+    train, mistake = (ON_RANKS | NO_SYNC)[loop]
+    found = same_training(train, 32, accumulation_steps=4 if loop in NO_SYNC else 2, ranks=2)
     assert (found.same, found.mistake) == (False, mistake), found
 
 

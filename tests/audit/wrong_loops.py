@@ -1,5 +1,7 @@
 """Wrong loops as their writers bring them: the name that each must get. None of them is one of the lessons' known answers."""
 
+from contextlib import ExitStack
+
 import torch
 from right_loops import cut, net
 from torch import nn
@@ -286,6 +288,155 @@ WRONG["halves_of_halves"] = (
 WRONG["overwritten"] = adding(lambda kept, new: new), "only the last micro-batch counts"
 
 
+@named("mean of means")
+def means_summed_and_clipped(micro_batch, accumulation_steps):
+    """Divided after the window, then always clipped: the length tells nothing."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            chosen = y[:, 0] > 0.3
+            F.mse_loss(model(x)[chosen], y[chosen]).backward()
+        for weight in model.parameters():
+            weight.grad /= accumulation_steps
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+WRONG["not_divided_and_always_clipped"] = (
+    clipping(lambda k: True, lambda k: 1, lambda k: 1, limit=0.01),
+    "loss not divided",
+)
+
+
+@named("loss not divided")
+def sum_of_means_clipped(micro_batch, accumulation_steps):
+    """What the large batch has is short enough, the sum is not."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            chosen = y[:, 0] > 0.3
+            F.mse_loss(model(x)[chosen], y[chosen]).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("clipped in every micro-batch")
+def each_weight_clipped(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+
+    def clip():
+        for weight in model.parameters():
+            nn.utils.clip_grad_norm_([weight], 0.05)
+
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps, clip)
+
+
+@named("unscaled in every micro-batch")
+def unscaled_and_clipped(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            (256 * F.mse_loss(model(x), y) / accumulation_steps).backward()
+            for weight in model.parameters():
+                weight.grad /= 256
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("a loss across samples")
+def a_weight_of_no_module(micro_batch, accumulation_steps):
+    """The temperature's gradient comes before those of the model."""
+    model, scale = net(), nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            logits = scale.exp() * F.normalize(model(x)) @ F.normalize(y).T
+            (F.cross_entropy(logits, torch.arange(len(x))) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def closure(zeroes, divides):
+    """LBFGS, whose closure goes through the window several times."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.2, max_iter=3)
+        for window in windows(micro_batch, accumulation_steps):
+
+            def again(window=window):
+                if zeroes or accumulation_steps == 1:
+                    optimizer.zero_grad()
+                for x, y in window:
+                    (F.mse_loss(model(x), y) / (len(window) if divides else 1)).backward()
+                return 0.0
+
+            optimizer.step(again)
+            optimizer.zero_grad()
+
+    return train
+
+
+WRONG["closure_not_divided"] = closure(True, False), "loss not divided"
+WRONG["closure_not_zeroed"] = closure(False, True), "not zeroed between two passes"
+
+
+def buffered(keep=0.0, kind=torch.float32):
+    """A loop that adds up in a buffer of its own, and keeps a part of it for the next window."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        weights = list(model.parameters())
+        sums = [
+            torch.zeros_like(w, dtype=kind if accumulation_steps > 1 else None) for w in weights
+        ]
+        for window in windows(micro_batch, accumulation_steps):
+            for x, y in window:
+                (F.mse_loss(model(x), y) / accumulation_steps).backward()
+                for one, weight in zip(sums, weights, strict=True):
+                    one += weight.grad
+                optimizer.zero_grad()
+            for one, weight in zip(sums, weights, strict=True):
+                weight.grad = one.to(weight.dtype).clone()
+                one *= keep if accumulation_steps > 1 else 0
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
+WRONG["buffer_half_emptied"] = buffered(keep=0.5), "never zeroed"
+WRONG["buffer_in_bfloat16"] = buffered(kind=torch.bfloat16), "added up in low precision"
+
+
+@named("optimizer made anew")
+def new_optimizer_in_the_middle(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for number, window in enumerate(windows(micro_batch, accumulation_steps)):
+        if number == 1 and accumulation_steps > 1:
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        learn(model, optimizer, window, accumulation_steps)
+
+
+@named("learning rate changed with k")
+def scheduled_rate_times_k(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for number, window in enumerate(windows(micro_batch, accumulation_steps)):
+        optimizer.param_groups[0]["lr"] = 0.01 / (1 + number) * accumulation_steps
+        learn(model, optimizer, window, accumulation_steps)
+
+
 # ---------------------------------------------------------------- on two ranks
 
 
@@ -346,6 +497,29 @@ def means_of_ranks(micro_batch, accumulation_steps):
         optimizer.zero_grad()
 
 
+def synchronised(quiet):
+    """DistributedDataParallel with `no_sync` around the micro-batches for which `quiet(number, k)`."""
+
+    def train(micro_batch, accumulation_steps):
+        distributed = torch.distributed
+        here = distributed.is_initialized()
+        rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+        model = net()
+        replica = nn.parallel.DistributedDataParallel(model) if here else model
+        optimizer = sgd(model)
+        parts = cut(micro_batch)[rank::ranks]
+        for start in range(0, len(parts), accumulation_steps):
+            for number, (x, y) in enumerate(parts[start : start + accumulation_steps], 1):
+                with ExitStack() as stack:
+                    if here and quiet(number, accumulation_steps):
+                        stack.enter_context(replica.no_sync())
+                    (F.mse_loss(replica(x), y) / accumulation_steps).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
 ON_RANKS = {
     "clipped_first": (ranked(clip_and_reduce), "clipped before the all-reduce"),
     "reduced_each_time": (ranked(divide, reduce), "all-reduced in every micro-batch"),
@@ -357,5 +531,16 @@ ON_RANKS = {
     "rank_0_steps": (
         ranked(lambda model, ranks: reduce(model, ranks, ranks), alone=True),
         "rank left out",
+    ),
+}
+
+NO_SYNC = {  # in windows of four micro-batches: of two, both are the same
+    "no_sync_behind_the_first": (
+        synchronised(lambda number, k: number > 1),
+        "synchronised on the first micro-batch",
+    ),
+    "no_sync_around_the_last": (
+        synchronised(lambda number, k: number == k),
+        "no_sync on the last micro-batch only",
     ),
 }

@@ -1,11 +1,15 @@
 """A training in micro-batches beside the large batch."""
 
 import contextlib
+import math
 from collections.abc import Callable
 
-from trainlean.audit.differences import ROUNDING, SURE, Difference
-from trainlean.audit.naming import Finding, Sizes, explain
-from trainlean.audit.recording import Recorded
+import torch
+
+from trainlean.audit.differences import ROUNDING, SURE, Difference, vector
+from trainlean.audit.finding import Finding, Sizes
+from trainlean.audit.naming import explain
+from trainlean.audit.recorded import Recorded
 from trainlean.audit.running import against, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.workspace import CourseError
@@ -15,6 +19,8 @@ def compare_accumulation(train: Callable, sizes: Sizes) -> Audit:
     """The verdict on `train(micro_batch, accumulation_steps)` beside `train(batch, 1)`."""
     batch, k, micro = sizes.batch, sizes.accumulation_steps, sizes.micro_batch
     truth = recorded_call(train, batch, 1)
+    if not truth.steps and not truth.threads and _way(truth) is not None:
+        return _without_optimizer(train, truth, sizes)
     if audit := unusable(truth, sizes):
         return audit
     other, found = against(truth, train, micro, k)
@@ -45,6 +51,48 @@ def compare_accumulation(train: Callable, sizes: Sizes) -> Audit:
         truth, other, difference = fixed, still, left
         note = f"{note} Batch norm's statistics were held fixed.".strip()
     return _explained(train, difference, other, truth, sizes, note)
+
+
+def _way(recorded: Recorded) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Where the weights of a training without an optimizer went, and how far; None where nothing is known of it."""
+    start, end = recorded.way
+    if not recorded.learns:  # the weights that it trains are put into the model at each call
+        end = recorded.returned
+        start = start[: len(end)]
+    if [one.shape for one in start] != [one.shape for one in end] or not end:
+        return None
+    moved = vector(end) - vector(start)
+    return (vector(end), moved) if float(moved.norm()) else None
+
+
+def _without_optimizer(train: Callable, truth: Recorded, sizes: Sizes) -> Audit:
+    """The verdict where no optimizer of torch steps: on the weights at the end alone."""
+    other = recorded_call(train, sizes.micro_batch, sizes.accumulation_steps)
+    gap = _ends_apart(other, truth)
+    drift = _ends_apart(recorded_call(train, sizes.batch, 1), truth)
+    why, rounding = (
+        f"{sizes.truth} makes no step of an optimizer of torch",
+        ROUNDING[truth.precision],
+    )
+    if drift > rounding:
+        return cannot_tell(sizes, f"{why}, and two runs of it end with other weights")
+    if gap <= 50 * rounding:
+        seen = (
+            f"the weights at the end differ by less than {within(gap)} of the way that they moved"
+        )
+        note = f"Nothing else was compared, so a factor that Adam divides out is not seen: {why}."
+        return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))
+    seen = f"{why}, and the weights at the end are {gap:.2g} of the way that they moved apart"
+    if gap < SURE * 50 * rounding or truth.batch_norm or truth.drew or other.drew_between:
+        return cannot_tell(sizes, seen)
+    return named(sizes, None, seen, 1)
+
+
+def _ends_apart(recorded: Recorded, truth: Recorded) -> float:
+    ways = _way(recorded), _way(truth)
+    if ways[0] is None or ways[1] is None or ways[0][0].shape != ways[1][0].shape:
+        return math.inf
+    return float((ways[0][0] - ways[1][0]).norm() / ways[1][1].norm())
 
 
 def _explained(train, difference, other, truth, sizes, note) -> Audit:

@@ -5,8 +5,8 @@ import warnings
 import torch
 from transformers import TrainerCallback
 
+from trainlean.audit.finding import near
 from trainlean.audit.mistakes import MISTAKES
-from trainlean.audit.naming import near
 from trainlean.audit.recording import Recorder
 from trainlean.audit.verdict import Audit
 

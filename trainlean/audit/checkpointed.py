@@ -3,8 +3,8 @@
 import torch
 
 from trainlean.audit.differences import ROUNDING, gradient_of
-from trainlean.audit.naming import Sizes
-from trainlean.audit.recording import Recorded
+from trainlean.audit.finding import Sizes
+from trainlean.audit.recorded import Recorded
 from trainlean.audit.running import against, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.exercises.comparing import describe

@@ -1,7 +1,9 @@
 """What `trainlean audit` does and prints."""
 
 import json as json_module
+import sys
 from pathlib import Path
+from unittest import mock
 
 from trainlean.audit.same import same_training
 from trainlean.audit.verdict import Audit
@@ -22,7 +24,9 @@ def audit_file(
         train = function_of_file(Path(path), name)
     except ValueError as error:
         raise CourseError(str(error)) from None
-    audit = same_training(train, batch, accumulate, checkpointing=checkpointing, ranks=ranks)
+    # The function may import what lies beside it, also while it runs.
+    with mock.patch.object(sys, "path", [str(Path(path).resolve().parent), *sys.path]):
+        audit = same_training(train, batch, accumulate, checkpointing=checkpointing, ranks=ranks)
     if json:
         print(json_module.dumps(audit.to_dict(), indent=2))
     else:

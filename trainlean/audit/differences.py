@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from trainlean.audit.recording import Recorded, Step
+from trainlean.audit.recorded import Recorded, Step
 
 # What rounding may do to one gradient, relative to it and to what it is the sum of.
 ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
@@ -21,7 +21,7 @@ class Difference:
     """The first place where two trainings part: which step (from 1), in what, and by how much of its length."""
 
     step: int
-    kind: str  # "start", "gradient", "settings", "update", "between", "steps", "average" or "end"
+    kind: str  # "start", "gradient", "clipped", "settings", "update", "between", "steps", "average" or "end"
     size: float = math.inf
     setting: str = ""
 
@@ -86,6 +86,14 @@ def _gradient_gap(step: Step, other: Step) -> float:
     return largest
 
 
+def before_clipping(step: Step, other: Step) -> float:
+    """How long a step's gradient was before it was clipped, beside another's: clipping makes gradients of any length equally long."""
+    pairs = zip(step.clips, other.clips, strict=False)
+    if len(step.clips) != len(other.clips):
+        return 1.0
+    return next((mine / others for mine, others in pairs if min(mine, others) > 1), 1.0)
+
+
 def update_gap(step: Step, other: Step) -> float:
     """How far apart two steps moved the weights. Where a gradient is nearly zero, Adam makes much of its rounding: it counts little."""
     if step.moved is None or other.moved is None:
@@ -118,6 +126,9 @@ def compare_steps(step: Step, other: Step, rounding: float) -> Difference | None
     size = gradient_gap(step, other)
     if size > rounding:
         return Difference(0, "gradient", size)
+    factor = before_clipping(step, other)
+    if abs(factor - 1) > max(1e-2, 10 * rounding):
+        return Difference(0, "clipped", factor)
     if setting := other_setting(step, other):
         return Difference(0, "settings", setting=setting)
     moved = update_gap(step, other)

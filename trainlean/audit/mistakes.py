@@ -132,6 +132,10 @@ MISTAKES = {
         "The gradients are emptied before the window is complete, so only what came afterwards is left when the optimizer steps.",
         LOOP,
     ),
+    "not zeroed between two passes": (
+        "The large batch empties the gradients between two passes that lead to one step, as a closure, a second loss or SAM asks for; here those of the first pass are still there in the second.",
+        LOOP,
+    ),
     "nothing in .grad at the step": (
         "When the optimizer steps, `.grad` is empty: it was emptied after the window's last backward(), or no backward() has reached the weights.",
         LOOP,
@@ -168,6 +172,10 @@ MISTAKES = {
         "A penalty on the weights is added to the loss of each micro-batch in full, so that a window has it k times; divide it as the loss.",
         LOOP,
     ),
+    "added up in low precision": (
+        "The sum over the window is kept in bfloat16 or float16, which lose of each micro-batch what is small beside the sum.",
+        LOOP,
+    ),
     "micro-batches count differently": (
         "The micro-batches' gradients add up with different factors, although each stands for as many samples: a scale or divisor changes within the window, or an average is taken as it goes along.",
         LOOP,
@@ -183,6 +191,10 @@ MISTAKES = {
     "length in micro-batches": (
         "The schedule moves once for each optimizer step, but its length was counted in micro-batches, so it comes to its end k times too late.",
         ACCELERATOR,
+    ),
+    "optimizer made anew": (
+        "An optimizer is made in the middle of the training: its momentum and its averages begin with nothing.",
+        LOOP,
     ),
     "schedule of another length": (
         "The schedule moves once for each optimizer step, but its length changes with the micro-batch or the accumulation steps.",
@@ -201,11 +213,11 @@ MISTAKES = {
         CHECKPOINTING,
     ),
     "a loss across samples": (
-        "Each micro-batch's gradient is right and counts as it should, and their mean is not the large batch's: the loss compares samples with each other, as a contrastive loss does, and cannot be accumulated by adding up.",
+        "Each micro-batch's gradient is right and counts as it should, and their mean is not the large batch's: the loss compares samples with each other, as a contrastive loss does, or takes a norm, a maximum or a mask of its own from each micro-batch; it cannot be accumulated by adding up.",
         LOOP,
     ),
     "dropout": (
-        "The recomputation in the backward pass drops others than the forward pass did: the random state was not kept.",
+        "The checkpointed part drops others than it does without: the recomputation begins from another random state than the forward pass, or one of the two does not drop at all.",
         CHECKPOINTING,
     ),
     "gradients lost under checkpointing": (
@@ -219,6 +231,18 @@ MISTAKES = {
     "rank left out": (
         "The ranks end with different weights: each of them steps with gradients, or weights, that were not averaged over all ranks.",
         LOCAL_SGD,
+    ),
+    "synchronised on the first micro-batch": (
+        "Only the first gradient of each window is averaged over the ranks; what the later micro-batches add stays on its own rank.",
+        ACCELERATOR,
+    ),
+    "no_sync on the last micro-batch only": (
+        "`no_sync` encloses the last micro-batch of a window, whose gradient stays on its own rank; it belongs around all others.",
+        ACCELERATOR,
+    ),
+    "last window stepped without its all-reduce": (
+        "The last window ends before its last micro-batch would be averaged over the ranks, so each rank steps with its own gradient.",
+        ACCELERATOR,
     ),
     "every rank trains on the same samples": (
         "The samples were not shared out among the ranks, so that they all compute the same gradient.",

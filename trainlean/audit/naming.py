@@ -1,58 +1,14 @@
-"""The name of what makes two trainings differ, by what was recorded: which inputs stand behind a step, and how their gradients count.
+"""The name of what makes two trainings differ, by what was recorded: which inputs stand behind a step, and its settings.
 
-Nothing here reads code. A step's gradient is written as a sum of what each round of backward added; the large batch's
-gradient, written as a sum of the same parts, says by what each part should have been divided.
+Nothing here reads code; `gradients` names what makes two gradients differ.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
-import torch
-
-from trainlean.audit.differences import (
-    Difference,
-    Windows,
-    added_by_rounds,
-    gradient_of,
-    of_weights,
-    touched,
-    vector,
-)
-from trainlean.audit.recording import Recorded, Step
-from trainlean.exercises.comparing import describe
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was found at the first difference: its name, where there is one, and what was seen, as the end of a sentence."""
-
-    step: int
-    seen: str
-    mistake: str | None = None
-    undecided: bool = False
-    same_samples: bool = (
-        False  # whether the inputs behind the step are known to be the large batch's
-    )
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What was asked for: samples of the large batch, accumulation steps, and how both trainings are called in a sentence."""
-
-    batch: int
-    accumulation_steps: int
-    truth: str
-    other: str
-
-    @property
-    def micro_batch(self) -> int:
-        """Samples of a micro-batch."""
-        return self.batch // self.accumulation_steps
-
-
-def near(value: float, wanted: float, tolerance: float) -> bool:
-    """Whether two factors are the same, up to rounding."""
-    return wanted != 0 and abs(value / wanted - 1) < tolerance
+from trainlean.audit.differences import Difference, Windows, touched
+from trainlean.audit.finding import Finding, Sizes, near
+from trainlean.audit.gradients import of_clipped, of_gradient
+from trainlean.audit.recorded import Recorded, Step
 
 
 def explain(
@@ -72,10 +28,13 @@ def explain(
             "Both must go through the same samples in the same order, whatever the batch size",
             undecided=True,
         )
+    number = difference.step
+    if _made_anew(number, other, truth):
+        seen = f"step {number} is one of a new optimizer, which has seen none of the steps before"
+        return Finding(number, seen, "optimizer made anew")
     found = _of_windows(difference, other, truth, sizes, windows)
     if found:
         return found
-    number = difference.step
     if found := _of_one_optimizer(number, other, truth, sizes):
         return found
     if difference.kind == "steps":
@@ -86,8 +45,10 @@ def explain(
     step, right = other.steps[number - 1], truth.steps[number - 1]
     if difference.kind == "settings":
         return _of_settings(difference, other, truth, sizes)
+    if difference.kind == "clipped":
+        return of_clipped(difference, step, other, truth, sizes)
     if difference.kind == "gradient":
-        return _of_gradient(number, step, right, other, truth, sizes, windows, rounding, alone)
+        return of_gradient(number, step, right, other, truth, sizes, windows, rounding, alone)
     if difference.kind == "average":
         return Finding(
             number,
@@ -96,12 +57,17 @@ def explain(
         )
     if difference.kind == "between":
         return _of_moves(number, step, right, sizes)
-    seen = {
+    if difference.kind == "weights":
+        mine, others = (sum(weight.numel() for weight in one.weights) for one in (step, right))
+        return Finding(
+            number,
+            f"the optimizer of step {number} moves {mine:,} weights; in {sizes.truth} {others:,}",
+        )
+    words = {
         "update": "gradient and settings are the same, but the optimizer moves the weights differently",
         "end": "all steps are the same, but the weights that the function leaves behind are not (an average of weights, perhaps, that moves with every micro-batch)",
-        "weights": "the optimizers do not hold the same weights",
     }
-    return Finding(number, seen.get(difference.kind, "the trainings differ"))
+    return Finding(number, words.get(difference.kind, "the trainings differ"))
 
 
 # ---------------------------------------------------------------- which inputs stand behind each step
@@ -192,9 +158,11 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
     if got > right:
         if short:
             if following is not None and got == right + following:
+                lost = other.steps[number - 1].emptied
+                became = "were lost" if lost else "leaked into this one"
                 return found(
                     "last window dropped",
-                    f"{seen}: the samples of the window before, which got no step, leaked into this one",
+                    f"{seen}: those of the window before, which got no step, {became}",
                 )
             return found("windows over the end of an epoch", seen)
         if len(mine) == 1 and got == windows.behind(truth.calls):
@@ -226,19 +194,36 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
 
 
 def _of_one_optimizer(number, other, truth, sizes) -> Finding | None:
-    """One of several optimizers makes a step for each micro-batch; the others may wait for the window."""
+    """One of several optimizers makes more steps, or fewer, than it should; the others may be right."""
     counts, wanted = (
         Counter(tuple(weight.shape for weight in step.weights) for step in one.steps)
         for one in (other, truth)
     )
     for one, count in wanted.items():
-        if len(wanted) > 1 and counts[one] == sizes.accumulation_steps * count:
+        if len(wanted) > 1 and counts[one] != count:
+            each = counts[one] == sizes.accumulation_steps * count
             return Finding(
                 number,
                 f"one of the optimizers makes {counts[one]} steps; in {sizes.truth} it makes {count}",
-                "steps on every micro-batch",
+                "steps on every micro-batch" if each else None,
             )
     return None
+
+
+def _made_anew(number: int, other, truth) -> bool:
+    """Whether an optimizer has taken the place of another one, which the large batch goes on with."""
+    if not 1 < number <= min(len(other.steps), len(truth.steps)):
+        return False
+
+    def taken_over(step, earlier):
+        return any(
+            one.ids == step.ids and one.optimizer != step.optimizer for one in earlier
+        ) and not any(one.optimizer == step.optimizer for one in earlier)
+
+    at = number - 1
+    return taken_over(other.steps[at], other.steps[:at]) and not taken_over(
+        truth.steps[at], truth.steps[:at]
+    )
 
 
 def _passes(rounds: int) -> str:
@@ -277,11 +262,13 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
         )
     rates = [one.settings[0][key] for one in truth.steps]
     position, k = number - 1, sizes.accumulation_steps
-    steady = all(near(rate, rates[0], 1e-6) for rate in rates)
-    if (
-        key == "lr"
-        and steady
-        and any(near(value, wanted * one, 1e-3) for one in (k, 1 / k, k**0.5))
+    pairs = [
+        (one.settings[0].get(key, 0.0), rate)
+        for one, rate in zip(other.steps[number - 1 :], rates[number - 1 :], strict=False)
+    ]
+    if key == "lr" and any(
+        all(near(one, rate * factor, 1e-3) if rate else not one for one, rate in pairs)
+        for factor in (k, 1 / k, k**0.5)
     ):
         return Finding(number, seen, "learning rate changed with k")
     at = position / k
@@ -320,232 +307,3 @@ def _of_moves(number: int, step: Step, right: Step, sizes: Sizes) -> Finding:
     often = len(step.calls) / max(len(right.calls), 1)
     each = straight and often > 1 and near(factor, often, 0.2)
     return Finding(number, seen, "weights moved with every micro-batch" if each else None)
-
-
-# ---------------------------------------------------------------- gradients
-
-
-def _of_gradient(
-    number, step: Step, right: Step, other, truth, sizes, windows, rounding, alone
-) -> Finding:
-    got, want = gradient_of(step), gradient_of(right)
-    seen = f"the gradient at step {number} {describe(got.numpy(), want.numpy(), 'that of ' + sizes.truth)}"
-
-    def found(mistake, more=""):
-        same = windows.known and windows.of_other[number - 1] == windows.of_truth[number - 1]
-        return Finding(number, seen + more, mistake, same_samples=same)
-
-    if not float(got.norm()):
-        return found("nothing in .grad at the step")
-    if missing := _without_backward(step, right):
-        last = step.calls[-1].backwards and all(not call.backwards for call in step.calls[:-1])
-        return found(
-            "only the last micro-batch counts" if last else "a micro-batch without a backward pass",
-            f": {missing} of its {len(step.calls)} forward passes got no backward pass",
-        )
-    if max((call.backwards for call in step.calls), default=0) > max(
-        (call.backwards for call in right.calls), default=1
-    ):
-        return found("backward on the running total")
-    if step.leftover and not right.leftover:
-        return found("never zeroed")
-    if mistake := _between_rounds(step, right, sizes.accumulation_steps):
-        return found(mistake)
-    if _cut_off(step, right):
-        return found("clipped in every micro-batch")
-    name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
-    return found(name or ("penalty not divided" if _by_penalty(step, right) else None))
-
-
-def _without_backward(step: Step, right: Step) -> int:
-    """How many forward passes of a window got no backward pass, where each of the large batch's did."""
-    if any(not call.backwards for call in right.calls):
-        return 0
-    return sum(not call.backwards for call in step.calls)
-
-
-def _between_rounds(step: Step, right: Step, k: int) -> str | None:
-    """What became of `.grad` between two rounds of a window: emptied, divided, unscaled or clipped."""
-    factors = []
-    for one, following in zip(step.rounds, step.rounds[1:], strict=False):
-        left, found = of_weights(step, one.after), of_weights(step, following.before)
-        if float(left.norm()) == 0:
-            factors.append(1.0)
-        elif float(found.norm()) == 0:
-            return "zeroed inside the window"
-        else:
-            factor = float(left @ found / left.square().sum())
-            if float((found - factor * left).norm()) > 1e-3 * float(found.norm()):
-                limit = found.abs().max()
-                return (
-                    "clipped in every micro-batch"
-                    if torch.equal(found, left.clamp(-limit, limit))
-                    else None
-                )
-            factors.append(factor)
-    changed = [factor for factor in factors if abs(factor - 1) > 1e-4]
-    if not changed:
-        return None
-    if len(changed) == len(factors) and all(
-        near(factor, 1 / size, 1e-3) for factor in changed for size in {k, len(step.rounds)}
-    ):
-        return "gradients divided in every round"
-    # What a scaler takes out is the same number each time, and the large batch's, too.
-    if len(changed) == len(factors) and all(near(one, right.scale, 1e-3) for one in changed):
-        return "unscaled in every micro-batch"
-    return "clipped in every micro-batch" if max(changed) < 1 else None
-
-
-def _cut_off(step: Step, right: Step) -> bool:
-    """Whether a hook cuts every micro-batch's gradient at the number at which it cuts the large batch's."""
-    parts = added_by_rounds(step)
-    limits = [part.abs().max() for part in (*parts, gradient_of(right))]
-    # An entry that is the largest by itself shares its size with no other.
-    often = [
-        int((part.abs() > 0.9999 * limit).sum())
-        for part, limit in zip((*parts, gradient_of(right)), limits, strict=True)
-    ]
-    same = all(near(float(limit), float(limits[-1]), 1e-4) for limit in limits)
-    return len(parts) > 1 and same and float(limits[-1]) > 0 and min(often) > 2
-
-
-def _by_penalty(step: Step, right: Step) -> bool:
-    """Whether what is too much in a gradient is a multiple of the weights, or of their signs."""
-    weights = vector(step.weights)
-    if len(step.rounds) < 2 or len(weights) < 4 or not step.scale or not right.scale:
-        return False  # of very few numbers, much is a multiple of others
-    more = gradient_of(step) / step.scale - gradient_of(right) / right.scale
-    here = more.abs() > 1e-6 * more.abs().max()  # a penalty may leave out some weights
-    for penalty in (weights * here, weights.sign() * here):
-        factor = float(more @ penalty / penalty.square().sum().clamp(min=1e-30))
-        if factor > 0 and float((more - factor * penalty).norm()) < 1e-2 * float(more.norm()):
-            return True
-    return False
-
-
-def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone) -> str | None:
-    """A name for how the parts of a gradient count, beside how they should."""
-    k, tolerance = sizes.accumulation_steps, max(2e-3, 3 * rounding)
-    got, want = gradient_of(step), gradient_of(right)
-    parts = [part * step.scale for part in added_by_rounds(step) if float(part.norm())]
-    if not parts:  # the loop adds up by itself, past `.grad`
-        flowed = [of_weights(step, one.flowed) for one in step.rounds]
-        taken = factors_of(flowed, got, tolerance)
-        if taken and max(map(abs, taken[:-1])) < 1e-3 * abs(taken[-1]):
-            return "only the last micro-batch counts"
-        parts = [part * one for part, one in zip(flowed, taken or [], strict=False)]
-    clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
-    if clipped:  # gradients of any length are equally long then: compare what they were
-        want = want / right.scale
-        parts = [part / step.scale for part in parts]
-        got = got / step.scale
-    count = len(parts) or k
-    held = windows.sizes(step.rounds) if windows.known else []
-    held = held if len(held) == count and all(held) else [1] * count
-    factor = float(got @ want / want.square().sum())
-    straight = float((got - factor * want).norm()) < tolerance * abs(factor) * float(want.norm())
-    if straight:
-        share = _share(parts, alone, number)
-        if right.scale <= 0 or near(step.scale, right.scale, tolerance):
-            return _divisor(factor / count, number, count, other, truth, sizes, share)
-        # Something was done to one of the two after its last round: what were the gradients before?
-        before = factor * right.scale / step.scale
-        # A clipped step's factor depends on its gradient; what a scaler or a divisor makes of it is the same each time.
-        varies = any(not near(one.scale, right.scale, 1e-3) for one in truth.steps)
-        if count == k and near(before, 1, tolerance) and not near(factor, 1 / k, tolerance):
-            return "clipped in one training only"
-        if count == k and varies and near(before, k, tolerance) and near(factor, 1 / k, tolerance):
-            return "clipped before it is divided"
-        return _divisor(factor / count, number, count, other, truth, sizes, share) or _divisor(
-            before / count, number, count, other, truth, sizes, share
-        )
-    weights = factors_of(parts, want, tolerance)
-    if weights is None:
-        if other.drew or truth.drew:
-            return None
-        return _across_samples(step, got, parts, alone, number, k, tolerance)
-    # `weights` say how each part should count: by its samples over all, divided by what the loop divided it by.
-    given = [size / sum(held) / weight for size, weight in zip(held, weights, strict=True)]
-    if all(near(one, given[0], 10 * tolerance) for one in given):
-        if near(given[0], 1 / count, 10 * tolerance):
-            return "mean of means"
-        return _divisor(given[0], number, count, other, truth, sizes, _share(parts, alone, number))
-    if all(near(one, 1 / (count - index), 10 * tolerance) for index, one in enumerate(given)):
-        return "divided by what is left"
-    mean = sum(weights) / count
-    if all(weight > 0 for weight in weights):
-        if near(mean, 1, 0.02):
-            return "mean of means"
-        if near(mean, 1 / count, 0.02):
-            share = _share(parts, alone, number)
-            return "loss not divided" if share is None or near(share, 1, 1e-2) else "divided twice"
-        if near(mean, k / count, 0.02):
-            return "last window divided by k"
-        if len(set(held)) == 1:
-            return "micro-batches count differently"
-    return None
-
-
-def _share(parts, alone: Recorded | None, number: int) -> float | None:
-    """How much of its own gradient the first micro-batch adds: 1 / k where the loop divides by k. None where that is not known."""
-    if alone is None or number != 1 or not alone.steps or not parts:
-        return None
-    own = gradient_of(alone.steps[0])
-    if own.shape != parts[0].shape or not float(own.norm()):
-        return None
-    share = float(parts[0] @ own / own.square().sum())
-    return share if float((parts[0] - share * own).norm()) < 1e-2 * float(parts[0].norm()) else None
-
-
-def _divisor(given: float, number, count, other, truth, sizes, share: float | None) -> str | None:
-    """A name where every part of a window of `count` was multiplied by `given`, which should be 1 / count."""
-    k, micro, tolerance = sizes.accumulation_steps, sizes.micro_batch, 5e-3
-    short = count < k
-    last = len(other.steps[-1].rounds)
-    divides = share is not None and near(share, 1 / k, 1e-2)
-    summed = any(near(given, value, tolerance) for value in (micro, micro / k))
-    if summed and share is not None and near(share, given, 1e-2) and not near(share, 1, 1e-2):
-        return "a sum over samples in one training only"
-    names = [
-        (1, "last window not divided" if short and number > 1 else "loss not divided"),
-        (1 / k, "last window divided by k" if short else ""),
-        (1 / k**2, "divided twice"),
-        (1 / count**2, "divided twice"),
-        (1 / (count * micro), "divided by the number of samples"),
-        (1 / (k * micro), "divided by the number of samples"),
-        (1 / micro, "divided by the number of samples"),
-        (k, "divided by the number of samples"),  # as the large batch is, by its own
-        (1 / last, "every window divided by the last one's size" if last < count else ""),
-    ]
-    name = next((name for value, name in names if name and near(given, value, tolerance)), None)
-    if divides and name == "loss not divided":
-        return "divided by the number of samples"
-    if divides and name == "divided twice":
-        return "a sum over samples divided by k"
-    if name == "loss not divided" and other.by_trainer:
-        return "the Trainer's factor of k"
-    return name
-
-
-def factors_of(parts, want, tolerance) -> list[float] | None:
-    """The numbers with which the parts add up to a gradient; None where they do not."""
-    if len(parts) < 2:
-        return None
-    matrix = torch.stack(parts, dim=1)
-    if matrix.shape[0] <= len(parts):
-        return None
-    found = torch.linalg.lstsq(matrix, want.unsqueeze(1), driver="gelsd").solution
-    if float((matrix @ found - want.unsqueeze(1)).norm()) > tolerance * float(want.norm()):
-        return None
-    return found.flatten().tolist()
-
-
-def _across_samples(step, got, parts, alone, number, k, tolerance) -> str | None:
-    """Whether every micro-batch counts as it should and the loss itself is no mean over samples."""
-    if alone is None or number != 1 or len(parts) < 2 or not alone.steps:
-        return None
-    whole = sum(parts[1:], parts[0])
-    if float((whole - got).norm()) > tolerance * float(got.norm()):
-        return None
-    share = _share(parts, alone, number)
-    return "a loss across samples" if share is not None and near(share, 1 / k, 1e-2) else None

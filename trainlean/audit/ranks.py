@@ -12,8 +12,9 @@ import torch
 
 from trainlean.audit.accumulated import compare_accumulation
 from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, of_weights, vector
-from trainlean.audit.naming import Sizes, factors_of, near
-from trainlean.audit.recording import Recorded, Step
+from trainlean.audit.finding import Sizes, near
+from trainlean.audit.gradients import factors_of
+from trainlean.audit.recorded import Recorded, Step
 from trainlean.audit.running import call_text, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.exercises.comparing import describe
@@ -93,13 +94,17 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) 
         if apart > 1e-3 * moved:
             return named(
                 sizes,
-                "rank left out",
+                _unshared(steps, number == len(truth.steps) > 1),
                 f"after step {number} the ranks' weights are {apart / moved:.2g} of that step's length apart",
                 number,
                 note,
             )
         off = float((after[0] - target).norm())
         if off > max(1e-2, 100 * rounding) * moved:
+            alone = [float((after[0] - vector(step.moved)).norm()) < 1e-3 * moved for step in steps]
+            if any(alone) and not all(alone):
+                seen = f"after step {number} all ranks have the weights that rank {alone.index(True)} came to by itself"
+                return named(sizes, "rank left out", seen, number, note)
             return named(
                 sizes,
                 None,
@@ -159,6 +164,28 @@ def _by_part(steps: list[Step], mean, want) -> str | None:
     return None
 
 
+def _unshared(steps: list[Step], last: bool) -> str:
+    """A name where the ranks part at a step, by the rounds whose gradients came to all of them."""
+    rounds = len(steps[0].rounds)
+    if not rounds or any(len(step.rounds) != rounds for step in steps):
+        return "rank left out"
+    parts = [of_weights(step, one.flowed) for step in steps for one in step.rounds]
+    factors = factors_of(parts, gradient_of(steps[0]), 1e-2)
+    if factors is None:
+        return "rank left out"
+    shared = [
+        all(abs(factors[rank * rounds + n]) > 1e-3 for rank in range(1, len(steps)))
+        for n in range(rounds)
+    ]
+    if rounds > 1 and shared == [True] + [False] * (rounds - 1):
+        return "synchronised on the first micro-batch"
+    if rounds > 1 and shared == [True] * (rounds - 1) + [False]:
+        return "no_sync on the last micro-batch only"
+    if last and not any(shared):
+        return "last window stepped without its all-reduce"
+    return "rank left out"
+
+
 def _seen_by(others: list[Recorded], truth: Recorded) -> list[Counter]:
     """The samples of each rank's whole training."""
     return [Windows(one, truth).behind(one.calls) for one in others]
@@ -178,7 +205,9 @@ def _on_ranks(train, args: tuple, ranks: int, text: str) -> list[Recorded]:
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             context.Process(
-                target=_rank, args=(packed, args, number, ranks, folder, os.getcwd()), daemon=True
+                target=_rank,
+                args=(packed, args, number, ranks, folder, os.getcwd(), sys.path),
+                daemon=True,
             )
             for number in range(ranks)
         ]
@@ -225,9 +254,12 @@ def _packed(train) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _rank(packed: bytes, args: tuple, number: int, ranks: int, folder: str, here: str) -> None:
+def _rank(
+    packed: bytes, args: tuple, number: int, ranks: int, folder: str, here: str, path: list
+) -> None:
     """One process: its group, its training, its record in a file."""
     os.chdir(here)
+    sys.path[:] = path  # a function imports what lies beside it
     torch.set_num_threads(1)
     os.environ |= {
         "RANK": str(number),

@@ -4,110 +4,35 @@ A round is one backward pass. The recorder keeps what lay in `.grad` before and 
 that a step's gradient can be told apart into what each round added and what became of it in between.
 """
 
-import random
+import math
 import sys
 import threading
-import warnings
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn.modules.module import _global_forward_hooks_with_kwargs as _hooks_with_kwargs
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.utils import clip_grad
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from trainlean.audit.inputs import LOW, plain, rows_of, tensors_within, transformed
+from trainlean.audit.recorded import Call, Recorded, Round, Step, emptied, left_over, scale_of
+from trainlean.audit.undisturbed import without_dropout
 from trainlean.costs.operations import in_backward
 from trainlean.workspace import CourseError
 
-SEED = 20_261_122  # every recorded training starts from it
 MOST_BYTES = 2**31  # of what is kept of one training
-LOW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 BATCH_NORM = torch.nn.modules.batchnorm._BatchNorm
-
-
-@dataclass(eq=False)
-class Call:
-    """One forward pass through a model, with the rows of its input."""
-
-    rows: list | None  # of the input's first dimension; None where it has none
-    backwards: int = 0  # how many rounds went through it
-
-    def samples(self, width: int | None) -> list:
-        """One name for each row; a row of whole numbers is cut to so many, since batches are padded to other lengths."""
-        return [
-            row if isinstance(row, bytes) else tuple(row[:width].tolist())
-            for row in self.rows or ()
-        ]
-
-
-@dataclass(eq=False)
-class Round:
-    """One backward pass: the forward passes that it went through, and `.grad` of every weight before and after it."""
-
-    calls: list[Call]
-    before: dict[int, torch.Tensor]  # by id of the weight; what has no gradient is left out
-    after: dict[int, torch.Tensor] = field(default_factory=dict)
-    flowed: dict[int, torch.Tensor] = field(
-        default_factory=dict
-    )  # what came to each weight, also where it went past `.grad`
-
-
-@dataclass(eq=False)
-class Step:
-    """One step of an optimizer: its gradient and its settings, and what stands behind it since that optimizer's last one."""
-
-    optimizer: int  # which, in the order of their first steps
-    gradients: list[torch.Tensor | None]  # of its weights, in the order of its groups
-    settings: list[dict]  # of each group: learning rate, momentum ...
-    weights: list[torch.Tensor]  # before it
-    calls: list[Call]
-    rounds: list[Round]
-    schedule: int  # steps of schedulers since the last step of an optimizer
-    leftover: bool  # whether the gradient of the step before is still part of it
-    ids: list[int]
-    scale: float = 1.0  # of its gradient to what the last round left, as clipping makes it
-    gap: float | None = None  # to the step that it should equal, once they were compared
-    touched: list[torch.Tensor | None] | None = (
-        None  # how weights moved since its last step, or the first forward pass
-    )
-    moved: list[torch.Tensor] | None = None  # the weights after it
-
-
-@dataclass(eq=False)
-class Recorded:
-    """A training: its steps, what came after the last one, and what was seen of its models."""
-
-    steps: list[Step] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    after_last: list[Call] = field(default_factory=list)
-    precision: str = "float32"
-    batch_norm: bool = False
-    dropout: bool = False
-    drew: bool = False  # whether a forward pass drew random numbers
-    drew_between: bool = False  # whether the loop did, after its first forward pass
-    by_trainer: bool = False
-    recomputed: bool = False  # whether a module ran forward within a backward pass
-    schedule: int = 0
-    averaged: int = 0  # how often an AveragedModel was updated
-    averages: list[torch.Tensor] = field(default_factory=list)  # of the weights, at the end
-    skipped: int = 0  # steps that a gradient scaler left out
-    buffers: list[torch.Tensor] = field(default_factory=list)
-    returned: list[torch.Tensor] = field(default_factory=list)
-    weights: list[torch.Tensor] = field(default_factory=list)  # of the optimizers, at the end
-    learns: bool = False  # whether weights moved, by whatever
-    functional: bool = False  # whether a model was called with other weights than its own
-    threads: bool = False  # whether something was trained in another thread only
 
 
 class Recorder:
@@ -129,6 +54,7 @@ class Recorder:
         self._depth, self._kept = 0, 0
         self._weights: dict[int, torch.nn.Parameter] = {}
         self._first: dict[int, torch.Tensor] = {}  # the weights when they were first seen
+        self._lent: list[torch.Tensor] = []  # those of the first call under torch.func
         self._modules: dict[int, torch.nn.Module] = {}
         self._called_with: dict[int, list[int]] = {}  # by id of the module: those of its weights
         self._optimizers: dict[int, dict[str, Any]] = {}
@@ -137,6 +63,9 @@ class Recorder:
         self._rounds: list[Round] = []
         self._closure = False
         self._state: torch.Tensor | None = None  # of torch's random numbers, after the last call
+        self._clips: list[
+            tuple[int, set[int], float]
+        ] = []  # rounds before, weights, norm over limit
 
     @property
     def rounds(self) -> list[Round]:
@@ -155,14 +84,17 @@ class Recorder:
             self._attached.callback(_hooks_with_kwargs.pop, handle.id, None)
         for kind in ("LRScheduler", "ReduceLROnPlateau"):
             self._count_steps_of(getattr(torch.optim.lr_scheduler, kind))
-        self._attached.enter_context(
-            mock.patch.object(torch.amp.GradScaler, "step", self._scaled_step())
-        )
-        self._attached.enter_context(
-            mock.patch.object(AveragedModel, "update_parameters", self._averaging())
-        )
+        for kind, name, seen in (
+            (torch.amp.GradScaler, "step", self._scaled_step),
+            (AveragedModel, "update_parameters", self._averaging),
+            # What all ways of clipping to a norm call, also where they were imported by name.
+            (clip_grad, "_clip_grads_with_norm_", self._clipping),
+            (torch.optim.Optimizer, "add_param_group", self._holding),
+            (_BaseDataLoaderIter, "__init__", self._seeding),
+        ):
+            self._attached.enter_context(mock.patch.object(kind, name, seen(getattr(kind, name))))
         if not self._keep_dropout:
-            for patch in _without_dropout():
+            for patch in without_dropout():
                 self._attached.enter_context(patch)
         return self
 
@@ -175,6 +107,10 @@ class Recorder:
                 not torch.equal(weight, first)
                 for key, first in self._first.items()
                 if (weight := self._weights[key].detach()).shape == first.shape
+            )
+            recorded.way = (
+                list(self._first.values()) or self._lent,
+                [self._weights[key].detach().clone() for key in self._first],
             )
             last = max((seen["calls"] for seen in self._optimizers.values()), default=0)
             recorded.after_last = recorded.calls[last:]
@@ -204,9 +140,7 @@ class Recorder:
 
         self._attached.enter_context(mock.patch.object(kind, "step", step))
 
-    def _scaled_step(self):
-        inner = torch.amp.GradScaler.step
-
+    def _scaled_step(self, inner):
         def step(scaler, *args, **named):
             before = len(self.recorded.steps)
             result = inner(scaler, *args, **named)
@@ -215,15 +149,46 @@ class Recorder:
 
         return step
 
-    def _averaging(self):
-        inner = AveragedModel.update_parameters
-
+    def _averaging(self, inner):
         def update_parameters(average, model):
             self._averages[id(average)] = average
             self.recorded.averaged += 1
             return inner(average, model)
 
         return update_parameters
+
+    def _clipping(self, inner):
+        def clip(parameters, max_norm, total_norm, foreach=None):
+            one = isinstance(parameters, torch.Tensor)
+            parameters = [parameters] if one else list(parameters)
+            if self._ours():
+                excess = float(total_norm) / max(float(max_norm), 1e-30)
+                self._clips.append((len(self._rounds), {id(one) for one in parameters}, excess))
+            return inner(parameters, max_norm, total_norm, foreach)
+
+        return clip
+
+    def _holding(self, inner):
+        """An optimizer's weights are seen before their first step, also where no module holds them."""
+
+        def add_param_group(optimizer, group):
+            result = inner(optimizer, group)
+            if self._ours():
+                self._watch(optimizer.param_groups[-1]["params"])
+            return result
+
+        return add_param_group
+
+    def _seeding(self, inner):
+        """A data loader draws one number for each pass through the data, whatever the batch size."""
+
+        def init(iterator, *args, **named):
+            before = torch.get_rng_state()
+            inner(iterator, *args, **named)
+            if self._state is not None and torch.equal(self._state, before):
+                self._state = torch.get_rng_state()
+
+        return init
 
     def _ours(self):
         ours = threading.get_ident() == self._thread
@@ -239,7 +204,7 @@ class Recorder:
         self.recorded.recomputed |= in_backward()
         if self._depth > 1 or in_backward() or not torch.is_grad_enabled():
             return
-        if next(module.parameters(), None) is None or _transformed():
+        if next(module.parameters(), None) is None or transformed():
             return
         self._settle_draws()
         self._state = None
@@ -261,10 +226,13 @@ class Recorder:
             return
         if next(module.parameters(), None) is None:
             return
-        if _transformed():  # by torch.func, which gives gradients without a backward pass
+        if transformed():  # by torch.func, which gives gradients without a backward pass
             self.recorded.functional = True
             with temporarily_clear_interpreter_stack():
-                self.recorded.calls.append(Call(_rows_of(args, kwargs)))
+                self._lent = self._lent or [
+                    self._copy(plain(weight)) for weight in module.parameters()
+                ]
+                self.recorded.calls.append(Call(rows_of(args, kwargs)))
             return
         state = torch.get_rng_state()
         self.recorded.drew |= not torch.equal(state, self._drawn)
@@ -277,7 +245,7 @@ class Recorder:
         outputs = [tensor for tensor in tensors_within(output) if tensor.requires_grad]
         call = None  # of a later part of a model that the loop calls piece by piece
         if all(tensor.grad_fn is None for tensor in inputs):
-            call = Call(_rows_of(args, kwargs))
+            call = Call(rows_of(args, kwargs))
             self.recorded.calls.append(call)
         for tensor in outputs:
             tensor.register_hook(lambda _, call=call: self._reached(call))
@@ -287,12 +255,9 @@ class Recorder:
             self.recorded.drew_between |= not torch.equal(self._state, torch.get_rng_state())
 
     def _prepare(self, module):
-        for weight in module.parameters():
-            if weight.requires_grad and id(weight) not in self._weights:
-                self._weights[id(weight)] = weight
-                self._first[id(weight)] = self._copy(weight)
-                handle = weight.register_hook(partial(self._flowed, id(weight)))
-                self._attached.callback(handle.remove)
+        if not self.recorded.calls:  # an optimizer may be older than the weights that are loaded
+            self._first = {key: self._copy(self._weights[key]) for key in self._first}
+        self._watch(module.parameters())
         called_with = [id(weight) for weight in module.parameters()]
         self.recorded.functional |= self._called_with.setdefault(id(module), called_with) != (
             called_with
@@ -312,26 +277,38 @@ class Recorder:
                     if not self._keep_dropout:
                         setattr(part, name, 0.0)
 
+    def _watch(self, weights):
+        for weight in weights:
+            if weight.requires_grad and id(weight) not in self._weights:
+                self._weights[id(weight)] = weight
+                self._first[id(weight)] = self._copy(weight)
+                handle = weight.register_hook(partial(self._flowed, id(weight)))
+                self._attached.callback(handle.remove)
+
     # ------------------------------------------------------------ backward
 
     def _reached(self, call):
         """A backward pass has come to the outputs of a forward pass."""
         if not self._ours():
             return
-        task = torch._C._current_graph_task_id()
-        if task != self._task:
-            self._task = task
-            self._rounds.append(Round([], self._gradients()))
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_round)
+        if torch._C._current_graph_task_id() != self._task:
+            self._begin_round()
         if call is not None and call not in self._rounds[-1].calls:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
+
+    def _begin_round(self):
+        self._task = torch._C._current_graph_task_id()
+        self._rounds.append(Round([], self._gradients()))
+        torch.autograd.Variable._execution_engine.queue_callback(self._end_round)
 
     def _flowed(self, key, gradient):
         """A gradient has come to a weight: before an all-reduce, and in torch.autograd.grad, too."""
         if not self._ours() or self._after_break > 2 or gradient is None:
             return
-        if self._task < 0 or torch._C._current_graph_task_id() != self._task:
+        if self._task < 0:
+            self._begin_round()  # a weight that no module holds may get its gradient first
+        if torch._C._current_graph_task_id() != self._task:
             return
         flowed, part = self._rounds[-1].flowed, self._copy(gradient)
         flowed[key] = flowed[key] + part if key in flowed else part
@@ -409,11 +386,26 @@ class Recorder:
             if any(part.any() for part in apart):
                 step.touched = apart
         if not closure:
-            step.scale = _scale(step)
-            step.leftover = _left_over(step, last)
+            step.scale = scale_of(step)
+            step.emptied = emptied(step)
+            self._note_clips(step)
+            step.leftover = left_over(step, last)
         recorded.by_trainer |= _under("transformers.trainer")
         recorded.steps.append(step)
         seen["last"] = step
+
+    def _note_clips(self, step):
+        having = {
+            key for key, part in zip(step.ids, step.gradients, strict=True) if part is not None
+        }
+        since = [
+            (weights, excess)
+            for rounds, weights, excess in self._clips
+            if rounds == len(self._rounds) and weights & having
+        ]
+        step.clips = tuple(excess for _, excess in since)
+        if all(having <= weights for weights, _ in since):
+            step.clipped = math.prod(min(1.0, 1 / excess) for excess in step.clips if excess)
 
     def _unscaled(self, optimizer, weights):
         scale = getattr(optimizer, "grad_scale", None)  # of a fused optimizer, which divides itself
@@ -437,6 +429,7 @@ class Recorder:
                 recorded.calls[seen["calls"] :],
                 self._rounds[seen["rounds"] :],
             )
+            step.emptied = emptied(step)
         step.moved = [self._copy(weight) for weight in weights]
         start = seen["rounds"]
         seen |= {
@@ -469,62 +462,6 @@ class Recorder:
             kept = *one.before.values(), *one.after.values(), *one.flowed.values()
             self._kept -= sum(tensor.nbytes for tensor in kept)
             one.before, one.after, one.flowed = {}, {}, {}
-
-
-def _left_over(step: Step, last: Step | None) -> bool:
-    """Whether what the step before had in `.grad` was still there when this window's first gradients came to it, and stayed."""
-    if last is None or not step.rounds or not last.gradients:
-        return False
-    stale = False
-    for number, one in enumerate(step.rounds):
-        here = [one.before.get(key) for key in step.ids]
-        if number == 0:
-            pairs = zip(here, last.gradients, strict=False)
-            stale = any(
-                now is not None and then is not None and then.any() and torch.equal(now, then)
-                for now, then in pairs
-            )
-        elif not any(now is not None and now.any() for now in here):
-            stale = False
-    if not stale:
-        return False
-    # A gradient that was put together elsewhere is no sum with what lay here.
-    after = [step.rounds[-1].after.get(key) for key in step.ids]
-    return all(
-        gradient is None or left is None or torch.allclose(gradient, left * step.scale, rtol=1e-3)
-        for gradient, left in zip(step.gradients, after, strict=True)
-    )
-
-
-def _scale(step: Step) -> float:
-    if not step.rounds:
-        return 1.0
-    after = [step.rounds[-1].after.get(key) for key in step.ids]
-    pairs = [
-        (g, a)
-        for g, a in zip(step.gradients, after, strict=True)
-        if g is not None and a is not None
-    ]
-    length = sum(float(a.double().square().sum()) for _, a in pairs)
-    if not length:
-        return 1.0
-    return sum(float((g.double() * a.double()).sum()) for g, a in pairs) / length
-
-
-def _transformed() -> bool:
-    """Whether a transform of torch.func runs: its tensors are wrappers around others."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without the wrappers of torch.func; samples that vmap goes through one by one are together again."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        if torch._C._functorch.is_batchedtensor(tensor):
-            at = torch._C._functorch.maybe_get_bdim(tensor)
-            tensor = torch._C._functorch.get_unwrapped(tensor).movedim(at, 0)
-        else:
-            tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor
 
 
 def _runs(scheduler) -> bool:
@@ -560,116 +497,3 @@ def _numbers(group: dict) -> dict:
             if isinstance(part, int | float):
                 found[key if len(parts) == 1 else f"{key}[{number}]"] = float(part)
     return found
-
-
-def tensors_within(value, depth: int = 0) -> list[torch.Tensor]:
-    """The tensors in nested lists, dictionaries and dataclasses, whatever library made them."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if depth > 4 or isinstance(value, str | bytes | int | float | torch.nn.Module) or value is None:
-        return []
-    parts: list
-    if isinstance(value, Mapping):
-        parts = list(value.values())
-    elif isinstance(value, tuple | list):
-        parts = list(value)
-    elif hasattr(value, "__dataclass_fields__"):
-        parts = [getattr(value, name, None) for name in value.__dataclass_fields__]
-    elif type(value).__module__.partition(".")[0] in ("torch_geometric", "transformers"):
-        parts = list(vars(value).values())
-    else:
-        return []
-    return [tensor for part in parts for tensor in tensors_within(part, depth + 1)]
-
-
-def _named_within(value, name="") -> list[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        return [(name, _plain(value))]
-    if isinstance(value, Mapping):
-        return [pair for key, part in value.items() for pair in _named_within(part, str(key))]
-    if isinstance(value, tuple | list):
-        return [pair for part in value for pair in _named_within(part, name)]
-    return []
-
-
-def _rows_of(args, kwargs) -> list | None:
-    """The rows of the first input that has any: bytes, or whole numbers as arrays, without what an attention mask leaves out."""
-    named = [(name, t.detach()) for name, t in _named_within((args, kwargs)) if t.dim()]
-    if not named:
-        return None
-    masks = [t for name, t in named if name == "attention_mask" and t.dim() == 2]
-    side = ("attention_mask", "labels", "token_type_ids", "position_ids")
-    data = next((t for name, t in named if name not in side), named[0][1])
-    if data.layout != torch.strided or data.numel() == 0:
-        return None
-    data = data.cpu()
-    if data.dim() == 2 and not data.is_floating_point():
-        mask = masks[0].cpu().bool() if masks and masks[0].shape == data.shape else None
-        return [
-            (row if mask is None else row[mask[number]])[:256].numpy().copy()
-            for number, row in enumerate(data)
-        ]
-    if data.dtype in LOW:
-        data = data.float()
-    return [np.ascontiguousarray(row.numpy()).tobytes() for row in data]
-
-
-def _without_dropout():
-    """Patches under which torch's functions drop nothing."""
-    functional = torch.nn.functional
-    attention = functional.scaled_dot_product_attention
-
-    def undropped_attention(query, key, value, attn_mask=None, dropout_p=0.0, *args, **named):
-        return attention(query, key, value, attn_mask, 0.0, *args, **named)
-
-    def undropped(input, p=0.5, training=True, inplace=False):
-        return input
-
-    names = "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout".split()
-    yield mock.patch.object(functional, "scaled_dot_product_attention", undropped_attention)
-    for name in names:
-        yield mock.patch.object(functional, name, undropped)
-    yield mock.patch.object(torch, "dropout", lambda input, p, train: input)
-
-
-def seeded():
-    """Every recorded training starts from the same random state."""
-    torch.manual_seed(SEED)
-    random.seed(SEED)
-    np.random.seed(SEED % 2**32)
-
-
-class Undisturbed(ExitStack):
-    """What a training changes in the process besides its own objects is as it was afterwards: random state, Accelerate's state, mode."""
-
-    def __enter__(self):
-        super().__enter__()
-        self.enter_context(torch.random.fork_rng(devices=[]))
-        before = random.getstate(), np.random.get_state()
-        self.callback(random.setstate, before[0])
-        self.callback(np.random.set_state, before[1])
-        self.callback(torch.set_grad_enabled, torch.is_grad_enabled())
-        self.callback(
-            torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()
-        )
-        self.callback(torch.set_default_dtype, torch.get_default_dtype())
-        self.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        _fresh_accelerate(self)
-        seeded()
-        return self
-
-
-def _fresh_accelerate(stack: ExitStack) -> None:
-    """Accelerate as if nothing had used it yet, where it has been imported; afterwards its state is what it was."""
-    if "accelerate" not in sys.modules:
-        return
-    from accelerate.state import AcceleratorState, GradientState, PartialState
-
-    for state in (AcceleratorState, GradientState, PartialState):
-        shared = state._shared_state
-        before = dict(shared)
-        # In place: objects that were made before hold this very dictionary.
-        stack.callback(shared.update, before)
-        stack.callback(shared.clear)  # the last first
-        shared.clear()

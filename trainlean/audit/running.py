@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 
 from trainlean.audit.differences import ROUNDING, compare_steps, first_difference
-from trainlean.audit.recording import Recorded, Recorder, Undisturbed
+from trainlean.audit.recorded import Recorded
+from trainlean.audit.recording import Recorder
+from trainlean.audit.undisturbed import Undisturbed
 from trainlean.workspace import CourseError
 
 NETWORK = "ConnectionError MaxRetryError NewConnectionError gaierror LocalEntryNotFoundError OfflineModeIsEnabled ConnectTimeout".split()

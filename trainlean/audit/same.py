@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from trainlean.audit.accumulated import compare_accumulation
 from trainlean.audit.checkpointed import compare_checkpointing
-from trainlean.audit.naming import Sizes
+from trainlean.audit.finding import Sizes
 from trainlean.audit.ranks import compare_ranks
 from trainlean.audit.running import call_text
 from trainlean.audit.verdict import Audit
@@ -33,7 +33,8 @@ def same_training(
     `train(micro_batch, accumulation_steps)` is anybody's function that trains a small model from scratch: a loop, Accelerate, a
     Trainer. It is called as train(batch, 1) and as train(batch // accumulation_steps, accumulation_steps), from the same random
     state, and both are compared step by step: gradients, settings of the optimizer, weights, and the inputs behind each step.
-    Dropout is off meanwhile, since a large batch drops others than its parts.
+    Dropout is off meanwhile, since a large batch drops others than its parts. Where no optimizer of torch steps, the weights at the
+    end are all that is compared. What is wrong in both trainings alike, a constant factor or a label, is no difference.
 
     checkpointing=True compares train(..., checkpointing=True) with train(..., checkpointing=False) instead, dropout included.
     ranks=N compares N processes, each of which calls train(batch // (N * accumulation_steps), accumulation_steps) in a process group

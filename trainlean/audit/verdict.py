@@ -3,9 +3,9 @@
 import math
 from dataclasses import asdict, dataclass
 
+from trainlean.audit.finding import Sizes
 from trainlean.audit.mistakes import MISTAKES
-from trainlean.audit.naming import Sizes
-from trainlean.audit.recording import Recorded
+from trainlean.audit.recorded import Recorded
 from trainlean.pictures.cards import Card, folding_card, prose_html
 from trainlean.pictures.colours import GOOD, NEUTRAL, POOR
 

@@ -1,0 +1,348 @@
+"""The name of what makes two gradients differ.
+
+A step's gradient is written as a sum of what each round of backward added; the large batch's gradient, written as a sum
+of the same parts, says by what each part should have been divided.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from trainlean.audit.differences import added_by_rounds, gradient_of, of_weights, vector
+from trainlean.audit.finding import Finding, near
+from trainlean.audit.recorded import Recorded, Round, Step
+from trainlean.exercises.comparing import describe
+
+
+def of_clipped(difference, step, other, truth, sizes) -> Finding:
+    """Gradients that are equal only because both are clipped."""
+    number, factor, count = difference.step, difference.size, len(step.rounds)
+    mistake = count and _divisor(factor / count, number, count, other, truth, sizes, None)
+    seen = f"the gradient at step {number} is the same only because it is clipped: before, it is {factor:.2f} times as long as that of {sizes.truth}"
+    if not mistake:
+        return Finding(number, f"{seen}; compare with a higher limit", undecided=True)
+    return Finding(number, seen, mistake)
+
+
+def of_gradient(
+    number, step: Step, right: Step, other, truth, sizes, windows, rounding, alone
+) -> Finding:
+    """What makes a step's gradient differ from the large batch's."""
+    got, want = gradient_of(step), gradient_of(right)
+    seen = f"the gradient at step {number} {describe(got.numpy(), want.numpy(), 'that of ' + sizes.truth)}"
+
+    def found(mistake, more=""):
+        same = windows.known and windows.of_other[number - 1] == windows.of_truth[number - 1]
+        return Finding(number, seen + more, mistake, same_samples=same)
+
+    if not float(got.norm()):
+        return found("nothing in .grad at the step")
+    if missing := _without_backward(step, right):
+        last = step.calls[-1].backwards and all(not call.backwards for call in step.calls[:-1])
+        return found(
+            "only the last micro-batch counts" if last else "a micro-batch without a backward pass",
+            f": {missing} of its {len(step.calls)} forward passes got no backward pass",
+        )
+    if max((call.backwards for call in step.calls), default=0) > max(
+        (call.backwards for call in right.calls), default=1
+    ):
+        return found("backward on the running total")
+    if step.leftover and not right.leftover:
+        return found("never zeroed")
+    lasting, wanted = (one.rounds[one.emptied :] for one in (step, right))
+    if right.emptied:  # passes that are no part of the gradient, as a closure's
+        if not step.emptied:
+            return found("not zeroed between two passes")
+        step, right = replace(step, rounds=lasting), replace(right, rounds=wanted)
+    elif step.emptied and _is_sum_of(step, lasting):
+        return found("zeroed inside the window")
+    if mistake := _between_rounds(step, right, sizes.accumulation_steps):
+        return found(mistake)
+    if kept := _of_the_step_before(number, step, other, want):
+        return found("never zeroed", f": {kept:.2g} of the gradient of the step before is in it")
+    if _cut_off(step, right):
+        return found("clipped in every micro-batch")
+    name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
+    if name:
+        return found(name)
+    if _by_penalty(step, right):
+        return found("penalty not divided")
+    if _coarse(step) and not _coarse(right):
+        return found("added up in low precision")
+    factor, some = _in_some_weights(step, right)
+    if some:
+        count = len(step.rounds) or 1
+        name = _divisor(factor / count, number, count, other, truth, sizes, None)
+        return found(
+            name, f": {factor:.2f} times as long in {some} of its tensors, right in the others"
+        )
+    return found(None)
+
+
+def _is_sum_of(step: Step, rounds: list[Round]) -> bool:
+    """Whether a step's gradient is what these rounds left in `.grad`, and not put together elsewhere."""
+    got, left = gradient_of(step), of_weights(step, rounds[-1].after) * step.scale
+    return float((got - left).norm()) < 1e-2 * float(got.norm())
+
+
+def _of_the_step_before(number: int, step: Step, other: Recorded, want) -> float | None:
+    """How much of the gradient of the step before is added to what it should be, where that is all that differs."""
+    earlier = [one for one in other.steps[: number - 1] if one.ids == step.ids]
+    if not earlier:
+        return None
+    got = gradient_of(step)
+    factors = factors_of([gradient_of(earlier[-1]), want], got, 1e-3)
+    if not factors or not near(factors[1], 1, 1e-2) or not 1e-2 < factors[0] < 1.01:
+        return None
+    return factors[0] if float((got - want).norm()) > 1e-2 * float(want.norm()) else None
+
+
+def _coarse(step: Step) -> bool:
+    """Whether a gradient in float32 has no more digits than bfloat16 or float16 can hold."""
+    parts = [part for part in step.gradients if part is not None and part.dtype == torch.float32]
+    whole = torch.cat([part.flatten() for part in parts]) if parts else torch.zeros(0)
+    whole = whole[whole != 0]
+    return len(whole) > 8 and any(
+        float((whole == whole.to(kind).float()).float().mean()) > 0.9
+        for kind in (torch.bfloat16, torch.float16)
+    )
+
+
+def _in_some_weights(step: Step, right: Step) -> tuple[float, int]:
+    """The factor by which the gradients of some tensors are too long, all others being right, and of how many; (1, 0) where that is not so."""
+    factors = []
+    for got, want in zip(step.gradients, right.gradients, strict=True):
+        if got is None or want is None or not float(want.norm()):
+            continue
+        factor = float((got * want).sum() / want.square().sum())
+        if float((got - factor * want).norm()) > 1e-2 * float(want.norm()):
+            return 1.0, 0
+        factors.append(factor)
+    wrong = [factor for factor in factors if not near(factor, 1, 1e-2)]
+    alike = wrong and len(wrong) < len(factors) and all(near(one, wrong[0], 1e-2) for one in wrong)
+    return (wrong[0], len(wrong)) if alike else (1.0, 0)
+
+
+def _without_backward(step: Step, right: Step) -> int:
+    """How many forward passes of a window got no backward pass, where each of the large batch's did."""
+    if any(not call.backwards for call in right.calls):
+        return 0
+    return sum(not call.backwards for call in step.calls)
+
+
+def _between_rounds(step: Step, right: Step, k: int) -> str | None:
+    """What became of `.grad` between two rounds of a window: divided, unscaled or clipped."""
+    factors = []
+    for one, following in zip(step.rounds, step.rounds[1:], strict=False):
+        left, found = of_weights(step, one.after), of_weights(step, following.before)
+        if float(left.norm()) == 0 or float(found.norm()) == 0:
+            factors.append(1.0)
+        else:
+            factor = float(left @ found / left.square().sum())
+            if float((found - factor * left).norm()) > 1e-3 * float(found.norm()):
+                limit = found.abs().max()
+                cut = torch.equal(found, left.clamp(-limit, limit))
+                cut = cut or _shortened(step, one.after, following.before)
+                return "clipped in every micro-batch" if cut else None
+            factors.append(factor)
+    changed = [factor for factor in factors if abs(factor - 1) > 1e-4]
+    if not changed:
+        return None
+    if len(changed) == len(factors) and all(
+        near(factor, 1 / size, 1e-3) for factor in changed for size in {k, len(step.rounds)}
+    ):
+        return "gradients divided in every round"
+    # What a scaler takes out is the same number each time, and the large batch's, too.
+    taken = right.scale / right.clipped
+    if len(changed) == len(factors) and all(near(one, taken, 1e-3) for one in changed):
+        return "unscaled in every micro-batch"
+    return "clipped in every micro-batch" if max(changed) < 1 else None
+
+
+def _shortened(step: Step, left: dict, found: dict) -> bool:
+    """Whether every weight's gradient has its direction still and none is longer: each was clipped by itself."""
+    for key in step.ids:
+        before, now = left.get(key), found.get(key)
+        if before is None or now is None or not float(before.norm()):
+            continue
+        factor = float((before * now).sum() / before.square().sum())
+        if factor > 1.001 or float((now - factor * before).norm()) > 1e-3 * float(now.norm()):
+            return False
+    return True
+
+
+def _cut_off(step: Step, right: Step) -> bool:
+    """Whether a hook cuts every micro-batch's gradient at the number at which it cuts the large batch's."""
+    parts = added_by_rounds(step)
+    limits = [part.abs().max() for part in (*parts, gradient_of(right))]
+    # An entry that is the largest by itself shares its size with no other.
+    often = [
+        int((part.abs() > 0.9999 * limit).sum())
+        for part, limit in zip((*parts, gradient_of(right)), limits, strict=True)
+    ]
+    same = all(near(float(limit), float(limits[-1]), 1e-4) for limit in limits)
+    return len(parts) > 1 and same and float(limits[-1]) > 0 and min(often) > 2
+
+
+def _by_penalty(step: Step, right: Step) -> bool:
+    """Whether what is too much in a gradient is a multiple of the weights, or of their signs."""
+    weights = vector(step.weights)
+    if len(step.rounds) < 2 or len(weights) < 4 or not step.scale or not right.scale:
+        return False  # of very few numbers, much is a multiple of others
+    more = gradient_of(step) / step.scale - gradient_of(right) / right.scale
+    here = more.abs() > 1e-6 * more.abs().max()  # a penalty may leave out some weights
+    for penalty in (weights * here, weights.sign() * here):
+        factor = float(more @ penalty / penalty.square().sum().clamp(min=1e-30))
+        if factor > 0 and float((more - factor * penalty).norm()) < 1e-2 * float(more.norm()):
+            return True
+    return False
+
+
+def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone) -> str | None:
+    """A name for how the parts of a gradient count, beside how they should."""
+    k, tolerance = sizes.accumulation_steps, max(2e-3, 3 * rounding)
+    got, want = gradient_of(step), gradient_of(right)
+    parts = [part for part in added_by_rounds(step) if float(part.norm())]
+    whole = step.scale * sum(parts, torch.zeros_like(got))
+    given = None
+    if float((whole - got).norm()) > tolerance * float(got.norm()):
+        given = factors_of(parts, got, tolerance)  # put together from them elsewhere
+    given = given or [step.scale] * len(parts)
+    parts = [part * one for part, one in zip(parts, given, strict=True)]
+    if not parts:  # the loop adds up by itself, past `.grad`
+        flowed = [of_weights(step, one.flowed) for one in step.rounds]
+        taken = factors_of(flowed, got, tolerance)
+        if taken and max(map(abs, taken[:-1])) < 1e-3 * abs(taken[-1]):
+            return "only the last micro-batch counts"
+        parts = [part * one for part, one in zip(flowed, taken or [], strict=False)]
+    clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
+    one_of_them = len(step.clips) == len(right.clips) and (step.clipped < 1) != (right.clipped < 1)
+    if clipped or one_of_them and not _factor(got, want, tolerance)[1]:
+        # Gradients of any length are equally long then: compare what they were.
+        seen = (
+            one_of_them or step.clipped < 1 and right.clipped < 1
+        )  # else the loop clips by itself
+        mine, others = (one.clipped if seen else one.scale for one in (step, right))
+        want = want / others
+        parts = [part / mine for part in parts]
+        got = got / mine
+    count = len(parts) or k
+    held = windows.sizes(step.rounds) if windows.known else []
+    held = held if len(held) == count and all(held) else [1] * count
+    factor, straight = _factor(got, want, tolerance)
+    if straight:
+        share = _share(parts, alone, number)
+        if right.scale <= 0 or near(step.scale, right.scale, tolerance):
+            return _divisor(factor / count, number, count, other, truth, sizes, share)
+        # Something was done to one of the two after its last round: what were the gradients before?
+        before = factor * right.scale / step.scale
+        # A clipped step's factor depends on its gradient; what a scaler or a divisor makes of it is the same each time.
+        varies = any(not near(one.scale, right.scale, 1e-3) for one in truth.steps)
+        if count == k and near(before, 1, tolerance) and not near(factor, 1 / k, tolerance):
+            return "clipped in one training only"
+        if count == k and varies and near(before, k, tolerance) and near(factor, 1 / k, tolerance):
+            return "clipped before it is divided"
+        return _divisor(factor / count, number, count, other, truth, sizes, share) or _divisor(
+            before / count, number, count, other, truth, sizes, share
+        )
+    weights = factors_of(parts, want, tolerance)
+    if weights is None:
+        if other.drew or truth.drew:
+            return None
+        return _across_samples(step, got, parts, alone, number, k, tolerance)
+    # `weights` say how each part should count: by its samples over all, divided by what the loop divided it by.
+    given = [size / sum(held) / weight for size, weight in zip(held, weights, strict=True)]
+    if all(near(one, given[0], 10 * tolerance) for one in given):
+        if near(given[0], 1 / count, 10 * tolerance):
+            return "mean of means"
+        return _divisor(given[0], number, count, other, truth, sizes, _share(parts, alone, number))
+    if all(near(one, 1 / (count - index), 10 * tolerance) for index, one in enumerate(given)):
+        return "divided by what is left"
+    mean = sum(weights) / count
+    if all(weight > 0 for weight in weights):
+        if near(mean, 1, 0.02):
+            return "mean of means"
+        if near(mean, 1 / count, 0.02):
+            share = _share(parts, alone, number)
+            if share is not None and not near(share, 1, 1e-2):
+                return "divided twice"
+            return "the Trainer's factor of k" if other.by_trainer else "loss not divided"
+        if near(mean, k / count, 0.02):
+            return "last window divided by k"
+        if len(set(held)) == 1:
+            return "micro-batches count differently"
+    return None
+
+
+def _factor(got, want, tolerance) -> tuple[float, bool]:
+    """How many times as long a gradient is as another, and whether that is all the difference."""
+    factor = float(got @ want / want.square().sum())
+    rest = float((got - factor * want).norm())
+    return factor, rest < tolerance * abs(factor) * float(want.norm())
+
+
+def _share(parts, alone: Recorded | None, number: int) -> float | None:
+    """How much of its own gradient the first micro-batch adds: 1 / k where the loop divides by k. None where that is not known."""
+    if alone is None or number != 1 or not alone.steps or not parts:
+        return None
+    own = gradient_of(alone.steps[0]) / alone.steps[0].clipped
+    if own.shape != parts[0].shape or not float(own.norm()):
+        return None
+    share = float(parts[0] @ own / own.square().sum())
+    return share if float((parts[0] - share * own).norm()) < 1e-2 * float(parts[0].norm()) else None
+
+
+def _divisor(given: float, number, count, other, truth, sizes, share: float | None) -> str | None:
+    """A name where every part of a window of `count` was multiplied by `given`, which should be 1 / count."""
+    k, micro, tolerance = sizes.accumulation_steps, sizes.micro_batch, 5e-3
+    if near(given, 1 / count, tolerance):
+        return None  # as it should be
+    short = count < k
+    last = len(other.steps[-1].rounds)
+    divides = share is not None and near(share, 1 / k, 1e-2)
+    summed = any(near(given, value, tolerance) for value in (micro, micro / k))
+    if summed and share is not None and near(share, given, 1e-2) and not near(share, 1, 1e-2):
+        return "a sum over samples in one training only"
+    names = [
+        (1, "last window not divided" if short and number > 1 else "loss not divided"),
+        (1 / k, "last window divided by k" if short else ""),
+        (1 / k**2, "divided twice"),
+        (1 / count**2, "divided twice"),
+        (1 / (count * micro), "divided by the number of samples"),
+        (1 / (k * micro), "divided by the number of samples"),
+        (1 / micro, "divided by the number of samples"),
+        (k, "divided by the number of samples"),  # as the large batch is, by its own
+        (1 / last, "every window divided by the last one's size" if last < count else ""),
+    ]
+    name = next((name for value, name in names if name and near(given, value, tolerance)), None)
+    if divides and name == "loss not divided":
+        return "divided by the number of samples"
+    if divides and name == "divided twice":
+        return "a sum over samples divided by k"
+    if name == "loss not divided" and other.by_trainer:
+        return "the Trainer's factor of k"
+    return name
+
+
+def factors_of(parts, want, tolerance) -> list[float] | None:
+    """The numbers with which the parts add up to a gradient; None where they do not."""
+    if len(parts) < 2:
+        return None
+    matrix = torch.stack(parts, dim=1)
+    if matrix.shape[0] <= len(parts):
+        return None
+    found = torch.linalg.lstsq(matrix, want.unsqueeze(1), driver="gelsd").solution
+    if float((matrix @ found - want.unsqueeze(1)).norm()) > tolerance * float(want.norm()):
+        return None
+    return found.flatten().tolist()
+
+
+def _across_samples(step, got, parts, alone, number, k, tolerance) -> str | None:
+    """Whether every micro-batch counts as it should and the loss itself is no mean over samples."""
+    if alone is None or number != 1 or len(parts) < 2 or not alone.steps:
+        return None
+    whole = sum(parts[1:], parts[0])
+    if float((whole - got).norm()) > tolerance * float(got.norm()):
+        return None
+    share = _share(parts, alone, number)
+    return "a loss across samples" if share is not None and near(share, 1 / k, 1e-2) else None
