@@ -1,5 +1,7 @@
 """The questions of the lesson 0_start/1_where_memory_goes."""
 
+import operator
+
 import numpy as np
 import torch
 from torch import nn
@@ -55,11 +57,23 @@ def draw_models(seed):
 
 
 def training_state_bytes(answer, seed):
-    return {
-        f"the training state of {kind} with {name}, in bytes,": answer(model, name)
-        for kind, model in draw_models(seed).items()
-        for name in OPTIMIZERS
-    }
+    shown, kind_of_number = {}, "an int"
+    for kind, model in draw_models(seed).items():
+        for name in OPTIMIZERS:
+            got = answer(model, name)
+            shown[f"the training state of {kind} with {name}, in bytes,"] = got
+            if not is_whole(got):
+                kind_of_number = f"of type {type(got).__name__}"
+    return shown | {"what is returned": kind_of_number}
+
+
+def is_whole(value) -> bool:
+    """Whether it is a whole number by its type: Python's, numpy's or a tensor of one."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------- peak_at_batch

@@ -581,3 +581,24 @@ def largest_batch(peak, step_bytes, batch, budget):
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
     one = (peak["activations"] + peak["temporary"]) / batch
     return max((n for n in range(1025) if fixed + n * one <= budget), default=0)
+
+
+# %% training_state_bytes: wrong, a float where an int is asked for
+# a float, by way of the share that trains
+def training_state_bytes(model, optimizer_name):
+    weights = sum(p.nbytes for p in model.parameters())
+    share = sum(p.nbytes for p in model.parameters() if p.requires_grad) / weights
+    return weights * (1 + share * {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name])
+
+
+# %% training_state_bytes: wrong, all weights in one vector
+# one vector has one type: with some weights in float64 all are counted so
+def training_state_bytes(model, optimizer_name):
+    from torch.nn.utils import parameters_to_vector
+
+    everything = parameters_to_vector(model.parameters()).nbytes
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        return everything
+    averages = ("sgd", "momentum", "adamw").index(optimizer_name)
+    return everything + (1 + averages) * parameters_to_vector(trained).nbytes

@@ -746,3 +746,14 @@ def clip_without_fallback(parameters, max_norm):
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for p in parameters:
         p.grad.mul_(factor)
+
+
+# %% breaking_lines: wrong, a line about a mark taken for one
+# by the name: a line that only speaks of mark_step is left out
+def breaking_lines(before, rows):
+    found = set()
+    for line, graphs in rows:
+        if graphs > before and "mark_step" not in line:
+            found.add(line)
+        before = graphs
+    return found
