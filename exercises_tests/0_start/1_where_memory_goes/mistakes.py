@@ -150,6 +150,16 @@ training_state_bytes = (
         hint="What is the type of 8 / 2, and what is that of 8 // 2?",
     ),
     Mistake(
+        "the model changed",
+        {
+            "copies = 1": """copies = 1
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)"""
+        },
+        why="The bytes are right, but the model belongs to the caller, who finds gradients or other weights in it; count on a copy what has to be made to be counted.",
+        hint="What is in `.grad` of the model's parameters when your function is through?",
+    ),
+    Mistake(
         "numbers instead of bytes",
         {"parameter.nbytes": "parameter.numel()"},
         why="This counts numbers; each of them takes several bytes.",

@@ -472,6 +472,18 @@ class Counting(Plain):
         return self.scale * super().forward(x) / (self.runs.item() if self.weakens else 1)
 
 
+class Alternating(Plain):
+    """Turns a flag over at each run; its output does not depend on it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("odd", torch.tensor(False))
+
+    def forward(self, x):
+        self.odd.logical_not_()
+        return super().forward(x)
+
+
 class Queueing(Plain):
     """Moves a queue on in a buffer: the same numbers in other places."""
 
@@ -517,6 +529,7 @@ TWICE = {  # how to make the block
     "a count in whole numbers": lambda: Counting(whole=True),
     "a count in a buffer that its output depends on": lambda: Counting(weakens=True),
     "a queue that moves on": Queueing,
+    "a flag that each run turns over": Alternating,
     "a buffer that the first run fills": Measuring,
 }
 

@@ -274,7 +274,7 @@ def peak_at_batch(peak, batch, new_batch):
     return fixed + (peak["activations"] + peak["temporary"]) / batch * new_batch
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, only what grows returned
 # only the categories that change
 def peak_at_batch(peak, batch, new_batch):
     return {name: peak[name] / batch * new_batch for name in ("activations", "temporary")}
@@ -457,7 +457,7 @@ def largest_batch(peak, step_bytes, batch, budget):
     return n
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, only what grows returned
 # gives back only the categories that grow
 def peak_at_batch(peak, batch, new_batch):
     return {name: peak[name] / batch * new_batch for name in ("activations", "temporary")}
@@ -493,7 +493,7 @@ def training_state_bytes(model, optimizer_name):
     return total
 
 
-# %% training_state_bytes: wrong, averages always in float32
+# %% training_state_bytes: wrong, gradients or averages always in float32
 # the averages are taken to be float32 always
 def training_state_bytes(model, optimizer_name):
     n = {"sgd": 0, "momentum": 1}.get(optimizer_name, 2)

@@ -415,7 +415,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             mark_step()
 
 
-# %% breaking_lines: right
+# %% breaking_lines: wrong, a line about a mark taken for one
 def breaking_lines(before, rows):
     lines = [line for line, _ in rows]
     counts = [before] + [count for _, count in rows]
@@ -746,14 +746,3 @@ def clip_without_fallback(parameters, max_norm):
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for p in parameters:
         p.grad.mul_(factor)
-
-
-# %% breaking_lines: wrong, a line about a mark taken for one
-# by the name: a line that only speaks of mark_step is left out
-def breaking_lines(before, rows):
-    found = set()
-    for line, graphs in rows:
-        if graphs > before and "mark_step" not in line:
-            found.add(line)
-        before = graphs
-    return found
