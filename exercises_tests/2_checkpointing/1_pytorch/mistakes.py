@@ -246,6 +246,7 @@ checkpoint = (
             INPUTS: "ctx.inputs",
             AGAIN: "output = ctx.output",
         },
+        {CALL: "return block(*inputs)"},
         why="The gradients are right, but everything inside the block stays in memory until the backward pass, and nothing is recomputed: no memory is saved.",
         hint="Which of the block's tensors are alive when your forward has returned?",
     ),

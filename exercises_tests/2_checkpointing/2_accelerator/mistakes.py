@@ -523,6 +523,7 @@ runs_twice_alike = (
         "only some of the buffers looked at",
         only_buffers('"num_batches_tracked" in name'),
         only_buffers("buffer.is_floating_point()"),
+        only_buffers("buffer.dtype != torch.bool"),
         why="A block may have buffers of its own, under any name and of any type.",
         hint="Which method of a module gives all of its buffers?",
     ),

@@ -685,7 +685,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, a layer that stands twice run once
 # A layer that stands in the list twice is run only once in its segment.
 def run_in_segments(layers, x, segments):
     n = len(layers)

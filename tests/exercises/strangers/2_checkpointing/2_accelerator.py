@@ -682,7 +682,7 @@ def untrained_parameters(model):
     return found
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, modules listed, not parameters
 # A module is named once if any of its parameters has none.
 def untrained_parameters(model):
     return [
@@ -704,7 +704,7 @@ def untrained_parameters(model):
     return [name for name, p in model.named_parameters() if not p.requires_grad or p.grad is None]
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the blocks changed for good
 # the blocks get another forward that stays: a second use checkpoints within a checkpoint, and the plain model is changed
 def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
