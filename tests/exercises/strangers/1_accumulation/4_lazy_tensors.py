@@ -363,7 +363,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
         mark_step()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, zeroed behind the mark
 # zeros are written after the mark: they go into the next graph, and the last ones are left unrun
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
