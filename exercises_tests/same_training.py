@@ -95,6 +95,12 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "for number, (found, wanted) in enumerate(zip_longest(right, steps), start=1):",
         ): EITHER_SIDE,
     },
+    "peak_at_batch": {
+        (
+            "grows = ('activations', 'temporary')",
+            "grows = ('temporary', 'activations')",
+        ): "Each of the two grows by itself, whichever is named first.",
+    },
     "places": {
         (
             "places = {'micro-batch': ['forward', 'divide', 'add', 'backward'], 'window': ['unscale', 'clip', 'step', 'update', 'schedule', 'zero', 'report']}",

@@ -51,9 +51,9 @@ USUAL = {
         "The last window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
         "How many micro-batches share the last step, and what is the mean over that many?",
     ),
-    "zeroed inside the window": (
-        "zero_grad() runs for every micro-batch, so only the last one of the window is left in the gradient when the optimizer steps.",
-        "How often must the gradients start from zero in one window?",
+    "only the last micro-batch is left": (
+        "When the optimizer steps, the gradient holds the window's last micro-batch alone: what the earlier ones gave was set to zero, or another gradient was put in its place.",
+        "What becomes of the first micro-batch's gradient when the second one's comes?",
     ),
     "nothing in .grad at the step": (
         "When the optimizer steps, `.grad` is empty: it was emptied after the window's last backward(), or no backward() has reached the weights.",

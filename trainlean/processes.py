@@ -3,7 +3,10 @@
 import multiprocessing
 import sys
 import threading
+import time
 from multiprocessing.process import BaseProcess
+
+import psutil
 
 _starting = threading.Lock()
 
@@ -34,3 +37,35 @@ def start(process: BaseProcess) -> None:
             main.__spec__ = spec
             if file is not None:
                 main.__file__ = file
+
+
+def wait_for(receiver, pid: int, seconds: float, clock_factor: float) -> tuple[float, float]:
+    """Wait until a process answers, has computed for so long, or has taken `clock_factor` times as long on the clock.
+
+    Returns the seconds that it has computed and those that have passed.
+    """
+    start, computed = time.monotonic(), 0.0
+    try:
+        process = psutil.Process(pid)
+        used = sum(process.cpu_times()[:2])
+    except psutil.Error:  # it has answered and gone already
+        receiver.poll(1)
+        return computed, time.monotonic() - start
+    while not receiver.poll(0.2):
+        try:
+            computed = sum(process.cpu_times()[:2]) - used
+        except psutil.Error:
+            receiver.poll(1)
+            break
+        if computed > seconds or time.monotonic() - start > clock_factor * seconds:
+            break
+    return computed, time.monotonic() - start
+
+
+def too_long(name: str, limit: float, computed: float, waited: float) -> str:
+    """Why nothing was seen, when time ran out: after so much computing, or waiting (all in seconds)."""
+    if computed >= limit:
+        return (
+            f"{name} computed for {computed:.0f} s without an answer: does a loop in it never end?"
+        )
+    return f"{name} gave no answer within {waited:.0f} s, of which it computed for {computed:.1f} s: does it wait for something that never comes? On a busy machine, check again."

@@ -195,7 +195,7 @@ print("batch 1, in the optimizer's step:", format_bytes(runs[0].peak_bytes))
 # as they lie in memory between `optimizer.step()` and `zero_grad()`.
 #
 # - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one average per weight) or `"adamw"` (two).
-# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters.
+# - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters. Leave the model as it is.
 # - Leave out the optimizer's step counters; they are a few bytes.
 #
 # Before some exercises stands a puzzle: the lines of an answer, a few wrong ones among them, to be put in order. You may skip it.

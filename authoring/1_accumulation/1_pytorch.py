@@ -619,7 +619,7 @@ print(f"left:   {left}")
 #
 # Write `first_wrong_step(steps, micro_batches, accumulation_steps, epochs)`, which reads a record like the one above.
 #
-# - `steps` has one dictionary for each optimizer step of the whole run: {number of a micro-batch: by what its loss was divided}. `micro_batches` is how many an epoch has.
+# - `steps` has one dictionary for each optimizer step of the whole run: {number of a micro-batch: by what its loss was divided}. `micro_batches` is how many an epoch has. The record stays as it is.
 # - In a right run every window of every epoch makes one step, with its own micro-batches and no others, each divided by how many they are. The last window of an epoch may be shorter than `accumulation_steps`. No window reaches over the end of an epoch.
 # - It returns the number of the first step, counted from 1, that is not the step of a right run. A step that is missing at the end is wrong, and so is one too many. If all are right, it returns `None`.
 
@@ -733,7 +733,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 # Write `token_weighted_backward(model, window)`.
 #
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
-# - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count.
+# - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count, and a micro-batch may have no others.
 # - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is. Every `.grad` is empty at the start.
 
 

@@ -559,7 +559,7 @@ for preserve in (True, False):
 # Write `checkpoint(block, *inputs)` with an autograd function of your own, without calling PyTorch's.
 #
 # - `block` is an `nn.Module` that returns one tensor; `inputs` are tensors. `checkpoint` returns `block(*inputs)`.
-# - Between forward and backward only the inputs are kept (and the block, whose weights are there anyway). The block runs twice.
+# - Between forward and backward only the inputs are kept, themselves and not as copies (and the block, whose weights are there anyway). The block runs twice.
 # - Inputs *and* weights get the gradients of plain training, with dropout too. Some inputs and weights require none (data, whole numbers, frozen layers), and the backward pass must not stumble over them.
 # - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
 #

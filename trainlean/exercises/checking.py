@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.finding import all_exercises, names_in
 from trainlean.exercises.progress import record_verdict
@@ -43,7 +41,7 @@ from trainlean.notebooks.statements import (
     statements,
     text_hash,
 )
-from trainlean.processes import server_context, start
+from trainlean.processes import server_context, start, too_long, wait_for
 from trainlean.workspace import COURSE, CourseError
 
 START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
@@ -225,15 +223,6 @@ def seconds_for(exercise: Exercise) -> float:
     return SECONDS_WITH_DEVICES if exercise.devices > 1 else SECONDS
 
 
-def too_long(name: str, limit: float, computed: float, waited: float) -> str:
-    """Why nothing was seen, when time ran out: after so much computing, or waiting (all in seconds)."""
-    if computed >= limit:
-        return (
-            f"{name} computed for {computed:.0f} s without an answer: does a loop in it never end?"
-        )
-    return f"{name} gave no answer within {waited:.0f} s, of which it computed for {computed:.1f} s: does it wait for something that never comes? On a busy machine, check again."
-
-
 def no_answer(name: str, status: object) -> str:
     """Why nothing was seen, when the process ended before it answered."""
     return f"The process that ran {name} ended without an answer (exit status {status})."
@@ -257,7 +246,7 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = F
     sender.close()
     try:
         receiver.poll(START_SECONDS) and receiver.recv_bytes()  # it is up: only now its time counts
-        computed, waited = _wait(receiver, process.pid, seconds)
+        computed, waited = wait_for(receiver, process.pid, seconds, CLOCK_FACTOR)
         if not receiver.poll():
             return too_long(name, seconds, computed, waited)
         return unpack(receiver.recv_bytes())
@@ -273,24 +262,6 @@ def _oracle_seconds(exercise: Exercise, seed: int) -> float:
     start = time.process_time()
     see_oracle(exercise, seed)
     return time.process_time() - start
-
-
-def _wait(receiver, pid: int, seconds: float) -> tuple[float, float]:
-    """Wait until a process answers, has computed for so long, or has taken `CLOCK_FACTOR` times as long on the clock.
-
-    Returns the seconds that it has computed and those that have passed.
-    """
-    start, process = time.monotonic(), psutil.Process(pid)
-    used, computed = sum(process.cpu_times()[:2]), 0.0
-    while not receiver.poll(0.2):
-        try:
-            computed = sum(process.cpu_times()[:2]) - used
-        except psutil.Error:
-            receiver.poll(1)
-            break
-        if computed > seconds or time.monotonic() - start > CLOCK_FACTOR * seconds:
-            break
-    return computed, time.monotonic() - start
 
 
 def _import_ahead(notebook) -> None:

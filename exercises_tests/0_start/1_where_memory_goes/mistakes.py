@@ -93,10 +93,22 @@ training_state_bytes = (
         hint="Of which object is `dtype` an attribute, of the model or of a parameter?",
     ),
     Mistake(
-        "averages always in float32",
+        "all weights in one vector",
+        {
+            ALL: """    vector = torch.nn.utils.parameters_to_vector
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return vector(model.parameters()).nbytes + (1 + averages) * vector(trained).nbytes
+"""
+        },
+        why="A tensor has one type: in a vector of all weights those of float32 have become float64, and take twice their bytes.",
+        hint="Which type has torch.cat of a float32 and a float64 tensor?",
+    ),
+    Mistake(
+        "gradients or averages always in float32",
         {TRAINED: "copies += 1\n            total += 4 * averages * parameter.numel()"},
-        why="The optimizer makes its averages in the type of the weight: eight bytes for a number of float64.",
-        hint="Which dtype has optimizer.state[parameter]['exp_avg'] after a step on a float64 weight?",
+        {TRAINED: "total += 4 * (1 + averages) * parameter.numel()"},
+        why="A gradient has the type of its weight, and so have the averages that the optimizer makes: eight bytes for a number of float64.",
+        hint="Which dtype have parameter.grad and optimizer.state[parameter]['exp_avg'] of a float64 weight?",
     ),
     Mistake(
         "only some kinds of layers counted",
@@ -130,6 +142,22 @@ training_state_bytes = (
         },
         why="`requires_grad` belongs to each parameter: the weight of a layer may be frozen and its bias trained.",
         hint="Of which object is `requires_grad` an attribute?",
+    ),
+    Mistake(
+        "a float where an int is asked for",
+        {"return total": "return float(total)"},
+        why="The bytes are right, but an `int` was asked for: a division, even one that leaves nothing, or a factor such as 1.5 makes a float.",
+        hint="What is the type of 8 / 2, and what is that of 8 // 2?",
+    ),
+    Mistake(
+        "the model changed",
+        {
+            "copies = 1": """copies = 1
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)"""
+        },
+        why="The bytes are right, but the model belongs to the caller, who finds gradients or other weights in it; count on a copy what has to be made to be counted.",
+        hint="What is in `.grad` of the model's parameters when your function is through?",
     ),
     Mistake(
         "numbers instead of bytes",
@@ -178,6 +206,20 @@ peak_at_batch = (
         {f"return {SCALED}": "bill = peak\n    " + IN_PLACE.format("bill")},
         why="The dictionary belongs to the caller, who finds the prediction in place of the measurement; a second name for it is no copy.",
         hint="What does `peak` hold after your function has been called?",
+    ),
+    Mistake(
+        "only what grows returned",
+        {SCALED: "{category: peak[category] / batch * new_batch for category in grows}"},
+        why="What does not grow is part of the peak all the same: the dictionary for the new batch has all five categories.",
+        hint="Which keys should the dictionary have that you return?",
+    ),
+    Mistake(
+        "the new batch added to the old one",
+        {
+            "peak[category] / batch * new_batch": "peak[category] + peak[category] / batch * new_batch"
+        },
+        why="The measured batch is not trained beside the new one: the new samples' bytes stand in the place of the old ones.",
+        hint="How many samples go through the model at once, batch + new_batch or new_batch?",
     ),
     Mistake(
         "ratio upside down",
@@ -233,6 +275,14 @@ largest_batch = (
         },
         why="A peak of exactly the budget fits: at most means that the two may be equal.",
         hint="If three samples need every byte of the budget, how many fit?",
+    ),
+    Mistake(
+        "one sample's bytes rounded",
+        {
+            '(peak["activations"] + peak["temporary"]) / batch': '(peak["activations"] + peak["temporary"]) // batch'
+        },
+        why="One sample's share need not be a whole number of bytes; over thousands of samples, what `//` leaves out makes room for some that are not there.",
+        hint="At which point must something be rounded, and how often?",
     ),
     Mistake(
         "not rounded",
@@ -322,6 +372,7 @@ largest_batch = (
         "both peaks added up",
         {"if step_bytes > budget": "if step_bytes + sum(peak.values()) > budget"},
         {"(budget - fixed)": "(budget - step_bytes - fixed)"},
+        {"(budget - fixed)": "(budget - step_bytes)"},
         why="The turn and the optimizer's step are two moments; what one of them needs is free again at the other.",
         hint="Are the two peaks in memory at the same time?",
     ),

@@ -1,5 +1,7 @@
 """The questions of the lesson 0_start/1_where_memory_goes."""
 
+import operator
+
 import numpy as np
 import torch
 from torch import nn
@@ -55,11 +57,35 @@ def draw_models(seed):
 
 
 def training_state_bytes(answer, seed):
-    return {
-        f"the training state of {kind} with {name}, in bytes,": answer(model, name)
-        for kind, model in draw_models(seed).items()
-        for name in OPTIMIZERS
+    shown, kind_of_number, untouched = {}, "an int", True
+    for kind, model in draw_models(seed).items():
+        before = state_of(model)
+        for name in OPTIMIZERS:
+            got = answer(model, name)
+            shown[f"the training state of {kind} with {name}, in bytes,"] = got
+            if not is_whole(got):
+                kind_of_number = f"of type {type(got).__name__}"
+        untouched &= as_it_was(before, state_of(model))
+    return shown | {
+        "what is returned": kind_of_number,
+        "whether all models are as they were": untouched,
     }
+
+
+def state_of(model) -> list:
+    """What a look at a model must leave as it is: values and gradients, what trains, the mode."""
+    return [
+        (one.detach().clone(), one.grad is None, one.requires_grad) for one in model.parameters()
+    ] + [model.training]
+
+
+def is_whole(value) -> bool:
+    """Whether it is a whole number by its type: Python's, numpy's or a tensor of one."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------- peak_at_batch

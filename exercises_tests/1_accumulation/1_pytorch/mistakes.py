@@ -36,7 +36,7 @@ def usual_mistakes(
             {divided: "(loss / len(inputs)).backward()"},
         ),
         usual(
-            "zeroed inside the window",
+            "only the last micro-batch is left",
             *({LOSS: f"optimizer.zero_grad(){inside}{LOSS}", **d} for d in with_each),
         ),
         usual("nothing in .grad at the step", {update: swapped}),
@@ -76,6 +76,12 @@ train_accumulated = (
             COUNT: "enumerate(micro_batches)",
             IF_FULL: "if number and number % accumulation_steps == 0:",
         },
+    ),
+    Mistake(
+        "steps everywhere but at the end of a window",
+        {IF_FULL: "if number % accumulation_steps:"},
+        why="At the end of a window `number % k` is 0, which counts as false; everywhere else it is not 0, and there the optimizer steps.",
+        hint="With k = 4, what is 4 % 4, and does an `if` take that for true?",
     ),
     usual(
         "no step behind the last window",
@@ -202,6 +208,32 @@ train_accumulated_to_the_end = (
         {DIVISION: "(loss / min(accumulation_steps, len(micro_batches))).backward()"},
     ),
     Mistake(
+        "the short divisor for the last k",
+        one_by_one(
+            "(index + 1) % k == 0 or index + 1 == n", "(n % k or k) if index >= n - k else k"
+        ),
+        why="The last window begins where the whole ones end, and not k micro-batches before the end: some of these belong to the window before it.",
+        hint="With 6 micro-batches and k = 4: which ones make up the last window?",
+    ),
+    Mistake(
+        "shared out evenly",
+        {
+            f"    for start in {RANGE}": "    n, k = len(micro_batches), accumulation_steps\n    number = -(-n // k)\n    for i in range(number)",
+            f"micro_batches[start : {SLICE}": "micro_batches[(n * i + number - 1) // number : (n * (i + 1) + number - 1) // number]",
+        },
+        why="The number of steps is right, but the windows are nearly equally long; those before the last one have k micro-batches each.",
+        hint="How many of 6 micro-batches are in the first window with k = 4?",
+    ),
+    Mistake(
+        "the list of micro-batches emptied",
+        {
+            f"    for start in {RANGE}": "    while micro_batches",
+            f"micro_batches[start : {SLICE}": "[micro_batches.pop(0) for _ in micro_batches[:accumulation_steps]]",
+        },
+        why="The training is right, but the list belongs to the caller, who finds nothing in it for the next epoch.",
+        hint="What is in `micro_batches` when your function is through?",
+    ),
+    Mistake(
         "last window not divided",
         {
             DIVISION: "(loss / (accumulation_steps if len(window) == accumulation_steps else 1)).backward()"
@@ -306,6 +338,29 @@ first_wrong_step = (
         },
         why="The micro-batches are the right ones, but each must be divided by the number of micro-batches in its window.",
         hint="What does the record say of each micro-batch besides its number?",
+    ),
+    Mistake(
+        "only the sum of the divisors or of the shares",
+        {
+            UNEQUAL: "if found is None or wanted is None or set(found) != set(wanted) or sum(found.values()) != sum(wanted.values()):"
+        },
+        {
+            UNEQUAL: "if found is None or wanted is None or set(found) != set(wanted) or abs(sum(1 / d for d in found.values()) - 1) > 1e-9:"
+        },
+        why="Two divisors can be wrong and their sum right, or that of the shares: each micro-batch is to be divided by how many there are.",
+        hint="What is 1/3 + 1/3 + 1/3, and what is 1/2 + 1/6 + 1/3?",
+    ),
+    Mistake(
+        "the record changed",
+        {
+            SIDE_BY_SIDE: """    right, number = right[::-1], 0
+    while steps or right:
+        number += 1
+        if (steps.pop(0) if steps else None) != (right.pop() if right else None):
+"""
+        },
+        why="The record belongs to the caller, who finds it shorter than it was.",
+        hint="What is in `steps` when your function is through?",
     ),
     Mistake(
         "one divisor looked at in each step",

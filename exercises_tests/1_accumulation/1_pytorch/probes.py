@@ -104,6 +104,12 @@ FAULTS: dict[
 }
 AT_THE_END, OVER_THE_END = "an empty step at its end", "a window over the end of an epoch"
 DIVISORS = "other divisors from a step on"  # several wrong steps in a run of the right length
+EXCHANGED: dict[str, Callable] = {  # a step's first two divisors, for windows of at least three
+    "divisors whose sum is right": lambda n: (n + 1, n - 1),
+    "divisors whose shares add up to one": lambda n: (
+        (n // 2 + 1, n * (n + 2) // 4) if n % 2 == 0 else ((n + 1) // 2, n * (n + 1) // 2)
+    ),
+}
 
 
 def draw_runs(seed: int) -> list[Run]:
@@ -118,6 +124,9 @@ def draw_runs(seed: int) -> list[Run]:
         again = any(run.fault == fault for run in runs) and fault != "nothing wrong"
         step = whole if fault == OVER_THE_END else last if again else generator.randint(1, last - 1)
         runs.append(Run(whole * k + rest, k, epochs, fault, step))
+    for fault in EXCHANGED:  # in the first window of the second epoch, which is a whole one
+        k = generator.randint(3, 5)
+        runs.append(Run(k + 2, k, 2, fault, 2))
     return runs
 
 
@@ -133,16 +142,21 @@ def recorded_steps(run: Run) -> list[dict[int, int]]:
         return [*steps, {}]
     if run.fault == DIVISORS:
         steps[run.step :] = [{n: d + 1 for n, d in step.items()} for step in steps[run.step :]]
+    if run.fault in EXCHANGED:
+        step = steps[run.step]
+        steps[run.step] = step | dict(zip(step, EXCHANGED[run.fault](len(step)), strict=False))
     if run.fault in FAULTS:
         steps[run.step : run.step + 1] = FAULTS[run.fault](steps[run.step])
     return steps
 
 
 def first_wrong_step(answer, seed):
-    return {
-        f"the first wrong step of {run}": answer(recorded_steps(run), *run[:3])
-        for run in draw_runs(seed)
-    }
+    shown, untouched = {}, True
+    for run in draw_runs(seed):
+        given = recorded_steps(run)
+        shown[f"the first wrong step of {run}"] = answer(given, *run[:3])
+        untouched &= as_it_was(given, recorded_steps(run))
+    return shown | {"whether all records are as they were": untouched}
 
 
 # ---------------------------------------------------------------- places
@@ -275,9 +289,12 @@ class Window:
     texts: tuple[int, ...]
     tied: bool = False
     frozen: bool = False
+    empty: int | None = None  # the micro-batch in which there is nothing to predict, counted from 0
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
+        if self.empty is not None:
+            kind += f", nothing to predict in micro-batch {self.empty + 1}"
         sizes = (f"{n} x {length}" for n, length in zip(self.texts, self.lengths, strict=True))
         return f"micro-batches of {', '.join(sizes)} tokens{kind}"
 
@@ -287,6 +304,7 @@ WINDOWS = (
     Window((5,), texts=(2,)),
     Window((3, 9), texts=(3, 2), tied=True),
     Window((8, 3, 3), texts=(2, 2, 4), frozen=True),
+    Window((4, 3, 5), texts=(2, 2, 3), empty=1),
 )
 
 
@@ -309,6 +327,8 @@ def draw_window(case: Window, seed: int):
         # The padding's number may be a token, too: the window's first text ends with it.
         if not micro_batches:
             labels[0, -1], input_ids[0, -1] = 0, 0
+        if len(micro_batches) == case.empty:
+            labels[:, 1:] = IGNORED  # a first label is nobody's target
         micro_batches.append({"input_ids": input_ids, "labels": labels})
     return model, micro_batches
 

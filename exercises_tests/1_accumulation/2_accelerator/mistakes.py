@@ -108,6 +108,18 @@ train_with_accelerator = (
             CLIP: "for parameter in model.parameters():\n                    accelerator.clip_grad_norm_([parameter], max_norm)"
         },
     ),
+    Mistake(
+        "every entry clipped",
+        {CLIP: "accelerator.clip_grad_value_(model.parameters(), max_norm)"},
+        why="`clip_grad_value_` cuts every entry by itself at `max_norm`, which bends the direction; the length of all gradients together is to be limited.",
+        hint="What does `max_norm` limit: each number of a gradient, or its length?",
+    ),
+    Mistake(
+        "a number of steps of its own",
+        {PREPARE: f"accelerator.gradient_accumulation_steps = 4\n    {PREPARE}"},
+        why="The accelerator comes with its number of accumulation steps; a number that is written into the function is right for one training and wrong for the next.",
+        hint="Who decides how long the windows are, your function or whoever calls it?",
+    ),
     usual(
         "keeps the whole window",
         {
@@ -296,6 +308,22 @@ linear_decay = (
         hint="What does `AcceleratedScheduler.step` do `num_processes` times?",
     ),
     Mistake(
+        "rounded over all devices together",
+        *with_and_without_floor(
+            {"len(dataloader)": f"len(dataloader){DEVICES}", f" * epochs{DEVICES}": " * epochs"}
+        ),
+        why="Each device rounds its own number of windows up; multiplied with the devices first, what is rounded away is another part.",
+        hint="How many optimizer steps does one device make in an epoch, and how often does the scheduler move in each?",
+    ),
+    Mistake(
+        "not a straight line",
+        {
+            PREPARED: "accelerator.prepare(\n        torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_training_steps)\n    )"
+        },
+        why="A cosine ends at zero, too, but falls slowly at first and fast in the middle.",
+        hint="By how much does the rate fall from one step to the next, and is that always the same?",
+    ),
+    Mistake(
         "divided by the devices",
         *with_and_without_floor(
             {
@@ -416,6 +444,21 @@ train_synchronised_once = (
         hint="What does DistributedDataParallel do with the sum of the gradients, and who does it here?",
     ),
     Mistake(
+        "the weights averaged, not the gradients",
+        {
+            WITH: "with model.no_sync():",
+            END: END
+            + """        with torch.no_grad():
+            together = torch.nn.utils.parameters_to_vector(model.parameters())
+            torch.distributed.all_reduce(together)
+            together /= torch.distributed.get_world_size()
+            torch.nn.utils.vector_to_parameters(together, model.parameters())
+""",
+        },
+        why="Each rank has stepped with its own gradient before anything was sent. For plain SGD the mean of the weights comes out the same; with momentum or AdamW it does not, and the step was to be made with the large batch's gradient.",
+        hint="What is in `.grad` when the optimizer steps?",
+    ),
+    Mistake(
         "every tensor sent by itself",
         {
             WITH: "with model.no_sync():",
@@ -534,6 +577,12 @@ loss_factor = (
         {IS_WHOLE: "index < micro_batches - accumulation_steps", **REST_OR_K},
         why="The last window begins where the whole ones end, and not k micro-batches before the end: some of these belong to the window before it.",
         hint="With 10 micro-batches and 4 accumulation steps: which micro-batches make up the last window?",
+    ),
+    Mistake(
+        "a single short window left as it is",
+        {IS_WHOLE: f"{IS_WHOLE} or accumulation_steps > micro_batches"},
+        why="With fewer micro-batches than k the epoch has one window, which is short: all of its micro-batches are divided by too large a number.",
+        hint="With 3 micro-batches and k = 4: how many windows are there, and how long is the last one?",
     ),
     Mistake(
         "a whole number of times",

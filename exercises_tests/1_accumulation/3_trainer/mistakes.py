@@ -49,6 +49,13 @@ accumulation_arguments = (
         hint="How many optimizer steps does one epoch make when each takes an effective batch?",
     ),
     Mistake(
+        "max_steps without all short windows",
+        {EPOCHS: "max_steps=samples * epochs // effective_batch"},
+        {EPOCHS: "max_steps=samples // effective_batch * epochs"},
+        why="The last window of each epoch makes a step, however short it is; rounded down, the training ends before its last epoch does.",
+        hint="How many optimizer steps do 22 samples make in two epochs, at an effective batch of 8?",
+    ),
+    Mistake(
         "number of epochs left at its default",
         without(EPOCHS),
         why="`num_train_epochs` is 3 unless it is set.",
@@ -123,6 +130,13 @@ accumulation_arguments = (
         without(OPTIMIZER),
         why="`optim` is fused AdamW unless it is set.",
         hint="What does `TrainingArguments(folder).optim` say?",
+    ),
+    Mistake(
+        "not plain SGD",
+        {OPTIMIZER: f'{OPTIMIZER},\n        optim_args="momentum=0.9"'},
+        {OPTIMIZER: f"{OPTIMIZER},\n        weight_decay=0.01"},
+        why="Momentum and weight decay change every step: plain SGD takes off the learning rate times the gradient, and nothing else.",
+        hint="Which of your arguments speaks of the optimizer, beside its name and the learning rate?",
     ),
     Mistake(
         "clipping left on",
@@ -338,6 +352,18 @@ window_token_loss = (
     usual(
         "labels shifted the wrong way",
         {LOGITS: "outputs.logits[:, 1:]", TARGETS: "labels[:, :-1]"},
+    ),
+    Mistake(
+        "the first token rolled round to the end",
+        {LOGITS: "outputs.logits", TARGETS: "labels.roll(-1, 1)"},
+        why="`roll` moves the labels on, and the first one comes round to the last position, where nothing is to be predicted.",
+        hint="Which label stands at the last position after your shift?",
+    ),
+    Mistake(
+        "weighed by the positions",
+        {SUM: "", DIVISION: " * targets.numel() / num_items_in_batch"},
+        why="The mean is one over the targets; multiplied with the number of positions, padding included, it comes out too large where there is padding.",
+        hint="Over how many labels does `cross_entropy` take its mean where some are -100?",
     ),
     Mistake(
         "the model's own loss",

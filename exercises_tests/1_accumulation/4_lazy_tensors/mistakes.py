@@ -287,6 +287,12 @@ train_with_marks = (
         hint="Which of `loss / 4`, `loss * 0.25` and `loss * torch.tensor(0.25)` got through above?",
     ),
     usual("never zeroed", {f"            {ZERO}\n": ""}),
+    Mistake(
+        "zeroed behind the mark",
+        {UPDATE_MARK: f"mark_step()\n            {ZERO}"},
+        why="The zeros are recorded after the update's mark: they run in the next micro-batch's graph, and behind the last update they are never run.",
+        hint="What has been recorded and not yet run when your loop is done?",
+    ),
 )
 
 # ---------------------------------------------------------------- breaking_lines
@@ -310,6 +316,12 @@ breaking_lines = (
         {'"mark_step(" not in line': '"mark_step(wait=True)" not in line'},
         why="A mark may have arguments, and a module's name before it; what all of them have is `mark_step(`.",
         hint="Which lines of the record are marks, and how is each of them written?",
+    ),
+    Mistake(
+        "a line about a mark taken for one",
+        {'"mark_step(" not in line': '"mark_step" not in line'},
+        why="A line that only speaks of `mark_step` calls nothing of that name; a mark has `mark_step(` in it.",
+        hint="Which letter stands behind the name in a call, and not in a text?",
     ),
     Mistake(
         "the marks passed over with their counts",

@@ -176,6 +176,7 @@ READING = (
     "plot(loss.cpu())",
 )
 MARKS = ("mark_step()", "torch._lazy.mark_step(wait=True)")
+ABOUT_A_MARK = "print('before mark_step:', loss.item())"
 
 
 def draw_loops(seed: int):
@@ -187,8 +188,9 @@ def draw_loops(seed: int):
         ("that breaks a graph in its second round only", 1, [1]),
         ("that breaks a graph with its very first line only", 1, [0]),
         ("without a break", 0, []),
+        ("that breaks a graph in a line about a mark", ABOUT_A_MARK, range(3)),
     ):
-        breaking = generator.sample(READING, readers)
+        breaking = [readers] if isinstance(readers, str) else generator.sample(READING, readers)
         harmless = [line for line in READING if line not in breaking][:2]
         lines = [*generator.sample(COMPUTING, 4), *breaking, *harmless]
         generator.shuffle(lines)

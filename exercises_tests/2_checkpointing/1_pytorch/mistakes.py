@@ -246,8 +246,18 @@ checkpoint = (
             INPUTS: "ctx.inputs",
             AGAIN: "output = ctx.output",
         },
+        {CALL: "return block(*inputs)"},
         why="The gradients are right, but everything inside the block stays in memory until the backward pass, and nothing is recomputed: no memory is saved.",
         hint="Which of the block's tensors are alive when your forward has returned?",
+    ),
+    Mistake(
+        "copies of the inputs kept",
+        {
+            "ctx.save_for_backward(*tensors[:count])": "ctx.inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in tensors[:count]]",
+            "ctx.saved_tensors": "ctx.inputs",
+        },
+        why="A block's input is in memory anyway, as the output of the block before; a copy of it takes as much once more.",
+        hint="What does `save_for_backward` keep: a tensor, or a copy of it?",
     ),
     Mistake(
         "gradients switched off instead",
@@ -368,6 +378,22 @@ run_in_segments = (
         },
         why="`index` gives the first place of what it looks for: a layer that stands in the list several times is taken for the one that comes first, each time.",
         hint="What does [a, b, a].index(a) give for the last of the three?",
+    ),
+    Mistake(
+        "a layer that stands twice run once",
+        {PART: "nn.Sequential(*dict.fromkeys(layers[start:end]))"},
+        why="A layer may stand in the list more than once, and runs each time; a set or the keys of a dictionary hold it once.",
+        hint="How many layers has a segment in which one layer stands twice?",
+    ),
+    Mistake(
+        "the input made to need a gradient",
+        {
+            f"    cuts = {CUTS}\n": f"    x.requires_grad_()\n    cuts = {CUTS}\n",
+            "use_reentrant=False": "use_reentrant=True",
+        },
+        {f"    cuts = {CUTS}\n": f"    x.requires_grad_()\n    cuts = {CUTS}\n"},
+        why="`requires_grad_()` changes the tensor of the caller, and the backward pass computes a gradient of the input that nobody asked for. It is a way around what the reentrant variant loses; `use_reentrant=False` loses nothing.",
+        hint="What stands in `x.grad` afterwards, and what after plain training?",
     ),
     Mistake(
         "each layer of a segment in a checkpoint",
@@ -495,6 +521,12 @@ choose_segments = (
     return root if fits else None
 """
         },
+        {
+            TRY_ALL: """    root = max(1, round(layers**0.5))
+    fits = work + (root - 1) * boundary + -(-layers // root) * kept <= budget
+    return root if fits else None
+"""
+        },
         why="The square root needs about the least memory, which was not asked: where the budget allows more, fewer segments recompute less; where even that does not fit, there is no answer.",
         hint="If everything fits without any checkpoint, why recompute?",
     ),
@@ -523,6 +555,35 @@ choose_segments = (
         },
         why="This fits, but computes more than it has to: of the numbers that fit, the one with the fewest FLOPs was asked for.",
         hint="Which of two numbers of segments recomputes fewer layers?",
+    ),
+    Mistake(
+        "halved, as if more segments always needed less",
+        {
+            TRY_ALL: """    def fits(segments):
+        return work + (segments - 1) * boundary + -(-layers // segments) * kept <= budget
+
+    low, high = 1, layers
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    return low if fits(low) else None
+"""
+        },
+        {
+            TRY_ALL: """    def fits(segments):
+        return work + (segments - 1) * boundary + -(-layers // segments) * kept <= budget
+
+    if not fits(layers):
+        return None
+    low, high = 1, layers
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    return low
+"""
+        },
+        why="From some number on, one more boundary needs more than the shorter segments save: the numbers that fit need not reach up to `layers`, and a search that halves walks past them.",
+        hint="What do the bytes do, from 1 segment to as many as there are layers: do they only fall?",
     ),
     Mistake(
         "the most segments that fit",
@@ -625,6 +686,15 @@ save_linear = (
         {OPERATIONS: f"({ADDMM}, {MM}, {BMM})"},
         why="The scores grow with the square of the length and cost few FLOPs: they are what should be recomputed.",
         hint="Which operation multiplies activations with each other, and how large is its result?",
+    ),
+    Mistake(
+        "more than the linear layers saved",
+        *(
+            {OPERATIONS: f"({ADDMM}, {MM}, torch.ops.aten.{name}.default)"}
+            for name in ("native_layer_norm", "gelu")
+        ),
+        why="What a norm or an activation function computes is as large as a linear layer's result, and costs next to nothing to compute again.",
+        hint="Which of the operations in your policy multiplies two matrices?",
     ),
     Mistake(
         "only attention's products saved",

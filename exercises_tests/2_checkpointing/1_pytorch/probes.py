@@ -106,6 +106,8 @@ def whole(value):
 # ---------------------------------------------------------------- checkpoint
 
 WIDTH, ROWS, WIDER = 3, 4, 40
+OUTPUT = 4 * ROWS * WIDTH  # bytes of a block's output, which is the next one's input
+IN_OUTPUTS = "the last output too, in outputs of a block"
 
 
 class Block(nn.Module):
@@ -194,7 +196,7 @@ def checkpoint(answer, seed):
             with Counter() as counter:
                 for block in blocks:
                     hidden = answer(block, hidden, *more)
-                kept = counter.now // (4 * ROWS * WIDER * WIDTH)
+                kept = counter.now
             shown[f"the output ({case})"] = hidden
             if hidden.requires_grad:
                 hidden.square().sum().backward()
@@ -207,7 +209,10 @@ def checkpoint(answer, seed):
                     shown[f"the gradient of input {number} ({case})"] = gradients([given])
             shown[
                 f"the number of inner tensors in memory between forward and backward ({case})"
-            ] = kept
+            ] = kept // (WIDER * OUTPUT)
+            shown[
+                f"the size of all that is kept between forward and backward, {IN_OUTPUTS} ({case})"
+            ] = round(kept / OUTPUT)
             shown[f"how often the blocks ran forward, together ({case})"] = sum(
                 block.runs for block in dict.fromkeys(blocks)
             )

@@ -97,8 +97,28 @@ train_checkpointed = (
     )
 {TRAIN_MODE}"""
         },
-        why="The training is right, but the accelerator that was handed in took no part: what it was set up for (devices, precision, accumulation) would be ignored.",
+        {
+            TRAIN_MODE: f"    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)\n{TRAIN_MODE}"
+        },
+        why="The accelerator that was handed in took no part: what it was set up for (devices, precision, accumulation) is ignored.",
         hint="Where does the accelerator of your loop come from?",
+    ),
+    Mistake(
+        "dropout taken out",
+        {
+            TRAIN_MODE: f"""{TRAIN_MODE}    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+"""
+        },
+        why="Without its dropout it is another model that is trained. A checkpoint needs no such help: it puts the random state back, so that both runs draw the same masks.",
+        hint="What does `preserve_rng_state`, which is on, do in the second run?",
+    ),
+    Mistake(
+        "a seed set for every micro-batch",
+        {BACKWARD: f"            torch.manual_seed(0)\n{BACKWARD}"},
+        why="With one seed before each micro-batch dropout draws the same masks for all of them, which is not the training of the plain loop. A checkpoint puts the random state back by itself.",
+        hint="Which masks does the second micro-batch get, and which in the plain loop?",
     ),
     Mistake(
         "a whole window forward before it goes backward",
@@ -177,6 +197,19 @@ run_checkpointed = (
         {EACH: f"    hidden.requires_grad_()\n{EACH}"},
         why="`requires_grad_()` changes the tensor of the caller: the backward pass goes on to a gradient of `hidden` that nobody needs, and leaves it there. It is a way around what the reentrant variant loses, and `use_reentrant=False` loses nothing.",
         hint="What stands in `hidden.grad` afterwards, and what after the plain loop?",
+    ),
+    Mistake(
+        "the blocks changed for good",
+        {
+            RUN: """    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    for block in blocks:
+        hidden = block(hidden, padding)
+    return hidden
+"""
+        },
+        why="The blocks keep the `forward` that they were given: whoever calls them later gets checkpoints without having asked, and each further call of your function wraps them once more.",
+        hint="What is `block.forward` when your function has been called twice?",
     ),
     Mistake(
         "arguments by name to the reentrant variant",
@@ -358,6 +391,18 @@ untrained_parameters = (
         hint="Which method of a module gives every parameter with its full name?",
     ),
     Mistake(
+        "modules listed, not parameters",
+        {
+            LIST: """[
+        name
+        for name, module in model.named_modules()
+        if any(one.requires_grad and one.grad is None for one in module.parameters(recurse=False))
+    ]"""
+        },
+        why="A module may have several parameters, and not all of them need be without a gradient; the names of parameters were asked for.",
+        hint="Which method of a module gives the names of parameters?",
+    ),
+    Mistake(
         "no list where all train",
         {LIST: f"{LIST} or None"},
         {LIST: f'{LIST} or ["none"]'},
@@ -452,6 +497,10 @@ runs_twice_alike = (
         },
         {SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())"},
         {"torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())"},
+        {
+            SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())",
+            "torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())",
+        },
         why="On the same processor a run that is the same gives the same numbers, in the same places: no tolerance is needed, and a small drift or another order is a difference.",
         hint="In what can two runs of the same operations on the same numbers differ?",
     ),
@@ -474,6 +523,7 @@ runs_twice_alike = (
         "only some of the buffers looked at",
         only_buffers('"num_batches_tracked" in name'),
         only_buffers("buffer.is_floating_point()"),
+        only_buffers("buffer.dtype != torch.bool"),
         why="A block may have buffers of its own, under any name and of any type.",
         hint="Which method of a module gives all of its buffers?",
     ),

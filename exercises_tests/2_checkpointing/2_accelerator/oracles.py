@@ -14,6 +14,7 @@ from .probes import (
     LEARNING_RATE,
     MICRO_BATCH,
     PREPARED,
+    SEEDED,
     STACKS,
     WHOLE_WINDOWS,
     WITH_A_REST,
@@ -37,7 +38,7 @@ def train_checkpointed(seed):
     """A plain PyTorch loop without Accelerate and without checkpointing; each layer would be run again once, the last one first."""
     shown = {}
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
-        model, samples = draw_classifier(case, seed)
+        model, samples, _ = draw_classifier(case, seed)
         model.train()
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
@@ -55,6 +56,7 @@ def train_checkpointed(seed):
             ", ".join(str(number) for number in range(LAYERS, 0, -1)),
         )
         shown[f"{PREPARED} ({case})"] = 3
+        shown[f"{SEEDED} ({case})"] = 0
     return shown
 
 

@@ -65,6 +65,7 @@ def in_backward() -> bool:
 # ---------------------------------------------------------------- train_checkpointed
 
 PREPARED = "how many of the accelerator's model, optimizer and data loader take part"
+SEEDED = "the number of micro-batches before which the random state was set by a new seed"
 LAYERS, MICRO_BATCH = 3, 2
 WHOLE_WINDOWS = (
     Case(micro_batches=4, accumulation_steps=2),
@@ -76,15 +77,26 @@ WITH_A_REST = Case(
 )  # only counted: its last gradient is the last unit's matter
 
 
+class Masks:
+    """Gives each micro-batch dropout masks of its own, the same in every loop, and counts by `seeded` where somebody else has set a seed since the one before."""
+
+    def __init__(self, seed: int):
+        self.seed, self.last, self.seeded = seed, None, 0
+
+    def __call__(self, model, args, named):
+        if not in_backward():
+            self.seeded += self.last not in (None, torch.initial_seed())
+        self.last = self.seed + int(named["input_ids"].sum())
+        torch.manual_seed(self.last)
+
+
 def draw_classifier(case: Case, seed: int):
-    """A fresh tiny BERT and its samples; where weights are frozen or shared it comes in eval mode, as after an evaluation. Each micro-batch has dropout masks of its own, the same in every loop."""
+    """A fresh tiny BERT, its samples and its masks; where weights are frozen or shared it comes in eval mode, as after an evaluation."""
     model = tiny_bert(seed, LAYERS, dropout=0.3, tied=case.tied, frozen=case.frozen)
     model.train(not (case.tied or case.frozen))
-    model.register_forward_pre_hook(
-        lambda _, args, named: torch.manual_seed(seed + int(named["input_ids"].sum())) and None,
-        with_kwargs=True,
-    )
-    return model, draw_samples(case.micro_batches * MICRO_BATCH, seed)
+    masks = Masks(seed)
+    model.register_forward_pre_hook(masks, with_kwargs=True)
+    return model, draw_samples(case.micro_batches * MICRO_BATCH, seed), masks
 
 
 def only_counts(shown: Observation) -> Observation:
@@ -109,7 +121,7 @@ def train_checkpointed(answer, seed):
 
     shown = {}
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
-        model, samples = draw_classifier(case, seed)
+        model, samples, masks = draw_classifier(case, seed)
         again = Again(model, [layer.attention for layer in model.bert.encoder.layer])
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
@@ -123,6 +135,7 @@ def train_checkpointed(answer, seed):
             ]
         shown |= looked_at(case, training(case, recorder), again)
         shown[f"{PREPARED} ({case})"] = sum(bool(kind) for kind in prepared)
+        shown[f"{SEEDED} ({case})"] = masks.seeded
     return shown
 
 
@@ -459,6 +472,18 @@ class Counting(Plain):
         return self.scale * super().forward(x) / (self.runs.item() if self.weakens else 1)
 
 
+class Alternating(Plain):
+    """Turns a flag over at each run; its output does not depend on it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("odd", torch.tensor(False))
+
+    def forward(self, x):
+        self.odd.logical_not_()
+        return super().forward(x)
+
+
 class Queueing(Plain):
     """Moves a queue on in a buffer: the same numbers in other places."""
 
@@ -504,6 +529,7 @@ TWICE = {  # how to make the block
     "a count in whole numbers": lambda: Counting(whole=True),
     "a count in a buffer that its output depends on": lambda: Counting(weakens=True),
     "a queue that moves on": Queueing,
+    "a flag that each run turns over": Alternating,
     "a buffer that the first run fills": Measuring,
 }
 

@@ -71,8 +71,16 @@ peak_activations = (
     Mistake(
         "one interior too many",
         {f"    {IF_LAST}\n{AGAIN}": "    interiors += 1\n"},
-        why="When a checkpointed layer in the middle is run again, the plain layers behind it have been freed already, so its interior takes their place and adds nothing.",
-        hint="Which activations are gone by the time the last checkpointed layer is run again?",
+        why="When a checkpointed layer in the middle is run again, the plain layers behind it have been freed already, so its interior takes their place and adds nothing. (Whoever takes the last of every n layers for the checkpointed one, and not the first, gets the same number.)",
+        hint="Which layers are checkpointed, and which activations are gone by the time the last of them is run again?",
+    ),
+    Mistake(
+        "a distance beyond the model taken for off",
+        {
+            "    if every_n_layers is None:": "    if every_n_layers is None or every_n_layers > layers:"
+        },
+        why="The first layer is always among the checkpointed ones; with a distance larger than the model it is the only one.",
+        hint="With 5 layers and every_n_layers=8, which layers are checkpointed?",
     ),
     Mistake(
         "the boundaries forgotten",
@@ -217,6 +225,18 @@ arguments_for_budget = (
         {MORE: DETAILS},
         why="With checkpointing off there must be no switch: `every_n_layers` is a number wherever it is on, and None makes transformers fail when training begins.",
         hint="What do your arguments say where no layer shall be checkpointed?",
+    ),
+    Mistake(
+        "the leanest setting",
+        {
+            LOOPS: f"""    settings = [(size, n) for size in sizes for n in {LADDER}]
+    leanest = min(settings, key=lambda setting: peak(*setting))
+    for every_n_layers in leanest[1:]:
+        for size in leanest[:1]:
+"""
+        },
+        why="This fits, but runs layers again that fit as they are, and in smaller micro-batches than it must.",
+        hint="Of the settings that fit, which one runs the fewest layers again?",
     ),
     Mistake(
         "one sample at a time",

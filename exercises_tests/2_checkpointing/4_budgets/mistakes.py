@@ -84,6 +84,24 @@ least_recomputation = (
         hint="In 100 bytes: one result of 60 bytes and 66 FLOPs, or two of 50 bytes and 50 FLOPs each?",
     ),
     Mistake(
+        "the better of two rules",
+        {
+            RECURSION: f"""    def rule(order):
+        left, recomputed = budget, 0
+        for size, flops in sorted(results, key=order):
+            if size <= left:
+                left -= size
+            else:
+                recomputed += flops
+        return recomputed
+
+    return min(rule(lambda result: {PER_BYTE}), rule(lambda result: -result[1]))
+"""
+        },
+        why="Each rule keeps what looks best first, and both can miss the best choice on the same results.",
+        hint="Which results does each of your two rules keep in the lesson's example, and which are best?",
+    ),
+    Mistake(
         "kept in the order of the list",
         {KEPT: "least_recomputation(rest, budget - size)"},
         why="Whatever fits is kept at once, without a look at what its bytes could hold instead.",

@@ -274,7 +274,7 @@ def peak_at_batch(peak, batch, new_batch):
     return fixed + (peak["activations"] + peak["temporary"]) / batch * new_batch
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, only what grows returned
 # only the categories that change
 def peak_at_batch(peak, batch, new_batch):
     return {name: peak[name] / batch * new_batch for name in ("activations", "temporary")}
@@ -457,7 +457,7 @@ def largest_batch(peak, step_bytes, batch, budget):
     return n
 
 
-# %% peak_at_batch: wrong
+# %% peak_at_batch: wrong, only what grows returned
 # gives back only the categories that grow
 def peak_at_batch(peak, batch, new_batch):
     return {name: peak[name] / batch * new_batch for name in ("activations", "temporary")}
@@ -493,7 +493,7 @@ def training_state_bytes(model, optimizer_name):
     return total
 
 
-# %% training_state_bytes: wrong, averages always in float32
+# %% training_state_bytes: wrong, gradients or averages always in float32
 # the averages are taken to be float32 always
 def training_state_bytes(model, optimizer_name):
     n = {"sgd": 0, "momentum": 1}.get(optimizer_name, 2)
@@ -581,3 +581,24 @@ def largest_batch(peak, step_bytes, batch, budget):
     fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
     one = (peak["activations"] + peak["temporary"]) / batch
     return max((n for n in range(1025) if fixed + n * one <= budget), default=0)
+
+
+# %% training_state_bytes: wrong, a float where an int is asked for
+# a float, by way of the share that trains
+def training_state_bytes(model, optimizer_name):
+    weights = sum(p.nbytes for p in model.parameters())
+    share = sum(p.nbytes for p in model.parameters() if p.requires_grad) / weights
+    return weights * (1 + share * {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name])
+
+
+# %% training_state_bytes: wrong, all weights in one vector
+# one vector has one type: with some weights in float64 all are counted so
+def training_state_bytes(model, optimizer_name):
+    from torch.nn.utils import parameters_to_vector
+
+    everything = parameters_to_vector(model.parameters()).nbytes
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        return everything
+    averages = ("sgd", "momentum", "adamw").index(optimizer_name)
+    return everything + (1 + averages) * parameters_to_vector(trained).nbytes

@@ -134,7 +134,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_accumulated: wrong, zeroed inside the window
+# %% train_accumulated: wrong, only the last micro-batch is left
 # clears the gradients before every micro-batch, so only the last one is left
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     count = 0
@@ -1208,3 +1208,57 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
         if i % accumulation_steps == 0:
             type(optimizer)(model.parameters(), **optimizer.defaults).step()
             optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, only the last micro-batch is left
+# each gradient takes the place of the one before
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    params = [p for p in model.parameters() if p.requires_grad]
+    for n, (x, y) in enumerate(micro_batches, 1):
+        loss = loss_function(model(x), y) / accumulation_steps
+        for p, g in zip(params, torch.autograd.grad(loss, params, allow_unused=True)):
+            p.grad = g
+        if not n % accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% first_wrong_step: wrong, only the sum of the divisors or of the shares
+# which micro-batches, but not by what their losses were divided: only the sum of shares
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = [
+        list(range(micro_batches))[s : s + accumulation_steps]
+        for s in range(0, micro_batches, accumulation_steps)
+    ]
+    right = [{e * micro_batches + i for i in w} for e in range(epochs) for w in right]
+    for number, (step, window) in enumerate(zip_longest(steps, right), 1):
+        if step is None or window is None or set(step) != window:
+            return number
+        if abs(sum(1 / d for d in step.values()) - 1) > 1e-9:
+            return number
+
+
+# %% first_wrong_step: wrong, the record changed
+# takes the steps out of the record
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    number = 0
+    for epoch in range(epochs):
+        for s in range(0, micro_batches, accumulation_steps):
+            number += 1
+            size = min(accumulation_steps, micro_batches - s)
+            begin = epoch * micro_batches + s
+            if not steps or steps.pop(0) != dict.fromkeys(range(begin, begin + size), size):
+                return number
+    return number + 1 if steps else None
+
+
+# %% token_weighted_backward: wrong
+# a masked mean by hand
+def token_weighted_backward(model, window):
+    total = sum(int((b["labels"][:, 1:] != -100).sum()) for b in window)
+    for b in window:
+        logits, labels = model(b["input_ids"])[:, :-1], b["labels"][:, 1:]
+        mask = (labels != -100).float()
+        picked = -logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+        mean = (picked * mask).sum() / mask.sum()
+        (mean * mask.sum() / total).backward()

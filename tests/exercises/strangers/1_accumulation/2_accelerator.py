@@ -349,7 +349,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     )
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, not a straight line
 # a cosine, not a line
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     updates = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
@@ -782,7 +782,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / total)))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, rounded over all devices together
 # all devices' micro-batches over k
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     n = accelerator.num_processes
@@ -821,7 +821,7 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
         optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong
+# %% train_synchronised_once: wrong, the weights averaged, not the gradients
 # weights averaged in place of gradients
 def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
     for start in range(0, len(micro_batches), accumulation_steps):

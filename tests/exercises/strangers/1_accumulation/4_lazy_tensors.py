@@ -363,7 +363,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
         mark_step()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, zeroed behind the mark
 # zeros are written after the mark: they go into the next graph, and the last ones are left unrun
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -415,7 +415,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             mark_step()
 
 
-# %% breaking_lines: right
+# %% breaking_lines: wrong, a line about a mark taken for one
 def breaking_lines(before, rows):
     lines = [line for line, _ in rows]
     counts = [before] + [count for _, count in rows]

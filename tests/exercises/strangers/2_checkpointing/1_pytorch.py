@@ -685,7 +685,7 @@ def run_in_segments(layers, x, segments):
     return x
 
 
-# %% run_in_segments: wrong
+# %% run_in_segments: wrong, a layer that stands twice run once
 # A layer that stands in the list twice is run only once in its segment.
 def run_in_segments(layers, x, segments):
     n = len(layers)
@@ -1217,3 +1217,29 @@ def run_in_segments(layers, x, segments):
     for start, end in zip(cuts[:-2], cuts[1:-1]):
         x = torch_checkpoint(nn.Sequential(*layers[start:end]).eval(), x, use_reentrant=False)
     return nn.Sequential(*layers[cuts[-2] :])(x)
+
+
+# %% checkpoint: wrong, copies of the inputs kept
+# copies kept
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.state = block, torch.get_rng_state()
+        ctx.save_for_backward(*[t.clone() for t in tensors[:count]])
+        ctx.needs = [t.requires_grad for t in tensors[:count]]
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs = [t.detach().requires_grad_(n) for t, n in zip(ctx.saved_tensors, ctx.needs)]
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.state)
+            output = ctx.block(*inputs)
+        tensors = [*inputs, *ctx.block.parameters()]
+        wanted = [t for t in tensors if t.requires_grad]
+        found = iter(torch.autograd.grad(output, wanted, gradient, allow_unused=True))
+        return None, None, *(next(found) if t.requires_grad else None for t in tensors)
+
+
+def checkpoint(block, *inputs):
+    return C.apply(block, len(inputs), *inputs, *block.parameters())

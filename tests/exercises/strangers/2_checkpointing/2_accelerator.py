@@ -682,7 +682,7 @@ def untrained_parameters(model):
     return found
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, modules listed, not parameters
 # A module is named once if any of its parameters has none.
 def untrained_parameters(model):
     return [
@@ -704,7 +704,7 @@ def untrained_parameters(model):
     return [name for name, p in model.named_parameters() if not p.requires_grad or p.grad is None]
 
 
-# %% run_checkpointed: wrong
+# %% run_checkpointed: wrong, the blocks changed for good
 # the blocks get another forward that stays: a second use checkpoints within a checkpoint, and the plain model is changed
 def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
@@ -861,3 +861,27 @@ def untrained_parameters(model):
     found = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
     model.zero_grad()
     return found
+
+
+# %% train_checkpointed: wrong, a seed set for every micro-batch
+# dropout seeded anew for every batch
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    model.train()
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        torch.manual_seed(0)
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% run_checkpointed: wrong, the blocks changed for good
+# gives each block another forward for good: the next call checkpoints twice
+def run_checkpointed(blocks, hidden, padding):
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    for block in blocks:
+        hidden = block(hidden, padding)
+    return hidden

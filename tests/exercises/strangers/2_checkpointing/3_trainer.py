@@ -412,7 +412,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, the leanest setting
 # The setting with the least memory, whatever the budget.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     pairs = [
