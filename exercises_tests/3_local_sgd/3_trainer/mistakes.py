@@ -77,6 +77,23 @@ LocalSGDCallback = (
         hint="Which attribute of the Trainer holds the DistributedDataParallel?",
     ),
     Mistake(
+        "the model looked at in place of its wrapper",
+        {LOOKED_AT: "        model = self.trainer.model\n"},
+        {LOOKED_AT: "        model = kwargs['model']\n"},
+        why="`trainer.model`, which the events are given as `model`, is the plain model under DDP, too, so every training is refused; the wrapper is `trainer.model_wrapped`.",
+        hint="Which attribute of the Trainer holds the DistributedDataParallel?",
+    ),
+    Mistake(
+        "only known wrappers refused",
+        {NO_DDP: "type(model).__name__ in ('FullyShardedDataParallel', 'DeepSpeedEngine')"},
+        {
+            NO_DDP: "type(model).__name__ in ('FullyShardedDataParallel', 'DeepSpeedEngine')",
+            "        self.alone = model.no_sync()\n": "        if not hasattr(model, 'no_sync'):\n            return\n        self.alone = model.no_sync()\n",
+        },
+        why="What is no DistributedDataParallel is refused, whatever its name: a plain model, as on one device, has nothing to average with either.",
+        hint="Which one class is allowed?",
+    ),
+    Mistake(
         "the wrapped model asked for too early",
         {
             MADE: f"{MADE}        model = trainer.model_wrapped\n{REFUSAL}".replace(
