@@ -135,6 +135,7 @@ def questions(seed: int):
         (18, 4, 2),
         (5, 1, 2),
         (17, 4, 5),
+        (19, 4, 5),
         (6, 3, 10),
         (draw.randint(40, 90), draw.randint(3, 7), draw.randint(2, 4)),
     ):
