@@ -83,10 +83,10 @@ reveal("weight after that outer step", start.item(), "units")
 #
 # *Difficulty* *** · *15 minutes* · *Why*: this step is all that DiLoCo adds to Local SGD, and each of its lines can be wrong without an error.
 #
-# Write `train_diloco(model, inner, outer, loss_of, micro_batches, local_steps)`. Every rank calls it. `inner` and `outer` are both optimizers of torch over `model.parameters()`, `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights.
+# Write `train_diloco(model, inner, outer, loss_of, micro_batches, local_steps)`. Every rank calls it. `inner` and `outer` are both optimizers of torch over `model.parameters()`, `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights and without gradients.
 #
 # - Each micro-batch makes one step of `inner`, with its own gradient.
-# - After every `local_steps` of these, and after the last one, comes an outer step: every rank calls `outer.step()` once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks.
+# - After every `local_steps` of these, and after the last one, comes an outer step: every rank calls `outer.step()` once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks (also of one that the last micro-batch did not use).
 # - The weights after the outer step are the start of the next round, on all ranks.
 # - In between the ranks send nothing, and wait for nobody. Neither do the optimizers when your function is through.
 # - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is.

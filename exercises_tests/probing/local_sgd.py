@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import mse_loss
 
+from exercises_tests.probing.own_globals import for_every_rank
 from exercises_tests.probing.rank_threads import as_ranks
 from exercises_tests.probing.toys import Case, Recorder, as_it_was, draw, flat
 from trainlean.exercises.comparing import Observation
@@ -169,6 +170,7 @@ def probe_on_ranks(
 
     def probe(answer, seed):
         shown, at_start = {}, 0
+        answers = for_every_rank(answer, max(case.ranks for case in cases))
         for case in cases:
             models, micro_batches = case.draw(seed, apart=apart)
             before = copy.deepcopy(micro_batches)
@@ -180,7 +182,7 @@ def probe_on_ranks(
                 )
                 diary = Diary(model, optimizer, rank, case.accumulation_steps)
                 given = arguments(case, micro_batches, rank.number)
-                answer(model, optimizer, squared_error, *given)
+                answers[rank.number](model, optimizer, squared_error, *given)
                 as_given = arguments(case, before, rank.number)
                 return diary.pages() | {"as_before": as_it_was(given, as_given)}
 

@@ -37,7 +37,8 @@ class Meeting:
 
     def __init__(self, ranks: int):
         self.ranks, self.changed = ranks, threading.Condition()
-        self.arrived, self.ended, self.meetings, self.failure = {}, set(), 0, None
+        self.arrived, self.meetings, self.failure = {}, 0, None
+        self.ended: dict[int, str] = {}  # after which of its steps
         self.waiting: dict[int, tuple] = {}  # of each rank that waits: itself, and in what
         self.shared: list[list] = []  # what each rank gave to the last collective
         self.posted: dict[tuple, list] = {}  # (from, to, tag) -> what was sent and not yet received
@@ -54,7 +55,8 @@ class Meeting:
             while self.meetings == number and self.failure is None:
                 missing = next(other for other in range(self.ranks) if other not in self.arrived)
                 if self.ended:
-                    self._fail(f"rank {min(self.ended)} has ended")
+                    first = min(self.ended)
+                    self._fail(f"rank {first} {self._state(first)}")
                 elif not self.changed.wait(BUSY_SECONDS):
                     self._fail(f"rank {missing} {self._state(missing)}")
             if self.meetings == number:
@@ -79,9 +81,9 @@ class Meeting:
             del self.waiting[rank.number]
             return self.posted[sender, rank.number, tag].pop(0)
 
-    def end(self, rank: int) -> None:
+    def end(self, rank: "Rank") -> None:
         with self.changed:
-            self.ended.add(rank)
+            self.ended[rank.number] = rank.moment()
             self.changed.notify_all()
 
     def _meet(self):
@@ -98,7 +100,7 @@ class Meeting:
 
     def _state(self, rank):
         if rank in self.ended:
-            return "has ended"
+            return f"has ended{self.ended[rank]}"
         return f"waits in {self.waiting[rank][1]}" if rank in self.waiting else "is still busy"
 
     def _fail(self, reason):
@@ -321,7 +323,7 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
         finally:
             torch._C._distributed_c10d._unregister_process_group(rank.group_name)
             c10d._world.default_pg = None
-            meeting.end(number)
+            meeting.end(rank)
 
     try:
         with (

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
+from exercises_tests.probing.own_globals import for_every_rank
 from exercises_tests.probing.rank_threads import as_ranks
 from trainlean.devices.waiting import DeviceError
 
@@ -138,3 +139,35 @@ def test_what_is_not_waited_for_has_not_arrived():
 def test_a_wait_in_vain_is_told(wait, told):
     with pytest.raises(DeviceError, match=told):
         as_ranks(wait, 2)
+
+
+COUNTING = """
+steps, noted = 0, []
+
+def count():
+    global steps
+    steps += 1
+    noted.append(steps)
+
+def answer():
+    global steps
+    steps = 0
+    for _ in range(2):
+        count()
+    return list(noted)
+"""
+
+
+def test_each_rank_has_global_variables_of_its_own():
+    cell: dict = {"__name__": "cell"}
+    exec(COUNTING, cell)
+    first, second = for_every_rank(cell["answer"], 2)
+    assert (first(), second(), first()) == ([1, 2], [1, 2], [1, 2, 1, 2])
+    assert cell["steps"] == 0 and not cell["noted"]
+
+
+def test_an_answer_with_a_class_of_its_cell_is_shared():
+    cell: dict = {"__name__": "cell"}
+    exec(f"{COUNTING}\nclass Counter:\n    pass\n\ndef other():\n    return Counter()", cell)
+    assert for_every_rank(cell["other"], 2) == [cell["other"]] * 2
+    assert for_every_rank(cell["Counter"], 2) == [cell["Counter"]] * 2

@@ -83,6 +83,10 @@ train_local_sgd = (
     Mistake(
         "averaged where there was no step",
         {AVERAGE: AVERAGE.replace(" or step == steps", "") + indent(MEAN, "    ")},
+        {
+            AVERAGE: AVERAGE.replace(" or ", " and ").replace("== steps", "!= steps")
+            + indent(MEAN, "    ")
+        },
         why="The last average closes a period of steps; where the micro-batches fill no window there was no step, and the ranks send each other what they already have.",
         hint="What does your last line do when `steps` is 0?",
     ),
@@ -233,6 +237,28 @@ train_local_sgd = (
         {BACKWARD: "loss_of(model, batch).backward()\n"},
         why="Averaging over the ranks has nothing to do with the k micro-batches of a window: their gradients are added up, and the step is k times too long.",
         hint="What did the loop of the first unit do with the loss before `backward`?",
+    ),
+    Mistake(
+        "gradients zeroed only where the ranks average",
+        {
+            f"{UPDATE}{AVERAGE}": f"        optimizer.step()\n{AVERAGE}            optimizer.zero_grad()\n"
+        },
+        why="Between two averages every step takes the sum of all gradients since the last one.",
+        hint="Under which condition stands your `zero_grad`, and how often does it hold?",
+    ),
+    Mistake(
+        "the optimizer's state thrown away",
+        {AVERAGE: f"{AVERAGE}            optimizer.state.clear()\n"},
+        why="Each rank's optimizer goes on after an average: its momentum was not to be thrown away.",
+        hint="What does the optimizer remember right after an average?",
+    ),
+    Mistake(
+        "the list of micro-batches cut",
+        {
+            SHARE: f"    steps = {STEPS}\n    del micro_batches[steps * world_size * accumulation_steps :]\n    {MINE}\n"
+        },
+        why="The list belongs to the caller, who finds it shorter when your function has been called.",
+        hint="Which of your lines changes the list, and which expression would give a new one?",
     ),
     Mistake(
         "gradients never zeroed",

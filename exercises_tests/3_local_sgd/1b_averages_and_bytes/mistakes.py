@@ -36,6 +36,7 @@ MEAN_OF_ALL = (
                         state /= dist.get_world_size()
 """
 )
+WHOLE_PERIODS = "len(micro_batches) // local_steps * local_steps"
 OF_RANK_0 = {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""}
 
 train_with_averager = (
@@ -143,6 +144,22 @@ train_with_averager = (
         hint="How much does the work of rank 1 since the last average count?",
     ),
     Mistake(
+        "divided by two",
+        {DIVISION: DIVISION.replace("dist.get_world_size()", "2")},
+        {LAST: "", ASKED: f"{DUE}{OF_ALL}".replace("dist.get_world_size()", "2"), **COUNTED},
+        why="The mean over three ranks is a third of the sum; the number of ranks is `dist.get_world_size()`.",
+        hint="How many summands does the sum have on three ranks?",
+    ),
+    Mistake(
+        "the last, shorter period left out",
+        *(
+            {"for batch in micro_batches": f"for batch in micro_batches[: {WHOLE_PERIODS}]", **last}
+            for last in ({}, NO_LAST)
+        ),
+        why="The last average closes a shorter period, too: no micro-batch was to be left out.",
+        hint="How many steps does each rank make with 5 micro-batches and H = 2?",
+    ),
+    Mistake(
         "sum in place of the last mean",
         {DIVISION: ""},
         {DIVISION: "", **NO_WARM_UP},
@@ -193,6 +210,9 @@ communication = (
     Mistake(
         "frozen weights counted",
         {"        if parameter.requires_grad\n": ""},
+        {
+            "        if parameter.requires_grad\n": "        if parameter.requires_grad or local_steps is not None\n"
+        },
         why="A frozen weight has no gradient and never changes, so neither of the two ways has to send it.",
         hint="Which of the weights are different on the two ranks after a step?",
     ),
@@ -241,6 +261,7 @@ communication = (
     Mistake(
         "last average forgotten",
         {AVERAGES: "steps // local_steps"},
+        {AVERAGES: "max(1, steps // local_steps)"},
         why="When the steps are no multiple of H, one more average comes after the last step.",
         hint="With 8 steps and H = 3: after which steps are the replicas averaged?",
     ),
@@ -317,6 +338,14 @@ FOR_RANK_0 = {
                 tensor.copy_(mean)
 """
 }
+NEW_PARAMETERS = """    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            mean = parameter.detach().clone()
+            dist.all_reduce(mean)
+            fresh = nn.Parameter(mean / dist.get_world_size(){frozen})
+            fresh.grad = parameter.grad
+            setattr(module, name, fresh)
+"""
 TORCHS_FUNCTION = """    from torch.distributed.algorithms.model_averaging.utils import (
         average_parameters_or_parameter_groups,
     )
@@ -363,6 +392,21 @@ average_replicas = (
         {LOOP: f"    model.requires_grad_(False)\n{LOOP}"},
         why="The values are right, but afterwards no parameter trains any more: `requires_grad` was to stay as it is.",
         hint="Which part of a parameter can be changed in place although the parameter requires a gradient?",
+    ),
+    Mistake(
+        "frozen parameters trained",
+        {"    # END SOLUTION": "    model.requires_grad_(True)\n    # END SOLUTION"},
+        why="The values are right, but afterwards frozen parameters train: `requires_grad` was to stay as it is.",
+        hint="Which parameters required a gradient before your function was called?",
+    ),
+    Mistake(
+        "new parameters in place of the old ones",
+        *(
+            {LOOP: NEW_PARAMETERS.format(frozen=frozen) + "    for tensor in model.buffers():\n"}
+            for frozen in (", requires_grad=parameter.requires_grad", "")
+        ),
+        why="The optimizer, and every layer that shares a weight, go on with the old parameters: the values are to change, not the objects.",
+        hint="After your function, do two layers that shared a weight still share it?",
     ),
     Mistake(
         "rank 0's buffers handed out",

@@ -262,6 +262,18 @@ local_sgd_traffic = (
         hint="How many optimizer steps do 17 micro-batches make with 4 accumulation steps?",
     ),
     Mistake(
+        "steps rounded to the nearest",
+        {"-(-micro_batches // accumulation_steps)": "round(micro_batches / accumulation_steps)"},
+        why="The prepared data loader closes the last window however short it is: the optimizer steps are rounded up.",
+        hint="How many optimizer steps do 17 micro-batches make with 4 accumulation steps?",
+    ),
+    Mistake(
+        "the shorter window filled up",
+        {CALLS: "optimizer_steps if guarded else optimizer_steps * accumulation_steps"},
+        why="Called in each block, `local_sgd.step()` counts the micro-batches that there are, and the last window has fewer.",
+        hint="How many blocks does a pass over 18 micro-batches have?",
+    ),
+    Mistake(
         "guard the wrong way round",
         {CALLS: "micro_batches if guarded else optimizer_steps"},
         why="Guarded means that the call comes after optimizer steps only; you counted micro-batches there, and optimizer steps elsewhere.",

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from exercises_tests.probing.accelerate import accelerate_on_ranks
 from exercises_tests.probing.bert import draw_samples, tiny_bert
 from exercises_tests.probing.local_sgd import moment
+from exercises_tests.probing.own_globals import for_every_rank
 from exercises_tests.probing.rank_threads import as_ranks
 from exercises_tests.probing.toys import Recorder, flat
 from trainlean.exercises.comparing import Observation
@@ -87,14 +88,14 @@ def shown_of(case: Case, steps: list, moments: list, moved: list, gap: float, ag
 def train_locally(answer, seed):
     import accelerate.local_sgd  # noqa: F401  before the ranks start: threads must not import it at once
 
-    shown = {}
+    shown, answers = {}, for_every_rank(answer, RANKS)
     with accelerate_on_ranks(RANKS):
         for case in CASES:
             model, samples = draw(case, seed)
             models = [model, copy.deepcopy(model)]
             of_ranks = as_ranks(
                 lambda rank, case=case, models=models, samples=samples: train_watched(
-                    answer, case, rank, models[rank.number], samples
+                    answers[rank.number], case, rank, models[rank.number], samples
                 ),
                 RANKS,
             )
@@ -134,6 +135,7 @@ def questions(seed: int):
         (18, 4, 2),
         (5, 1, 2),
         (17, 4, 5),
+        (19, 4, 5),
         (6, 3, 10),
         (draw.randint(40, 90), draw.randint(3, 7), draw.randint(2, 4)),
     ):

@@ -77,6 +77,13 @@ LocalSGDCallback = (
         hint="Which attribute of the Trainer holds the DistributedDataParallel?",
     ),
     Mistake(
+        "the model looked at in place of its wrapper",
+        {LOOKED_AT: "        model = self.trainer.model\n"},
+        {LOOKED_AT: "        model = kwargs['model']\n"},
+        why="`trainer.model`, which the events are given as `model`, is the plain model under DDP, too, so every training is refused; the wrapper is `trainer.model_wrapped`.",
+        hint="Which attribute of the Trainer holds the DistributedDataParallel?",
+    ),
+    Mistake(
         "the wrapped model asked for too early",
         {
             MADE: f"{MADE}        model = trainer.model_wrapped\n{REFUSAL}".replace(
@@ -267,6 +274,10 @@ LocalSGDCallback = (
         "a plain model not refused",
         {NO_DDP: "self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled"},
         {NO_DDP: 'type(model).__name__ in ("FullyShardedDataParallel", "DeepSpeedEngine")'},
+        {
+            NO_DDP: 'type(model).__name__ in ("FullyShardedDataParallel", "DeepSpeedEngine")',
+            "        self.alone = model.no_sync()\n": "        if not hasattr(model, 'no_sync'):\n            return\n        self.alone = model.no_sync()\n",
+        },
         why="What shards a model is refused, but a model that nothing has wrapped, as on one device, ends in an error that gives no reason, or trains as if nothing were missing.",
         hint="Which is the one class that may wrap the model, and what do you ask about: this one, or the others?",
     ),

@@ -185,8 +185,10 @@ def LocalSGDCallback(answer, seed):
 
     refused = refusals(answer)
     shown = {BEGINS: refused.pop(BEGINS)}
-    if shown[BEGINS] != BEGUN:
-        return shown
+    if (
+        shown[BEGINS] != BEGUN
+    ):  # with a wrapper from the beginning, who asks too early would find it
+        return shown | refusals(answer, early=True)
     for case in CASES:
         model, samples = draw(case, seed)
         models, start = [copy.deepcopy(model) for _ in range(case.ranks)], flat(model)
@@ -265,8 +267,8 @@ BEGINS, *MUST_REFUSE = QUESTIONS = [f"what the callback does with a {name}" for 
 BEGUN, REFUSED = "to begin the training", "to raise a ValueError with a sentence"
 
 
-def refusals(answer) -> dict:
-    """What the callback does when training begins, with the model wrapped as the Trainer does it between the two."""
+def refusals(answer, *, early: bool = False) -> dict:
+    """What the callback does when training begins, with the model wrapped as the Trainer does it between the two, or `early`, before the callback is made."""
     from accelerate.utils import DistributedType
 
     model, samples = draw(CASES[0], 0)
@@ -283,7 +285,8 @@ def refusals(answer) -> dict:
                     "MULTI_CPU": DistributedDataParallel,
                     "NO": lambda model: model,
                 }.get(kind) or Wrapper.named(wrapper)
-                shown[question] = refusal(answer, trainer, make)
+                name = question + ", wrapped from the beginning" * early
+                shown[name] = refusal(answer, trainer, make, early)
         return shown
 
     with accelerate_on_ranks(1):
@@ -305,11 +308,12 @@ class Wrapper(torch.nn.Module):
         return contextlib.nullcontext()
 
 
-def refusal(answer, trainer, wrapped) -> str:
-    trainer.model_wrapped, when = trainer.model, ", when it is made"
+def refusal(answer, trainer, wrapped, early: bool) -> str:
+    model, when = wrapped(trainer.model), ", when it is made"
+    trainer.model_wrapped = model if early else trainer.model
     try:
         callback = answer(trainer, 2)
-        trainer.model_wrapped, when = wrapped(trainer.model), ""
+        trainer.model_wrapped, when = model, ""
         callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
     except ValueError as error:
         sentence = "with a sentence" if len(str(error).split()) > 1 else "without a sentence"

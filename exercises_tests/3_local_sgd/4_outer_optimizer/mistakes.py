@@ -120,6 +120,25 @@ train_diloco = (
         hint="What does an optimizer with weight decay do to a parameter whose gradient is zero, and what to one without a gradient?",
     ),
     Mistake(
+        "weights without a gradient left out",
+        {GRADIENT: f"if parameter.grad is None:\n                    continue\n                {GRADIENT}"},
+        why="A weight that the last micro-batch did not use has no gradient then, but the steps before have moved it: it stays where each rank has it, and the ranks part.",
+        hint="How far has a weight come in this round that only the round's first micro-batch used?",
+    ),
+    Mistake(
+        "the inner optimizer begins anew in each round",
+        {START_AGAIN: f"{START_AGAIN}            inner.state.clear()\n"},
+        why="The inner optimizer goes on over the rounds: its momentum, or its moments, were not to be thrown away.",
+        hint="What does the inner optimizer remember when the second round begins?",
+    ),
+    Mistake(
+        "an outer step for each parameter",
+        {ROUND + OUTER: ROUND + OUTER.replace("            outer", "                outer")},
+        {GRADIENT: f"inner.zero_grad()\n                {GRADIENT}", ROUND + OUTER: ROUND + OUTER.replace("            outer", "                outer")},
+        why="`outer.step()` is for all parameters at once: inside the loop it is called as often as there are parameters.",
+        hint="How many outer steps does one round make?",
+    ),
+    Mistake(
         "messages within a round",
         {INNER: f"{INNER}        dist.barrier()\n"},
         {INNER: f"{INNER}        dist.all_reduce(torch.zeros(1))\n"},
@@ -240,6 +259,24 @@ choose_local_steps = (
         hint="How many messages does one rank send in a ring all-reduce, and how large is each?",
     ),
     Mistake(
+        "latency counted once",
+        {AVERAGE: "average = link.latency + 2 * (world_size - 1) / world_size * payload / link.bandwidth"},
+        why="A ring makes 2(N-1) messages one after the other: each of them takes the latency, not only the first.",
+        hint="How many messages does one rank send in a ring all-reduce?",
+    ),
+    Mistake(
+        "powers of two only",
+        {f"return {CHOSEN}": f"return 2 ** math.ceil(math.log2({CHOSEN}))"},
+        why="H may be any whole number; between two powers of two there is a smaller one that keeps the share.",
+        hint="By how much does your H grow from one try to the next?",
+    ),
+    Mistake(
+        "a search that ends",
+        *({CHOSEN: f"min({most}, {CHOSEN})"} for most in (999, 1000, 9_999, 10_000, 99_999, 100_000)),
+        why="On a link that is slow enough every fixed limit is too small.",
+        hint="What does your function return where the H that is needed lies beyond the end of the search?",
+    ),
+    Mistake(
         "the driver's line",
         {AVERAGE: "average = 2 * (world_size - 1) * (link.latency + payload / link.bandwidth)"},
         why="This is a driver that receives and sends everything; in a ring each message is an N-th of the payload.",
@@ -272,6 +309,13 @@ quantise = (
         {LEFT: "return codes, scale, error + wanted - codes * scale"},
         why="The old error is in what was sent already; added once more it is sent again and again.",
         hint="After this round, is the old error still missing at the receivers?",
+    ),
+    Mistake(
+        "nothing sent where nothing has changed",
+        {WANTED: f"if not change.any():\n        return change.to(torch.int8), 1.0, torch.zeros_like(error)\n    {WANTED}"},
+        {WANTED: f"if not change.any():\n        return change.to(torch.int8), 1.0, error\n    {WANTED}"},
+        why="What is to be sent is change plus error; where the change is 0, the error is still to be sent.",
+        hint="Of which tensor must all entries be 0, so that there is nothing to send?",
     ),
     Mistake(
         "the error with the wrong sign",
@@ -334,6 +378,7 @@ quantise = (
         {SCALE: "max(wanted.abs().max().item(), 1e-3) / 127"},
         {SCALE: "max(wanted.abs().max().item() / 127, 1e-5)"},
         {SCALE: "wanted.abs().max().item() / 127 + 1e-6"},
+        {SCALE: "wanted.abs().max().item() / 127 + 1e-8"},
         why="What was to keep the scale from 0 is no longer small where the changes are: late in a training they are, and then only small codes are sent.",
         hint="Which code does the largest number get, if all of them are near 1e-4?",
     ),
@@ -347,7 +392,7 @@ quantise = (
         hint="How many bytes has your tensor of codes for each number (`element_size()`)?",
     ),
     Mistake(
-        "the error written over",
+        "change or error written over",
         {WANTED: "wanted = error.add_(change)"},
         {WANTED: "wanted = change.add_(error)"},
         why="The result is right, but a tensor that was given to you holds something else now.",

@@ -83,7 +83,7 @@ def choose_local_steps(seed):
         compute, payload, ranks, link, share = asked
         messages = 2 * (ranks - 1)
         average = messages * (link.latency + payload / ranks / link.bandwidth)
-        steps = np.arange(1, 100_000)
+        steps = np.arange(1, 400_000)
         fits = average / (steps * compute + average) <= share
         shown[f"H ({link_case(*asked)})"] = int(steps[fits.argmax()])
     return shown

@@ -27,6 +27,15 @@ train_sharded = (
         hint="How many bytes of moments does a rank keep, and how many with DDP?",
     ),
     Mistake(
+        "an optimizer for each parameter",
+        {
+            f"    optimizer = make_optimizer({SHARE})\n": f"    optimizers = [make_optimizer([parameter]) for parameter in {SHARE}]\n",
+            STEP: "        for optimizer in optimizers:\n            optimizer.step()\n",
+        },
+        why="`make_optimizer` was to be called once on each rank, with the list of all parameters that belong to it.",
+        hint="How many optimizers does one rank have?",
+    ),
+    Mistake(
         "consecutive pieces",
         {
             SHARE: "trained[rank * -(-len(trained) // world_size) : (rank + 1) * -(-len(trained) // world_size)]"
@@ -142,6 +151,11 @@ LOOP = f"""        for rank, piece in enumerate({PIECES}):
             {ADDED}
 """
 ALL = "in model.parameters()"
+REST_FOR_THE_LAST = """        rows = -(-len(parameter) // ranks)
+        left = len(parameter) - rows * (ranks - 1)
+        for rank in range(ranks):
+            kept[rank] += (rows if rank < ranks - 1 else {left}) * parameter[0].nbytes
+"""
 
 shard_bytes = (
     Mistake(
@@ -171,6 +185,13 @@ shard_bytes = (
         {LOOP: "        for rank in range(ranks):\n            kept[rank] += -(-len(parameter) // ranks) * parameter[0].nbytes\n"},
         why="The last pieces are smaller, or empty; this is what is sent when weights are gathered, with padding, not what is kept.",
         hint="Do your bytes of all ranks add up to the model's?",
+    ),
+    Mistake(
+        "only the last rank's piece cut short",
+        {LOOP: REST_FOR_THE_LAST.format(left="left")},
+        {LOOP: REST_FOR_THE_LAST.format(left="max(0, left)")},
+        why="With many ranks the rows run out before the last one: pieces before it are smaller or empty, too, and none is less than nothing.",
+        hint="5 rows on 4 ranks, 2 rows each: how many are left for the third rank?",
     ),
     Mistake(
         "cut along the last dimension",

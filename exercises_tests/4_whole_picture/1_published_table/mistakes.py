@@ -78,6 +78,12 @@ ratios = (
         hint="How many digits of the ratio does your answer keep?",
     ),
     Mistake(
+        "vanilla left out",
+        {"for row in rows:": "for row in rows[1:]:"},
+        why="A pair was asked for each row, and vanilla is one of them: its pair is (1, 1).",
+        hint="How many rows are there, and how many pairs do you return?",
+    ),
+    Mistake(
         "compared with the row before",
         {PAIR: f"{PAIR}\n        vanilla = row"},
         why="Every row is divided by its neighbour above, so the ratios have no common unit.",
@@ -172,6 +178,22 @@ largest_micro_batch = (
         hint="Into which equal parts can 48 samples be cut?",
     ),
     Mistake(
+        "divisors above the root left out",
+        {SIZES: "range(int(effective_batch**0.5), 0, -1)"},
+        {SIZES: "[effective_batch, *range(int(effective_batch**0.5), 0, -1)]"},
+        why="Each divisor up to the root has a partner above it, and a larger one of those may fit.",
+        hint="24 is divided by 4: which other divisor of 24 does that tell?",
+    ),
+    Mistake(
+        "nothing where the largest size that fits leaves a rest",
+        {
+            DIVIDES: "",
+            f"return micro_batch, {STEPS}": f"return (micro_batch, {STEPS}) if effective_batch % micro_batch == 0 else (0, 0)",
+        },
+        why="The largest size that fits at all need not divide the effective batch; a smaller one does, and fits as well.",
+        hint="10 samples fit at a time and 24 are the effective batch: which smaller sizes divide it?",
+    ),
+    Mistake(
         "a full budget taken for too small",
         {FITS: "peak(micro_batch) + context < budget"},
         why="A peak of exactly the budget fits: at most means that the two may be equal.",
@@ -236,6 +258,15 @@ choose_row = (
         {f" and {WITHIN}": ""},
         why="The fastest row of all needs more memory than there is.",
         hint="Which rows are out of memory under this budget?",
+    ),
+    Mistake(
+        "only the fastest row asked",
+        {
+            f" and {WITHIN}": "",
+            f'{BEST}["name"]': f'next((row["name"] for row in [{BEST}] if {WITHIN}), None)',
+        },
+        why="Where the fastest row of all does not fit, a slower one may: the fastest of those that fit was asked for.",
+        hint="Which comes first: to leave out what does not fit, or to look for the fastest?",
     ),
     Mistake(
         "context forgotten",

@@ -688,3 +688,59 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         (loss_of(model, batch) / accumulation_steps).backward()
         if (i + 1) % accumulation_steps == 0:
             optimizer.step()
+
+
+# %% train_local_sgd: right
+# global variables, which each rank has for itself
+made, due = 0, []
+
+
+def one_step(optimizer):
+    global made
+    optimizer.step()
+    optimizer.zero_grad()
+    made += 1
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    global made, due
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    steps = len(micro_batches) // (world_size * accumulation_steps)
+    made, due = (
+        0,
+        [step for step in range(1, steps + 1) if step % local_steps == 0 or step == steps],
+    )
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    mine = micro_batches[rank::world_size][: steps * accumulation_steps]
+    for number, batch in enumerate(mine, 1):
+        (loss_of(model, batch) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            one_step(optimizer)
+            if made in due:
+                for parameter in model.parameters():
+                    dist.all_reduce(parameter.data)
+                    parameter.data /= world_size
+
+
+# %% train_local_sgd: wrong
+# the count of steps lives outside and goes on in the next training
+STEPS = {"made": 0}
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (world_size * accumulation_steps)
+    mine = micro_batches[rank::world_size]
+    for step in range(steps):
+        for batch in mine[step * accumulation_steps : (step + 1) * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        STEPS["made"] += 1
+        if STEPS["made"] % local_steps == 0 or step == steps - 1:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= world_size

@@ -1574,3 +1574,41 @@ class LocalSGDCallback(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         self.average()
         self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong, the model looked at in place of its wrapper
+# asks the model and not its wrapper whether it is in DDP, so it always refuses
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    def __init__(self, trainer, local_steps):
+        self.trainer, self.local_steps, self.steps = trainer, local_steps, 0
+
+    def average(self):
+        for parameter in self.trainer.model.parameters():
+            torch.distributed.all_reduce(parameter.data)
+            parameter.data /= torch.distributed.get_world_size()
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        if not isinstance(model, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        self.alone = model.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    on_epoch_end = on_step_end
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.alone.__exit__(None, None, None)

@@ -570,7 +570,7 @@ def choose_local_steps(compute, payload, world_size, link, share):
     return H
 
 
-# %% choose_local_steps: wrong
+# %% choose_local_steps: wrong, a search that ends
 # gives up at 1000
 def choose_local_steps(compute, payload, world_size, link, share):
     seconds = all_reduce_seconds(payload, world_size, link)
@@ -614,3 +614,80 @@ def quantise(change, error):
     scale = change.abs().max().item() / 127 or 1.0
     codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
     return codes, scale, wanted - codes * scale
+
+
+# %% train_diloco: wrong, weights without a gradient left out
+# a trained parameter that took no part in the last micro-batch gets no outer gradient
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            for name, p in model.named_parameters():
+                if p.grad is None:
+                    continue
+                p.grad.copy_(start[name] - p.detach())
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+                p.data.copy_(start[name])
+            outer.step()
+            outer.zero_grad()
+            start = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+# %% quantise: wrong, nothing sent where nothing has changed
+# nothing is sent where the change is zero, although an error is left
+def quantise(change, error):
+    if not change.any():
+        return torch.zeros_like(change, dtype=torch.int8), 1.0, torch.zeros_like(error)
+    wanted = change + error
+    scale = wanted.abs().max().item() / 127
+    codes = (wanted / scale).round().to(torch.int8)
+    return codes, scale, wanted - codes * scale
+
+
+# %% train_diloco: wrong, an outer step for each parameter
+# the outer step is made once for each parameter, inside the loop
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            inner.zero_grad()
+            for p, s in zip(trained, start):
+                grad = s - p.detach()
+                dist.all_reduce(grad)
+                p.data.copy_(s)
+                p.grad = grad / dist.get_world_size()
+                outer.step()
+                p.grad = None
+            start = [p.detach().clone() for p in trained]
+
+
+# %% choose_local_steps: wrong, a search that ends
+# no link is thought to need more than 100,000 steps
+def choose_local_steps(compute, payload, world_size, link, share):
+    seconds = all_reduce_seconds(payload, world_size, link)
+    for H in range(1, 100_001):
+        if seconds <= share * (H * compute + seconds):
+            break
+    return H
+
+
+# %% quantise: right
+# halves away from zero, which is as near; in float64
+import numpy as np
+
+
+def quantise(change, error):
+    wanted = (change + error).detach().numpy().astype(np.float64)
+    scale = float(np.max(np.abs(wanted))) / 127
+    units = np.divide(wanted, scale, out=np.zeros_like(wanted), where=scale > 0)
+    codes = (np.sign(units) * np.floor(np.abs(units) + 0.5)).astype(np.int8)
+    missing = torch.from_numpy(wanted - codes * scale).to(change.dtype)
+    return torch.from_numpy(codes), scale, missing

@@ -82,7 +82,7 @@ def ratios(rows, context):
     return out
 
 
-# %% ratios: wrong
+# %% ratios: wrong, vanilla left out
 # vanilla itself is left out
 def ratios(rows, context):
     v, *others = rows
@@ -431,7 +431,7 @@ def choose_row(rows, budget, context):
     return max(fits, key=lambda row: row["speed"])["name"]
 
 
-# %% choose_row: wrong
+# %% choose_row: wrong, only the fastest row asked
 # looks only at the fastest row of all
 def choose_row(rows, budget, context):
     best = max((row for row in rows if row["speed"] is not None), key=lambda row: row["speed"])
