@@ -19,6 +19,33 @@ def accepts_all(*answers) -> Mistake:
     )
 
 
+def refuses_all(*answers) -> Mistake:
+    return Mistake(
+        "refuses every training",
+        *answers,
+        why="It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit: what it compares them with is something else.",
+        hint="Which two calls of `train` must give the same list?",
+    )
+
+
+def last_step_only(*answers) -> Mistake:
+    return Mistake(
+        "the last step only",
+        *answers,
+        why="A gradient that is wrong at one step only need not show at the others: where a schedule begins at a rate of 0, the first step changes nothing.",
+        hint="Does your test see every step of the list?",
+    )
+
+
+def another_error(*answers) -> Mistake:
+    return Mistake(
+        "another error than AssertionError",
+        *answers,
+        why="A wrong training was to raise an AssertionError: whoever runs many trainings through a test takes any other error for a fault of the test itself.",
+        hint="What does `zip(..., strict=True)` raise where one list is longer?",
+    )
+
+
 test_accumulation = (
     Mistake(
         "the lengths compared",
@@ -89,6 +116,31 @@ test_accumulation = (
         why="Entries that differ can have the same sum.",
         hint="Can two different gradients have one sum?",
     ),
+    Mistake(
+        "entry by entry",
+        {ENTRIES: "torch.allclose(other, one)"},
+        {ENTRIES: "torch.allclose(other, one, rtol=1e-4, atol=0)"},
+        {ENTRIES: "((other - one).abs() <= 1e-4 * one.abs()).all()"},
+        why="Rounding is as large as the longest entries make it, so an entry that is nearly zero may differ by all of itself in a right training.",
+        hint="Beside what is a difference small: beside its own entry, or beside the whole gradient?",
+    ),
+    Mistake(
+        "all steps added up",
+        {EACH: "    one, other = sum(large), sum(parts)\n    assert " + ENTRIES + "\n"},
+        {
+            EACH: "    one, other = torch.stack(large).mean(0), torch.stack(parts).mean(0)\n    assert "
+            + ENTRIES
+            + "\n"
+        },
+        why="Steps that are each wrong can have the right sum: those of the right windows in another order, for one.",
+        hint="With which gradient is the first step made?",
+    ),
+    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    another_error({COUNT: "", PAIRS: "zip(large, parts, strict=True)"}),
+    refuses_all(
+        {SIZES: "large, parts = train(8, 1), train(8, 4)"},
+        {SIZES: "large, parts = train(64, 1), train(8, 4)"},
+    ),
     accepts_all(
         {SIZES: "large, parts = train(8, 4), train(8, 4)"},
         {SIZES: "large, parts = train(32, 1), train(32, 1)"},
@@ -148,6 +200,12 @@ test_last_window = (
         hint="What do two trainings with as many steps still differ in?",
     ),
     Mistake(
+        "the lengths compared",
+        {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
+        why="Two gradients of one length can point in different directions.",
+        hint="What is the length of a gradient whose entries stand in another order?",
+    ),
+    Mistake(
         "the whole windows only",
         {PAIRS: f"list({PAIRS})[:-1]"},
         {PAIRS: "zip(large[:-1], parts[:-1])"},
@@ -186,6 +244,13 @@ test_last_window = (
         {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
         why="What is rounding in a long gradient is a grave error in a short one.",
         hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    ),
+    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    another_error({LAST_COUNT: "", PAIRS: "zip(large, parts, strict=True)"}),
+    refuses_all(
+        {
+            "train(32, 1, samples), train(8, 4, samples)": "train(8, 1, samples), train(8, 4, samples)"
+        }
     ),
     accepts_all(
         {
@@ -244,6 +309,14 @@ test_ranks = (
             assert {ENTRIES}
 """
         },
+        {
+            f"        {OWN}\n{RANK_COUNT}{RANK_EACH}": f"""        found = train(32 // ranks, ranks)
+        assert all(len(own) == len(large) for own in found)
+        for one, *others in zip(large, *found):
+            other = sum(others) / ranks
+            assert {ENTRIES}
+"""
+        },
         why="The mean of the ranks' gradients is right also where nobody has averaged them; each rank has to step with it.",
         hint="With which gradient does rank 1 step?",
     ),
@@ -273,6 +346,14 @@ test_ranks = (
         {ENTRIES: "(other == one).all()"},
         why="Sums in another order round differently, so a right training differs in its last digits.",
         hint="Is a mean of ranks' means to the last bit the mean of all?",
+    ),
+    last_step_only({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
+    another_error({RANK_COUNT: "", RANK_PAIRS: "zip(large, own, strict=True)"}),
+    Mistake(
+        "steps not counted",
+        {RANK_COUNT: ""},
+        why="`zip` ends with the shorter list, so a rank that stops a step before the others is not seen.",
+        hint="What does your loop do when a rank's list is shorter?",
     ),
     accepts_all(
         {RANK_EACH: ""},
@@ -328,6 +409,7 @@ test_token_weights = (
         why="Sums in another order round differently, so a right training differs in its last digits.",
         hint="Is a sum of four parts to the last bit the whole?",
     ),
+    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
     accepts_all(
         {EACH: ""},
         {f"assert {ENTRIES}": ENTRIES, COUNT: ""},
