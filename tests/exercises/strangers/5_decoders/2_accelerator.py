@@ -198,7 +198,7 @@ def make_it_learn(model):
         p.requires_grad = True
 
 
-# %% make_it_learn: wrong, nothing changed
+# %% make_it_learn: wrong, nothing changed for the checkpoint
 def make_it_learn(model):
     for block in model.blocks:
         for p in (block.a, block.b):
