@@ -211,7 +211,7 @@ check(test_accumulation)
 # Write `test_last_window(train)`. Now `train(micro_batch, accumulation_steps, samples)` takes the number of samples, too. Otherwise as before.
 #
 # - What is left after the whole windows makes one step, with the mean over what is left. Where nothing is left there is no extra step.
-# - Use micro-batches of one size: let `samples` be a multiple of `micro_batch`.
+# - Where you accumulate, use micro-batches of one size: let `samples` be a multiple of `micro_batch`.
 
 
 # %% exercise="test_last_window" points=3
