@@ -154,6 +154,9 @@ test_accumulation = (
 
 SAMPLES = "for samples in (64, 56):"
 LAST_COUNT = "        assert len(parts) == len(large)\n"
+STACKED = """        large, parts = torch.stack(large), torch.stack(parts)
+        assert (parts - large).norm() < 1e-4 * large.norm()
+"""
 LAST_EACH = f"        for one, other in {PAIRS}:\n            assert {ENTRIES}\n"
 
 test_last_window = (
@@ -161,6 +164,7 @@ test_last_window = (
         "only whole windows",
         {SAMPLES: "for samples in (64,):"},
         {SAMPLES: "for samples in (64, 96):"},
+        {SAMPLES: "for samples in (64,):", LAST_COUNT: "", LAST_EACH: STACKED},
         why="These numbers leave nothing over, so the shorter window that the test is about never comes.",
         hint="How many micro-batches are left after the last whole window of your samples?",
     ),
