@@ -37,15 +37,6 @@ def last_step_only(*answers) -> Mistake:
     )
 
 
-def another_error(*answers) -> Mistake:
-    return Mistake(
-        "another error than AssertionError",
-        *answers,
-        why="A wrong training was to raise an AssertionError: whoever runs many trainings through a test takes any other error for a fault of the test itself.",
-        hint="What does `zip(..., strict=True)` raise where one list is longer?",
-    )
-
-
 test_accumulation = (
     Mistake(
         "the lengths compared",
@@ -83,6 +74,8 @@ test_accumulation = (
     Mistake(
         "steps not counted",
         {COUNT: ""},
+        {COUNT: "    assert len(parts) >= len(large)\n"},
+        {COUNT: "    assert len(parts) <= len(large)\n"},
         why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
         hint="What does your loop do when one list is longer?",
     ),
@@ -136,7 +129,6 @@ test_accumulation = (
         hint="With which gradient is the first step made?",
     ),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
-    another_error({COUNT: "", PAIRS: "zip(large, parts, strict=True)"}),
     refuses_all(
         {SIZES: "large, parts = train(8, 1), train(8, 4)"},
         {SIZES: "large, parts = train(64, 1), train(8, 4)"},
@@ -250,7 +242,6 @@ test_last_window = (
         hint="How long are the gradients of this training, and how large is your tolerance beside that?",
     ),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
-    another_error({LAST_COUNT: "", PAIRS: "zip(large, parts, strict=True)"}),
     refuses_all(
         {
             "train(32, 1, samples), train(8, 4, samples)": "train(8, 1, samples), train(8, 4, samples)"
@@ -352,7 +343,6 @@ test_ranks = (
         hint="Is a mean of ranks' means to the last bit the mean of all?",
     ),
     last_step_only({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
-    another_error({RANK_COUNT: "", RANK_PAIRS: "zip(large, own, strict=True)"}),
     Mistake(
         "steps not counted",
         {RANK_COUNT: ""},
@@ -414,6 +404,22 @@ test_token_weights = (
         hint="Is a sum of four parts to the last bit the whole?",
     ),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    Mistake(
+        "steps not counted",
+        {COUNT: ""},
+        {COUNT: "    assert len(parts) >= len(large)\n"},
+        {COUNT: "    assert len(parts) <= len(large)\n"},
+        why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
+        hint="What does your loop do when one list is longer?",
+    ),
+    Mistake(
+        "a fixed tolerance",
+        {ENTRIES: "(other - one).norm() < 1e-4"},
+        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
+        {ENTRIES: "(other - one).abs().max() < 1e-3"},
+        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
+        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    ),
     accepts_all(
         {EACH: ""},
         {f"assert {ENTRIES}": ENTRIES, COUNT: ""},
