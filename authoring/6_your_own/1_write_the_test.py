@@ -175,7 +175,7 @@ for scale in (1.0, 1e4, 1e-4):
 #
 # *Difficulty* * · *7 minutes* · *Why*: with this test the project's mistake would have been red from the first day.
 #
-# Write `test_accumulation(train)`. It raises an `AssertionError` where `train` is wrong, and returns where it is right.
+# Write `test_accumulation(train)`. It raises an error where `train` is wrong, an `AssertionError` or another one, and returns where it is right.
 #
 # - `train(micro_batch, accumulation_steps)` trains on 64 samples and returns a list: the gradient of each optimizer step, one vector for each.
 # - With one accumulation step it is the large batch, and right.

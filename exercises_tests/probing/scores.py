@@ -50,6 +50,11 @@ class Scores(TorchDispatchMode):
         self.now -= tokens
 
 
+def at_once(widest: int, chunk: int) -> int | str:
+    """Of how many tokens the largest logits are; in words as long as a chunk has as many."""
+    return widest if widest > chunk else f"at most {chunk}"
+
+
 def finite(array):
     """The array; in words where it holds what is no number, which equals nothing."""
     return array if np.isfinite(array).all() else "not a number"

@@ -659,8 +659,9 @@ save_linear = (
     Mistake(
         "saves nothing",
         {OPERATIONS: "(torch.ops.aten.addmm, torch.ops.aten.mm)"},
-        why="No operation was recognised, so everything is recomputed, as with plain checkpointing. The policy is handed the overload, such as aten.addmm.default; aten.addmm or a function of torch is never equal to it.",
-        hint="What does print(op) show inside your policy?",
+        {f"op in {OPERATIONS}": f"ctx.is_recompute and op in {OPERATIONS}"},
+        why="Your condition was never true, so everything is recomputed, as with plain checkpointing. The policy is asked in the forward pass only, where `ctx.is_recompute` is False, and it is handed the overload, such as aten.addmm.default: aten.addmm or a function of torch is never equal to it.",
+        hint="What does print(op, ctx.is_recompute) show inside your policy?",
     ),
     Mistake(
         "no policy",

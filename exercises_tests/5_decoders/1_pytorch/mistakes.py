@@ -63,6 +63,37 @@ chunked_loss = (
         hint="Which tensor is split, and how large is the product that is made of it?",
     ),
     Mistake(
+        "as many chunks as a chunk has tokens",
+        {PARTS: "zip(hidden.chunk(chunk), targets.chunk(chunk))"},
+        why="`tensor.chunk(n)` makes n parts, however long they are; `tensor.split(n)` makes parts of n tokens.",
+        hint="How long is each part of 12 tokens after `.chunk(4)`?",
+    ),
+    Mistake(
+        "one checkpoint around the loop",
+        {
+            '    def sum_of(some_hidden, head, some_targets):\n        return cross_entropy(some_hidden @ head.T, some_targets, reduction="sum")\n': "",
+            f"    total = 0\n    for some_hidden, some_targets in {PARTS}:\n{ADD}": f"""    def sum_of(hidden, head, targets):
+        total = 0
+        for some_hidden, some_targets in {PARTS}:
+            total = total + cross_entropy(some_hidden @ head.T, some_targets, reduction="sum")
+        return total
+
+    total = checkpoint(sum_of, hidden, head, targets, use_reentrant=False)
+""",
+        },
+        why="In the backward pass the whole loop runs again before any gradient is computed, so that the logits of all chunks are there together.",
+        hint="What is computed again at once: a chunk, or all of them?",
+    ),
+    Mistake(
+        "a chunk's mean times its count",
+        {
+            SUM: "",
+            CALL: f"{CALL} * some_targets.ne(-100).sum()",
+        },
+        why="A chunk may have no target at all. The mean over nothing is not a number, and times 0 it stays none.",
+        hint="What is cross_entropy of targets that are all -100?",
+    ),
+    Mistake(
         "reentrant checkpoint",
         {
             "def sum_of(some_hidden, head, some_targets):": "def sum_of(some_hidden, some_targets):",
@@ -272,6 +303,13 @@ attention_keeps = (
         hint="Are the result of the softmax and the factor of the second product two tensors?",
     ),
     Mistake(
+        "eager keeps the mask",
+        kept("3 * one + table + 4 * length * length", RIGHT_SDPA),
+        kept("3 * one + 2 * table", "4 * one + sums + 4 * length * length"),
+        why="The mask is added to the scores, and the gradient of a sum needs neither of its parts.",
+        hint="What does the backward pass of `a + b` need of `a` and `b`?",
+    ),
+    Mistake(
         "eager keeps the output",
         kept("4 * one + table", RIGHT_SDPA),
         why="The output of a product of matrices is not needed for its backward pass, its factors are.",
@@ -291,6 +329,10 @@ attention_keeps = (
         "one table for all heads",
         {"table = 4 * batch * heads * length * length": "table = 4 * batch * length * length"},
         {"table = 4 * batch * heads * length * length": "table = 4 * length * length"},
+        {
+            "table = 4 * batch * heads * length * length": "table = 4 * batch * length * length",
+            "sums = 4 * batch * heads * length": "sums = 4 * batch * length",
+        },
         why="Every head of every text has scores of its own.",
         hint="What is the shape of q @ k.transpose(-1, -2)?",
     ),
@@ -402,6 +444,17 @@ train_with_masters = (
     usual(
         "steps on the first micro-batch",
         {"start=1": "start=0"},
+    ),
+    Mistake(
+        "computed in float32",
+        {
+            "weights = [weight": "model.float()\n    weights = [weight",
+            MASTERS: "masters = [weight.detach().clone() for weight in weights]",
+            "model(inputs)": "model(inputs.float() if inputs.is_floating_point() else inputs)",
+            STEP + WRITE: STEP + WRITE + "    model.bfloat16()\n",
+        },
+        why="While it trained the model was a float32 one: its forward pass has used the masters themselves, and not their rounded copy, and it took the bytes and the time of float32.",
+        hint="Of which type are the weights that the forward pass computes with?",
     ),
     Mistake(
         "the model converted",

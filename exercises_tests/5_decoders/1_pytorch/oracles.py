@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch.nn.functional import log_softmax, scaled_dot_product_attention
 
+from exercises_tests.probing.scores import at_once
+
 from .probes import (
     IGNORED,
     LEARNING_RATE,
@@ -44,7 +46,9 @@ def chunked_loss(seed):
         ):
             if tensor.requires_grad:
                 shown[f"the gradient of {what} ({name})"] = truth.grad.float().numpy()
-        shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = False
+        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
+            chunk, chunk
+        )
         shown[
             f"the number of tokens whose logits are in memory between forward and backward ({name})"
         ] = 0

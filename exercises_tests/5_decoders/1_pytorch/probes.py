@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from exercises_tests.probing.one_number import one_number
-from exercises_tests.probing.scores import Scores, finite
+from exercises_tests.probing.scores import Scores, at_once, finite
 from exercises_tests.probing.toys import as_it_was
 
 IGNORED = -100
@@ -67,8 +67,8 @@ def chunked_loss(answer, seed):
             if tensor.requires_grad:
                 gradient = torch.zeros_like(tensor) if tensor.grad is None else 2 * tensor.grad
                 shown[f"the gradient of {what} ({name})"] = finite(gradient.numpy())
-        shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = (
-            scores.widest > chunk
+        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
+            scores.widest, chunk
         )
         shown[
             f"the number of tokens whose logits are in memory between forward and backward ({name})"

@@ -22,6 +22,12 @@ token_backward = (
         hint="What does DDP do with the ranks' gradients after adding them up?",
     ),
     Mistake(
+        "two ranks taken for granted",
+        {SHARE: "share = 2 / count"},
+        why="DDP divides by the number of ranks, whatever it is; the check runs with three.",
+        hint="Which function says how many ranks there are?",
+    ),
+    Mistake(
         "this rank's targets only",
         {REDUCE: "", SHARE: "share = 1 / count"},
         why="Each rank divides by the targets of its own window, and the ranks' means are averaged: a token on a rank with few targets weighs more.",
@@ -38,6 +44,24 @@ token_backward = (
         {SUM: "", "(loss * share)": "(loss / len(window))"},
         why="Each micro-batch's mean gets the same weight, and so does each rank's: a token in a short text counts for more.",
         hint="Over how many targets, of all ranks together, is the mean taken?",
+    ),
+    Mistake(
+        "each micro-batch by its own targets",
+        {
+            f"    {COUNT}\n{REDUCE}    {SHARE}\n": "",
+            "            loss = cross_entropy": "            count = targets.ne(-100).sum()\n            distributed.all_reduce(count)\n            share = distributed.get_world_size() / count / len(window)\n            loss = cross_entropy",
+        },
+        why="Each micro-batch is a mean over its own targets on all ranks, and the window a mean of these means: a token in a short micro-batch counts for more.",
+        hint="How many targets are in the whole window, on all ranks together?",
+    ),
+    Mistake(
+        "counted again with each micro-batch",
+        {
+            f"{REDUCE}    {SHARE}\n": "",
+            "        last = index": f"        distributed.all_reduce(count)\n        {SHARE}\n        last = index",
+        },
+        why="all_reduce works in place: the second time it adds up sums over the ranks, and the count has grown by the number of ranks.",
+        hint="What is in `count` after the second all_reduce?",
     ),
     Mistake(
         "sends after every micro-batch",
@@ -125,6 +149,12 @@ adapter_state = (
         hint="Through which two products does x go?",
     ),
     Mistake(
+        "a square between the matrices",
+        {BOTH: "rank * (inputs + rank + outputs)"},
+        why="B follows A directly: there is no matrix of rank x rank between the two.",
+        hint="Which shapes do A and B have?",
+    ),
+    Mistake(
         "a full matrix",
         {BOTH: "inputs * outputs"},
         {BOTH: "rank * inputs * outputs"},
@@ -181,14 +211,36 @@ make_it_learn = (
         hint="Which weights asked for a gradient before you changed anything?",
     ),
     Mistake(
-        "nothing changed",
+        "nothing changed for the checkpoint",
         {CURE: "    pass\n"},
+        {CURE: "    model.use_reentrant = False\n"},
+        {
+            CURE: "    model.blocks[0].register_forward_pre_hook(lambda block, args: args[0].requires_grad_() and None)\n"
+        },
         {
             CURE: "    for block in model.blocks:\n        block.a.requires_grad_(True)\n        block.b.requires_grad_(True)\n"
         },
         {CURE: "    model.train()\n"},
         why="The adapters ask for a gradient already; it does not come as far as to them, because the reentrant checkpoint is handed nothing that asks.",
         hint="Which tensors are handed to checkpoint, and does one of them ask for a gradient?",
+    ),
+    Mistake(
+        "weights drawn anew",
+        {
+            CURE: f"{CURE}    for block in model.blocks:\n        nn.init.normal_(block.b, std=0.02)\n"
+        },
+        {CURE: f"{CURE}    for block in model.blocks:\n        nn.init.zeros_(block.b)\n"},
+        why="The gradient reaches the adapters as soon as the checkpoint lets it through; whatever B holds is the model's own and no fault.",
+        hint="Which of your lines changes a weight?",
+    ),
+    Mistake(
+        "frozen layers of the blocks trained",
+        {CURE: f"{CURE}    for block in model.blocks:\n        block.requires_grad_(True)\n"},
+        {
+            CURE: f'{CURE}    for name, weight in model.named_parameters():\n        if "embed" not in name:\n            weight.requires_grad_(True)\n'
+        },
+        why="The blocks' own linear layers were frozen, and an adapter is there so that they can stay so.",
+        hint="Which weights of a block did not ask for a gradient before?",
     ),
     Mistake(
         "checkpointing taken away",
@@ -245,6 +297,24 @@ state_bytes = (
         each(autocast=12),
         why="Under autocast weights, gradients and averages stay in float32; what is rounded to bf16 are copies that live during the forward and backward pass.",
         hint="Of which type is `weight.grad` after a backward pass under autocast?",
+    ),
+    Mistake(
+        "autocast's copies counted",
+        each(autocast=18),
+        why="The bf16 copies of autocast live during the forward and backward pass; when the optimizer steps they are gone.",
+        hint="When does autocast make its copies, and when does the optimizer step?",
+    ),
+    Mistake(
+        "the bytes of one weight",
+        {"return parameters * each[recipe]": "return each[recipe]"},
+        why="These are the bytes for a single weight.",
+        hint="How many weights are there?",
+    ),
+    Mistake(
+        "the masters' gradients forgotten",
+        each(masters=14),
+        why="The optimizer steps the masters with gradients of theirs, in float32, four bytes each.",
+        hint="With what does the optimizer step the masters?",
     ),
     Mistake(
         "masters only",

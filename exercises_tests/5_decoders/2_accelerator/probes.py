@@ -15,12 +15,12 @@ from exercises_tests.probing.toys import as_it_was, flat
 
 # ---------------------------------------------------------------- token_backward
 
-RANKS, VOCABULARY, IGNORED = 2, 11, -100
+RANKS, VOCABULARY, IGNORED = 3, 11, -100
 FEW_BYTES = 40  # of counts; all gradients but those of biases are larger
-SHARES = (  # the lengths of the micro-batches on each rank
-    ((3, 7), (9, 4)),
-    ((5, 2, 6), (8, 3, 10)),
-    ((6,), (3,)),
+SHARES = (  # the lengths of the micro-batches on each rank; three, so that a divisor of 2 is none
+    ((3, 7), (9, 4), (5, 5)),
+    ((5, 2, 6), (8, 3, 10), (4, 7, 2)),
+    ((6,), (3,), (8,)),
 )
 
 
@@ -67,7 +67,7 @@ def token_backward(answer, seed):
     drawn = []  # before the ranks start: threads share one random state
     for lengths in SHARES:
         model, shares = draw_shares(lengths, seed)
-        drawn.append((lengths, [model, copy.deepcopy(model)], shares))
+        drawn.append((lengths, [copy.deepcopy(model) for _ in range(RANKS)], shares))
 
     def work(rank: Rank):
         store, seen = stores, []
@@ -107,6 +107,7 @@ def token_backward(answer, seed):
             )
         return seen
 
+    # DDP imports it when it is first made, for seconds on a busy machine, while the other ranks wait for that rank.
     from torch import distributed
 
     stores = distributed.HashStore()

@@ -28,6 +28,12 @@ token_weights = (
         hint="Should the weights of all tokens add up to 1?",
     ),
     Mistake(
+        "two ranks taken for granted",
+        {OWN: "[1 / (2 * own) for own in targets]"},
+        why="DDP divides by the number of ranks, and the list says how many there are.",
+        hint="What is your sum over all tokens with four ranks?",
+    ),
+    Mistake(
         "the other way round",
         {"if across:": "if not across:"},
         why="Equal weights for all tokens are what the argument brings; without it every rank takes its own mean.",
@@ -44,6 +50,10 @@ token_weights = (
         "the share of the rank",
         {OWN: "[own / sum(targets) for own in targets]"},
         {ACROSS: "[own / sum(targets) for own in targets]"},
+        {
+            ACROSS: "[own / sum(targets) for own in targets]",
+            OWN: "[1 / len(targets) for own in targets]",
+        },
         why="That is how much of all tokens the rank has; the weight of one of its tokens was asked for.",
         hint="What changes for one token when its rank has twice as many?",
     ),
@@ -78,6 +88,31 @@ loss_in_chunks = (
         {"num_items_in_batch = targets.ne(-100).sum()": "num_items_in_batch = len(targets)"},
         why="Targets of -100 add nothing to the sum, so they must not be in the divisor.",
         hint="Which targets does cross_entropy leave out?",
+    ),
+    Mistake(
+        "labels counted, not targets",
+        {
+            "num_items_in_batch = targets.ne(-100).sum()": 'num_items_in_batch = inputs["labels"].ne(-100).sum()'
+        },
+        why="The first label of a text is never predicted; counted with the others it makes the divisor too large.",
+        hint="A text of 5 tokens: how many of them does the model predict from the ones before?",
+    ),
+    Mistake(
+        "mean of means where nothing is said",
+        {
+            SUM: ', reduction="mean" if num_items_in_batch is None else "sum"',
+            NONE: "    if num_items_in_batch is None:\n        num_items_in_batch = len(targets.split(chunk))\n",
+        },
+        why="Chunks differ in how many of their targets count, and one that has none gives a mean that is not a number: the sum over all targets is divided once.",
+        hint="Over how many targets is the mean taken, and where in your function is their number known?",
+    ),
+    Mistake(
+        "the labels changed",
+        {
+            TARGETS: 'inputs["labels"][:, :-1] = inputs["labels"][:, 1:].clone()\n    targets = inputs["labels"][:, :-1].flatten()'
+        },
+        why="What is written into `inputs` stays there: the caller's labels are shifted afterwards, and shifted again the next time.",
+        hint="Which of your lines writes into the caller's tensors?",
     ),
     Mistake(
         "mean of the chunks' means",
@@ -149,6 +184,24 @@ evaluation_bytes = (
         hint="How many bytes has a float32, and how many an int64?",
     ),
     Mistake(
+        "the last position left out",
+        {"texts * length *": "texts * (length - 1) *"},
+        why="The model returns logits for every position, also for the last of a text, which predicts nothing; compute_metrics gets them all.",
+        hint="What was the shape of the array above, and how long were the texts?",
+    ),
+    Mistake(
+        "the labels counted as well",
+        {FORMULA: f"{FORMULA} + 8 * texts * length"},
+        why="The labels are handed over beside the predictions, as an array of their own; the bytes of the predictions were asked for.",
+        hint="Which of the two arrays is `prediction.predictions`?",
+    ),
+    Mistake(
+        "MiB, not bytes",
+        {FORMULA: f"{FORMULA} / 2**20"},
+        why="Bytes were asked for.",
+        hint="In which unit is your number?",
+    ),
+    Mistake(
         "one row a text",
         {"texts * length *": "texts *"},
         why="A decoder returns logits for every token of a text, not one row for the text.",
@@ -190,6 +243,18 @@ token_accuracy = (
     usual(
         "labels shifted the wrong way",
         {SHIFT: "predicted, wanted = predictions[:, 1:], labels[:, :-1]"},
+    ),
+    Mistake(
+        "shifted over the ends of texts",
+        {SHIFT: "predicted, wanted = predictions.ravel()[:-1], labels.ravel()[1:]"},
+        why="Flattened first and shifted afterwards, the last position of a text is held against the first label of the next.",
+        hint="What stands behind the last token of the first text when the texts are one long row?",
+    ),
+    Mistake(
+        "the labels written over",
+        {SHIFT: f"labels[labels == -100] = -1\n    {SHIFT}", COUNTED: "counted = wanted >= 0"},
+        why="The share is right, and the caller's own labels are others afterwards: who asks a second time finds no -100 any more.",
+        hint="Which of your lines writes into the caller's array?",
     ),
     Mistake(
         "padding counted as wrong",

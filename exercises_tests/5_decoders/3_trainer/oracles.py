@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch.nn.functional import log_softmax
 
+from exercises_tests.probing.scores import at_once
 from exercises_tests.probing.toys import flat
 
 from .probes import (
@@ -55,7 +56,9 @@ def loss_in_chunks(seed):
         name, chunk = name_loss(case), case[2]
         shown[f"the loss ({name})"] = loss.detach().numpy()
         shown[f"the gradient ({name})"] = flat(model, gradients=True)
-        shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = False
+        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
+            chunk, chunk
+        )
         shown[
             f"the number of tokens whose logits are in memory between forward and backward ({name})"
         ] = 0

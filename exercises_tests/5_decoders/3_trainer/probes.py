@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from exercises_tests.probing.one_number import one_number
-from exercises_tests.probing.scores import Scores, finite
+from exercises_tests.probing.scores import Scores, at_once, finite
 from exercises_tests.probing.toys import as_it_was, flat
 
 IGNORED = -100
@@ -32,9 +32,14 @@ def token_weights(answer, seed):
     for targets in draw_counts(seed):
         for across in (True, False):
             given, case = list(targets), name_counts(targets, across)
+            found = answer(given, across)
+            if not isinstance(found, list | tuple):
+                raise TypeError(
+                    f"token_weights must return a list with one number for each rank, not {type(found).__name__}."
+                )
             found = [
                 float(one_number(one, "Each entry of token_weights must be a number"))
-                for one in answer(given, across)
+                for one in found
             ]
             shown[f"the number of weights ({case})"] = len(found)
             shown[f"the weights, times all targets ({case})"] = np.array(found) * sum(targets)
@@ -46,8 +51,8 @@ def token_weights(answer, seed):
 
 VOCABULARY, HIDDEN = 37, 5
 LOSSES = (  # texts, length, chunk, targets of the window beside these (None: not said)
-    (2, 6, 4, 9),
-    (3, 5, 5, None),
+    (2, 6, 1, 9),
+    (2, 7, 5, None),
     (1, 8, 3, 30),
     (2, 4, 50, 0),
 )
@@ -104,8 +109,8 @@ def loss_in_chunks(answer, seed):
                 (loss.sum() / 2).backward()  # a training may divide the loss once more
         shown[f"the loss ({name})"] = finite(loss.detach().numpy())
         shown[f"the gradient ({name})"] = finite(2 * flat(model, gradients=True))
-        shown[f"whether logits of more than {chunk} tokens are computed at once ({name})"] = (
-            scores.widest > chunk
+        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
+            scores.widest, chunk
         )
         shown[
             f"the number of tokens whose logits are in memory between forward and backward ({name})"
@@ -159,6 +164,7 @@ def draw_predictions(seed):
         labels[-1, -3:] = IGNORED
         labels[1, 3] = 0
         predictions[1, 2] = 0
+        predictions[0, 1] = labels[0, 2]  # behind a prompt: a mask that is not shifted misses it
         # Where nothing is to be predicted, anything may stand.
         predictions[-1, -3:] = random.integers(0, 6, 3)
         yield predictions, labels

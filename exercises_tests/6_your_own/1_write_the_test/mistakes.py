@@ -19,6 +19,24 @@ def accepts_all(*answers) -> Mistake:
     )
 
 
+def refuses_all(*answers) -> Mistake:
+    return Mistake(
+        "refuses every training",
+        *answers,
+        why="It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit: what it compares them with is something else.",
+        hint="Which two calls of `train` must give the same list?",
+    )
+
+
+def last_step_only(*answers) -> Mistake:
+    return Mistake(
+        "the last step only",
+        *answers,
+        why="A gradient that is wrong at one step only need not show at the others: where a schedule begins at a rate of 0, the first step changes nothing.",
+        hint="Does your test see every step of the list?",
+    )
+
+
 test_accumulation = (
     Mistake(
         "the lengths compared",
@@ -56,6 +74,8 @@ test_accumulation = (
     Mistake(
         "steps not counted",
         {COUNT: ""},
+        {COUNT: "    assert len(parts) >= len(large)\n"},
+        {COUNT: "    assert len(parts) <= len(large)\n"},
         why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
         hint="What does your loop do when one list is longer?",
     ),
@@ -89,6 +109,30 @@ test_accumulation = (
         why="Entries that differ can have the same sum.",
         hint="Can two different gradients have one sum?",
     ),
+    Mistake(
+        "entry by entry",
+        {ENTRIES: "torch.allclose(other, one)"},
+        {ENTRIES: "torch.allclose(other, one, rtol=1e-4, atol=0)"},
+        {ENTRIES: "((other - one).abs() <= 1e-4 * one.abs()).all()"},
+        why="Rounding is as large as the longest entries make it, so an entry that is nearly zero may differ by all of itself in a right training.",
+        hint="Beside what is a difference small: beside its own entry, or beside the whole gradient?",
+    ),
+    Mistake(
+        "all steps added up",
+        {EACH: "    one, other = sum(large), sum(parts)\n    assert " + ENTRIES + "\n"},
+        {
+            EACH: "    one, other = torch.stack(large).mean(0), torch.stack(parts).mean(0)\n    assert "
+            + ENTRIES
+            + "\n"
+        },
+        why="Steps that are each wrong can have the right sum: those of the right windows in another order, for one.",
+        hint="With which gradient is the first step made?",
+    ),
+    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    refuses_all(
+        {SIZES: "large, parts = train(8, 1), train(8, 4)"},
+        {SIZES: "large, parts = train(64, 1), train(8, 4)"},
+    ),
     accepts_all(
         {SIZES: "large, parts = train(8, 4), train(8, 4)"},
         {SIZES: "large, parts = train(32, 1), train(32, 1)"},
@@ -102,6 +146,9 @@ test_accumulation = (
 
 SAMPLES = "for samples in (64, 56):"
 LAST_COUNT = "        assert len(parts) == len(large)\n"
+STACKED = """        large, parts = torch.stack(large), torch.stack(parts)
+        assert (parts - large).norm() < 1e-4 * large.norm()
+"""
 LAST_EACH = f"        for one, other in {PAIRS}:\n            assert {ENTRIES}\n"
 
 test_last_window = (
@@ -109,6 +156,7 @@ test_last_window = (
         "only whole windows",
         {SAMPLES: "for samples in (64,):"},
         {SAMPLES: "for samples in (64, 96):"},
+        {SAMPLES: "for samples in (64,):", LAST_COUNT: "", LAST_EACH: STACKED},
         why="These numbers leave nothing over, so the shorter window that the test is about never comes.",
         hint="How many micro-batches are left after the last whole window of your samples?",
     ),
@@ -146,6 +194,12 @@ test_last_window = (
         {LAST_EACH: ""},
         why="The number of steps is right also where the last gradient is not.",
         hint="What do two trainings with as many steps still differ in?",
+    ),
+    Mistake(
+        "the lengths compared",
+        {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
+        why="Two gradients of one length can point in different directions.",
+        hint="What is the length of a gradient whose entries stand in another order?",
     ),
     Mistake(
         "the whole windows only",
@@ -186,6 +240,12 @@ test_last_window = (
         {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
         why="What is rounding in a long gradient is a grave error in a short one.",
         hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    ),
+    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    refuses_all(
+        {
+            "train(32, 1, samples), train(8, 4, samples)": "train(8, 1, samples), train(8, 4, samples)"
+        }
     ),
     accepts_all(
         {
@@ -244,6 +304,14 @@ test_ranks = (
             assert {ENTRIES}
 """
         },
+        {
+            f"        {OWN}\n{RANK_COUNT}{RANK_EACH}": f"""        found = train(32 // ranks, ranks)
+        assert all(len(own) == len(large) for own in found)
+        for one, *others in zip(large, *found):
+            other = sum(others) / ranks
+            assert {ENTRIES}
+"""
+        },
         why="The mean of the ranks' gradients is right also where nobody has averaged them; each rank has to step with it.",
         hint="With which gradient does rank 1 step?",
     ),
@@ -273,6 +341,13 @@ test_ranks = (
         {ENTRIES: "(other == one).all()"},
         why="Sums in another order round differently, so a right training differs in its last digits.",
         hint="Is a mean of ranks' means to the last bit the mean of all?",
+    ),
+    last_step_only({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
+    Mistake(
+        "steps not counted",
+        {RANK_COUNT: ""},
+        why="`zip` ends with the shorter list, so a rank that stops a step before the others is not seen.",
+        hint="What does your loop do when a rank's list is shorter?",
     ),
     accepts_all(
         {RANK_EACH: ""},
@@ -327,6 +402,23 @@ test_token_weights = (
         {ENTRIES: "(other == one).all()"},
         why="Sums in another order round differently, so a right training differs in its last digits.",
         hint="Is a sum of four parts to the last bit the whole?",
+    ),
+    last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    Mistake(
+        "steps not counted",
+        {COUNT: ""},
+        {COUNT: "    assert len(parts) >= len(large)\n"},
+        {COUNT: "    assert len(parts) <= len(large)\n"},
+        why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
+        hint="What does your loop do when one list is longer?",
+    ),
+    Mistake(
+        "a fixed tolerance",
+        {ENTRIES: "(other - one).norm() < 1e-4"},
+        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
+        {ENTRIES: "(other - one).abs().max() < 1e-3"},
+        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
+        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
     ),
     accepts_all(
         {EACH: ""},

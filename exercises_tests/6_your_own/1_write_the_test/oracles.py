@@ -8,9 +8,12 @@ RIGHT = {
     "added up in float64",
     "with gradients a hundred thousand times as long",
     "with gradients a million times as short",
+    "with an entry that is zero but for rounding",
+    "windows put together again",
     "every micro-batch divided by the length of its window",
     "averaged",
     "averaged in float64",
+    "the whole batch on every rank",
     "a mean over the targets",
 }
 

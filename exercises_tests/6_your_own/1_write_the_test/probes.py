@@ -50,8 +50,8 @@ class Layer:
         errors = inputs @ self.weights.view(OUTPUTS, INPUTS + 1).T - targets
         return (2 * self.scale / len(inputs) * errors.T @ inputs).flatten()
 
-    def move(self, gradient):
-        self.weights = self.weights - LEARNING_RATE / self.scale * gradient
+    def move(self, gradient, rate=LEARNING_RATE):
+        self.weights = self.weights - rate / self.scale * gradient
 
 
 def draw_samples(seed: int, count: int):
@@ -92,6 +92,11 @@ def whole_number(name: str, value, largest: int = 10_000) -> int:
     return value
 
 
+def stepping_once(windows_at_once: Callable):
+    """A right training whose gradients are the large batch's to the last bit: it puts each window together again."""
+    return lambda size, parts, *data: windows_at_once(size * parts, 1, *data)
+
+
 def drawn_factor(seed: int) -> float:
     """A factor of a few per cent, in three digits."""
     return round(1 + random.Random(seed).uniform(0.02, 0.05), 3)
@@ -100,8 +105,17 @@ def drawn_factor(seed: int) -> float:
 # ---------------------------------------------------------------- test_accumulation
 
 
-def accumulated(seed: int, rule: Callable[[Window], torch.Tensor], scale=1.0, grouped=None):
-    """train(micro_batch, accumulation_steps) with this rule; `grouped` makes the windows of the micro-batches."""
+def accumulated(
+    seed: int,
+    rule: Callable[[Window], torch.Tensor],
+    scale=1.0,
+    grouped=None,
+    first_rate=LEARNING_RATE,
+):
+    """train(micro_batch, accumulation_steps) with this rule; `grouped` makes the windows of the micro-batches.
+
+    A first rate of 0, as a schedule with warm-up has it, keeps what is wrong in the first gradient from all others.
+    """
 
     def train(micro_batch, accumulation_steps, samples=SAMPLES):
         micro_batch = whole_number("micro_batch", micro_batch)
@@ -118,7 +132,7 @@ def accumulated(seed: int, rule: Callable[[Window], torch.Tensor], scale=1.0, gr
             before = found[-1] if found else None
             window = Window(gradients, counts, steps, number, len(groups), before)
             gradient = rule(window) if group else torch.zeros_like(layer.weights)
-            layer.move(gradient)
+            layer.move(gradient, LEARNING_RATE if number else first_rate)
             found.append(gradient.clone())
         return found
 
@@ -158,6 +172,17 @@ def without_last_entries(window):
     return gradient
 
 
+def zero_but_for_rounding(window):
+    """The last entry, as of a bias before a normalisation: its parts cancel, and what is left depends on their order."""
+    gradient = window.mean().clone()
+    gradient[-1] = gradient.norm() * (2e-7 if window.accumulates else -1e-7)
+    return gradient
+
+
+def at_its_first(window):
+    return window.accumulates and window.step == 0
+
+
 def at_its_last(window):
     return window.accumulates and window.step + 1 == window.steps
 
@@ -187,6 +212,10 @@ def each_alone(groups, steps):
     return [[part] for group in groups for part in group]
 
 
+def backwards(groups, steps):
+    return groups[::-1] if steps > 1 else groups
+
+
 def without_the_last(groups, steps):
     return groups[:-1] if steps > 1 else groups
 
@@ -203,8 +232,11 @@ def whole_windows(seed):
         "added up in float64": accumulated(seed, in_float64),
         "with gradients a hundred thousand times as long": accumulated(seed, in_float64, 1e5),
         "with gradients a million times as short": accumulated(seed, in_float64, 1e-6),
+        "with an entry that is zero but for rounding": accumulated(seed, zero_but_for_rounding),
+        "windows put together again": stepping_once(accumulated(seed, mean)),
         "steps on every micro-batch": accumulated(seed, mean, grouped=each_alone),
         "no step behind the last window": accumulated(seed, mean, grouped=without_the_last),
+        "a step too many behind the last window": accumulated(seed, mean, grouped=one_too_many),
         "loss not divided": accumulated(seed, total),
         "loss not divided, with short gradients": accumulated(seed, total, 1e-6),
         "zeroed inside the window": accumulated(seed, only_the_last),
@@ -216,6 +248,12 @@ def whole_windows(seed):
             seed, in_another_order
         ),
         "a last gradient with two errors that cancel": accumulated(seed, errors_that_cancel),
+        f"a first gradient {factor} times too long, with a step of 0": accumulated(
+            seed, times(factor, at_its_first), first_rate=0
+        ),
+        "windows in another order, with a first step of 0": accumulated(
+            seed, mean, grouped=backwards, first_rate=0
+        ),
     }
 
 
@@ -288,6 +326,7 @@ def last_windows(seed):
         "added up in float64": accumulated(seed, in_float64),
         "with gradients a hundred thousand times as long": accumulated(seed, in_float64, 1e5),
         "every micro-batch divided by the length of its window": accumulated(seed, in_equal_parts),
+        "windows put together again": stepping_once(accumulated(seed, mean)),
         "last window dropped": accumulated(seed, mean, grouped=dropped),
         "last window divided by k": accumulated(seed, divided_by_k),
         "last window not divided": accumulated(seed, not_divided),
@@ -302,6 +341,9 @@ def last_windows(seed):
         "a step too many where nothing is left": accumulated(seed, mean, grouped=one_too_many),
         f"a last window {factor} times too long": accumulated(seed, times(factor, short)),
         "loss not divided": accumulated(seed, total),
+        f"a first gradient {factor} times too long, with a step of 0": accumulated(
+            seed, times(factor, at_its_first), first_rate=0
+        ),
     }
 
 
@@ -311,7 +353,10 @@ test_last_window = put_to(last_windows)
 
 
 def on_ranks(
-    seed: int, rule: Callable[[list[torch.Tensor], bool, bool], list[torch.Tensor]], shared=True
+    seed: int,
+    rule: Callable[[list[torch.Tensor], bool, bool], list[torch.Tensor]],
+    shared=True,
+    first_rate=LEARNING_RATE,
 ):
     """train(micro_batch, ranks): the gradients of all ranks' steps, by rank; `rule(gradients, first, last)` makes what each rank steps with at a first, last or other step."""
 
@@ -332,11 +377,26 @@ def on_ranks(
             for layer, gradient, notes in zip(
                 layers, rule(own, step == 0, start + window >= SAMPLES), found, strict=True
             ):
-                layer.move(gradient)
+                layer.move(gradient, LEARNING_RATE if step else first_rate)
                 notes.append(gradient.clone())
         return found
 
     return train
+
+
+def without_a_last_step(train):
+    """The last of several ranks stops one step before the others."""
+
+    def stopped(micro_batch, ranks):
+        found = train(micro_batch, ranks)
+        return [*found[:-1], found[-1][:-1]] if ranks > 1 else found
+
+    return stopped
+
+
+def alone(train):
+    """Every rank computes the whole batch for itself."""
+    return lambda micro_batch, ranks: train(micro_batch * ranks, 1) * ranks
 
 
 def averaged(own, first, last):
@@ -431,6 +491,7 @@ def some_ranks(seed):
     return {
         "averaged": on_ranks(seed, averaged),
         "averaged in float64": on_ranks(seed, averaged_in_float64),
+        "the whole batch on every rank": alone(on_ranks(seed, averaged)),
         "summed over the ranks": on_ranks(seed, summed),
         "averaged twice": on_ranks(seed, averaged_twice),
         "not averaged": on_ranks(seed, not_averaged),
@@ -452,6 +513,12 @@ def some_ranks(seed):
         "at the first step summed over the ranks": on_ranks(seed, summed_at_first),
         "gradients of the right length in a wrong direction": on_ranks(seed, turned_round),
         f"a gradient {factor} times too long": on_ranks(seed, too_long),
+        "at the first step summed over the ranks, with a step of 0": on_ranks(
+            seed, summed_at_first, first_rate=0
+        ),
+        "averaged, and the last rank stops a step too early": without_a_last_step(
+            on_ranks(seed, averaged)
+        ),
     }
 
 
@@ -460,7 +527,13 @@ test_ranks = put_to(some_ranks)
 # ---------------------------------------------------------------- test_token_weights
 
 
-def texts(seed: int, rule: Callable[[Window], torch.Tensor]):
+def texts(
+    seed: int,
+    rule: Callable[[Window], torch.Tensor],
+    scale=1.0,
+    grouped=None,
+    first_rate=LEARNING_RATE,
+):
     """train(micro_batch, accumulation_steps, lengths): texts of so many targets each; a micro-batch's gradient is a mean over its own."""
 
     def train(micro_batch, accumulation_steps, lengths):
@@ -471,7 +544,9 @@ def texts(seed: int, rule: Callable[[Window], torch.Tensor]):
         pairs = list(zip(inputs.split(lengths), targets.split(lengths), strict=True))
         parts = [pairs[start : start + micro_batch] for start in range(0, len(pairs), micro_batch)]
         groups = [parts[start : start + steps] for start in range(0, len(parts), steps)]
-        layer, found, of_first = Layer(seed), [], 0
+        if grouped:
+            groups = grouped(groups, steps)
+        layer, found, of_first = Layer(seed, scale), [], 0
         for number, group in enumerate(groups):
             gradients = [
                 layer.gradient(*(torch.cat(one) for one in zip(*part, strict=True)))
@@ -482,8 +557,8 @@ def texts(seed: int, rule: Callable[[Window], torch.Tensor]):
             before = found[-1] if found else None
             window = Window(gradients, counts, steps, number, len(groups), before, sizes)
             of_first = window.of_first = of_first or sum(counts)
-            gradient = rule(window)
-            layer.move(gradient)
+            gradient = rule(window) if group else torch.zeros_like(layer.weights)
+            layer.move(gradient, LEARNING_RATE if number else first_rate)
             found.append(gradient.clone())
         return found
 
@@ -509,6 +584,10 @@ def means_at_later_steps(window):
     return in_equal_parts(window) if window.step else window.mean()
 
 
+def means_at_the_first_step(window):
+    return window.mean() if window.step else in_equal_parts(window)
+
+
 def half_weighed(window):
     return (in_equal_parts(window) + window.mean()) / 2
 
@@ -519,6 +598,9 @@ def token_windows(seed):
         "a mean over the targets": texts(seed, mean),
         "divided at the end": texts(seed, divided_at_the_end),
         "added up in float64": texts(seed, in_float64),
+        "windows put together again": stepping_once(texts(seed, mean)),
+        "with gradients a hundred thousand times as long": texts(seed, in_float64, 1e5),
+        "with gradients a million times as short": texts(seed, in_float64, 1e-6),
         "a sum of means": texts(seed, total),
         "a mean of means": texts(seed, in_equal_parts),
         "a mean of means from the second step on": texts(seed, means_at_later_steps),
@@ -528,6 +610,13 @@ def token_windows(seed):
         "every window divided by the targets of the first": texts(seed, by_the_first_window),
         f"a gradient {factor} times too long": texts(seed, times(factor)),
         "a last gradient of the right length in a wrong direction": texts(seed, in_another_order),
+        "a mean of means, with short gradients": texts(seed, in_equal_parts, 1e-6),
+        "steps on every micro-batch": texts(seed, mean, grouped=each_alone),
+        "no step behind the last window": texts(seed, mean, grouped=without_the_last),
+        "a step too many behind the last window": texts(seed, mean, grouped=one_too_many),
+        "a mean of means at the first step, with a step of 0": texts(
+            seed, means_at_the_first_step, first_rate=0
+        ),
     }
 
 

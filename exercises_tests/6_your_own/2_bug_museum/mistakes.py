@@ -44,11 +44,42 @@ name_fault = (
         hint="How many micro-batches are in the first step?",
     ),
     Mistake(
+        "the record changed",
+        {"last = receipts[0], receipts[-1]": "last = receipts[0], receipts.pop()"},
+        why="pop() takes the last step out of the caller's own record: who reads it a second time finds another run.",
+        hint="How many steps has the record when your function is through?",
+    ),
+    Mistake(
+        "an early step taken for the last micro-batch",
+        {"behind == [k - 1]": "len(behind) == 1"},
+        why="With k = 2 a first step that comes early has one micro-batch behind it, too: the first of the epoch, not the last of its window.",
+        hint="Which micro-batch is it that stands behind the first step?",
+    ),
+    Mistake(
+        "every epoch of whole windows taken to have lost a rest",
+        {"not last[-1]": "len(receipts) == len(first) // k"},
+        why="There are as many steps as whole windows also where nothing is left over and nothing is lost.",
+        hint="How many steps has a right epoch of eight micro-batches with k = 4?",
+    ),
+    Mistake(
+        "all steps judged by their mean",
+        {
+            LONGER: "sum(map(sum, receipts)) / len(receipts) > 1.05",
+            SHORTER: "sum(map(sum, receipts)) / len(receipts) < 0.8",
+        },
+        why="A short window's share is small beside many whole ones, and large beside one: each step has its own sum.",
+        hint="What is the mean of your sums for six micro-batches and k = 5, when only the last step is wrong?",
+    ),
+    Mistake(
         "rounded shares compared exactly",
         {LONGER: "sum(first) != 1"},
         {SHORTER: "sum(first) != 1"},
         {SHORT_LAST: "sum(last) != 1"},
         {SHORTER: "sum(first) != 1", SHORT_LAST: "sum(last) != 1"},
+        {
+            LONGER: "max(first) == 1",
+            SHORTER: "max(first) == 1 / k**2",
+        },
         why="Shares are floats, rounded to 4 decimals here: three thirds of 0.3333 are not 1.",
         hint="What does Python say of 3 * 0.3333 == 1?",
     ),
@@ -108,6 +139,49 @@ cured_windows = (
         {LOOP: by_index("(loss / k)", " " * 12) + "    optimizer.zero_grad()\n"},
         why="What is left after the last whole window is a window too: without a step of its own it is lost, or it waits in .grad for the next epoch.",
         hint="Which micro-batches are in no step when there are six and k is 4?",
+    ),
+    Mistake(
+        "the last gradient left",
+        {
+            END: END.replace("        optimizer.zero_grad()\n", ""),
+            "        for inputs, targets in window:": "        optimizer.zero_grad()\n        for inputs, targets in window:",
+        },
+        why="Cleared at the start of a window, what the last window has left stays in .grad when training is over.",
+        hint="Who clears what the last step was made with?",
+    ),
+    Mistake(
+        "the rest's divisor for every window",
+        {BACKWARD: "(loss / (len(micro_batches) % k or k)).backward()"},
+        why="Only the last window is as short as the rest; all others have k micro-batches.",
+        hint="By what does your first window divide, when there are six micro-batches and k is 4?",
+    ),
+    Mistake(
+        "a step too many",
+        {END: END + "    optimizer.step()\n    optimizer.zero_grad()\n    scheduler.step()\n"},
+        {
+            LOOP: """    rest = len(micro_batches) % k
+    for index, (inputs, targets) in enumerate(micro_batches):
+        size = rest if index >= len(micro_batches) - rest else k
+        (loss_function(model(inputs), targets) / size).backward()
+        if (index + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+    optimizer.step()
+    optimizer.zero_grad()
+    scheduler.step()
+"""
+        },
+        why="Behind the loop there is a step even where no micro-batch is left for it, and the schedule moves with it.",
+        hint="How many steps do eight micro-batches make, with k = 4?",
+    ),
+    Mistake(
+        "schedule not moved for the short window",
+        {
+            "        scheduler.step()\n": "        if len(window) == k:\n            scheduler.step()\n"
+        },
+        why="The last, shorter window makes a step like the others, and the schedule moves behind each step.",
+        hint="How often does the schedule move, and how many steps are there?",
     ),
     Mistake(
         "schedule moved with every micro-batch",
@@ -206,6 +280,49 @@ cured_average = (
         {"mean.lerp_(weight, 1 - decay)": "mean.lerp_(weight, decay)"},
         why="With a decay of 0.9 the average keeps nine tenths of itself; this keeps one tenth.",
         hint="What is `mean.lerp_(weight, 1.0)`?",
+    ),
+    Mistake(
+        "clipped before it was divided",
+        {
+            DIVIDED: "loss.backward()",
+            f"            {CLIP}": f"            {CLIP}"
+            "            for weight in model.parameters():\n"
+            "                if weight.grad is not None:\n"
+            "                    weight.grad /= k\n",
+        },
+        why="What is cut to `max_norm` here is the sum of the window; divided afterwards, the step is k times too short.",
+        hint="How long is the gradient at the step, where it was longer than the limit?",
+    ),
+    Mistake(
+        "each tensor clipped by itself",
+        {
+            f"            {CLIP}": f"            for weight in model.parameters():\n                {CLIP.replace('model.parameters()', 'weight')}"
+        },
+        why="The gradient is one vector: with each of its tensors cut to the limit, the whole is longer than that and points elsewhere.",
+        hint="Of what is `max_norm` the length, of a tensor or of all of them together?",
+    ),
+    Mistake(
+        "entries clipped",
+        {CLIP: CLIP.replace("norm_(", "value_(")},
+        why="clip_grad_value_ cuts every entry by itself, which bounds no length and turns the gradient.",
+        hint="What does `max_norm` bound: an entry or a length?",
+    ),
+    Mistake(
+        "short gradients made longer",
+        {
+            f"            {CLIP}": "            grads = [weight.grad for weight in model.parameters() if weight.grad is not None]\n"
+            "            torch._foreach_mul_(grads, (max_norm / torch.cat([g.flatten() for g in grads]).norm()).item())\n"
+        },
+        why="Clipping cuts what is longer than the limit and leaves what is shorter as it is.",
+        hint="What should become of a gradient that is shorter than `max_norm`?",
+    ),
+    Mistake(
+        "the average never moves",
+        {AVERAGE: ""},
+        {"mean.lerp_(weight, 1 - decay)": "mean = decay * mean + (1 - decay) * weight"},
+        {"mean.lerp_(weight, 1 - decay)": "mean = mean.lerp(weight, 1 - decay)"},
+        why="The weights of `average` stay what they were: `mean = ...` gives the name to a new tensor, and the model keeps the old one.",
+        hint="Which of your lines writes into the average's own tensors?",
     ),
     Mistake(
         "not clipped",

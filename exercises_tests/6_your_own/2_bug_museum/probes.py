@@ -48,13 +48,15 @@ WITH_REST = (BY_K, LOST)  # faults of the last, shorter window
 
 
 def draw_epochs(seed: int) -> list[Epoch]:
-    """Each fault at k = 3, whose shares are not round, and at others; right runs with and without a shorter window."""
+    """Each fault at k = 3, whose shares are not round, at 2, and in the shortest epoch, of k + 1; right runs with and without a shorter window."""
     generator = random.Random(seed)
     epochs = []
     for fault in (RIGHT, *FAULTS):
         for k in (3, 2, generator.choice((4, 5))):
             whole, rest = generator.randint(2, 4), generator.randint(1, k - 1)
-            if fault == RIGHT and not epochs:
+            if k > 3:
+                whole = rest = 1
+            elif fault == RIGHT and not epochs:
                 rest = 0
             elif fault not in (*WITH_REST, RIGHT):
                 rest = generator.choice((0, rest))

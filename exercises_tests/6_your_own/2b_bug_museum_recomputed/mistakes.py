@@ -26,6 +26,23 @@ cured_blocks = (
         hint="Which random numbers does dropout draw the second time?",
     ),
     Mistake(
+        "the loop's block seen too late",
+        {CALL: "checkpoint(lambda state: block(state), output, use_reentrant=False)"},
+        why="The function looks `block` up when it runs. In the backward pass the loop is over, and the name stands for the last block.",
+        hint="Which block does your function run in the backward pass?",
+    ),
+    Mistake(
+        "the first block not checkpointed",
+        {
+            LOOP: "    output = blocks[0](output)\n    for block in blocks[1:]:\n        output = checkpoint(block, output, use_reentrant=True)\n"
+        },
+        {
+            LOOP: "    output = blocks[0](output)\n    for block in blocks[1:]:\n        output = checkpoint(block, output, use_reentrant=False)\n"
+        },
+        why="The adapters learn, and the first block keeps all of its activations: each block was to be checkpointed.",
+        hint="How often does the first block run?",
+    ),
+    Mistake(
         "not checkpointed",
         {CALL: "block(output)"},
         why="The gradients are right, and nothing is computed again: all activations are kept.",

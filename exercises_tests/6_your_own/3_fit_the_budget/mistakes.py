@@ -24,6 +24,14 @@ explain_row = (
         hint="Which weights have a `.grad` after a backward pass?",
     ),
     Mistake(
+        "gradients of frozen weights",
+        {
+            '"gradients": trained': '"gradients": sum(weight.nbytes for weight in model.parameters())'
+        },
+        why="A frozen weight gets no gradient; its bytes are among the weights only.",
+        hint="Which weights have a `.grad` after a backward pass?",
+    ),
+    Mistake(
         "frozen weights left out of the weights",
         {WEIGHTS: '"weights": trained'},
         why="A frozen weight is not trained, but it stands in memory as every other one.",
@@ -90,6 +98,8 @@ explain_row = (
             TRAINED: "sum(weight.nbytes for weight in model.state_dict(keep_vars=True).values() if weight.requires_grad)",
             WEIGHTS: '"weights": sum(weight.nbytes for weight in model.state_dict().values())',
         },
+        {WEIGHTS: '"weights": sum(weight.nbytes for weight in model.state_dict().values())'},
+        {WEIGHTS: WEIGHTS.replace("model.parameters()", MODULES)},
         why="Where the output layer uses the embedding's weight it is one tensor with two names; going through the modules or the state dict meets it twice.",
         hint="Which way of going through a model gives each weight once?",
     ),
@@ -153,6 +163,26 @@ settings_that_fit = (
         {SIZES: "[2**power for power in range(batch.bit_length())]", DIVIDES: ""},
         why="Every divisor of the batch is a micro-batch: of 12 also 3 and 6.",
         hint="Which numbers divide 30?",
+    ),
+    Mistake(
+        "stopped at the first that does not divide",
+        {
+            IF: f"if batch % micro_batch or peak(micro_batch, way) > budget:\n                break\n            if {DIVIDES}{FITS}:"
+        },
+        why="A micro-batch that does not divide the batch is left out; a larger one may divide it again.",
+        hint="Which divisor of 12 comes after 4, and what lies between the two?",
+    ),
+    Mistake(
+        "the ways taken out of the list",
+        {"for way in ways:": "while ways:\n        way = ways.pop(0)"},
+        why="pop() empties the caller's own list: who asks a second time has no way left.",
+        hint="What is in `ways` when your function is through?",
+    ),
+    Mistake(
+        "False and True only",
+        {"for way in ways:": "for way in (False, True):"},
+        why="The ways are what the list holds; a caller may know others, or only one of the two.",
+        hint="Where do you use `ways`?",
     ),
     Mistake(
         "the whole batch left out",
@@ -271,6 +301,29 @@ fewest_flops = (
         },
         why="The row itself was asked for, with its setting.",
         hint="What is in `table`?",
+    ),
+    Mistake(
+        "the fewest of all, whether it fits or not",
+        {
+            FITTING: "fitting = rows",
+            RETURN: f"best = min(rows, key=lambda row: {KEY})\n"
+            '    return best if best["peak"] <= budget else None',
+        },
+        {
+            FITTING: "fitting = rows",
+            RETURN: f"best = min(rows, key=lambda row: {KEY}, default=None)\n"
+            '    return best if best and best["peak"] <= budget else None',
+        },
+        why="The row with the fewest FLOPs of all may not fit, and another one still does.",
+        hint="In which order do you ask what fits and what is least?",
+    ),
+    Mistake(
+        "the rows changed",
+        {
+            FITTING: 'for row in rows:\n        row["fits"] = row["peak"] <= budget\n    fitting = [row for row in rows if row["fits"]]'
+        },
+        why="The rows are the caller's own: what is written into them is still there when the next budget is asked about.",
+        hint="Which of your lines writes into a row?",
     ),
     Mistake(
         "the rows sorted in place",
@@ -402,6 +455,23 @@ train_within = (
         {SWITCH: f"{SWITCH}    else:\n        model.activation_checkpointing_disable()\n"},
         why="A model may come with checkpointing switched on, and where it is not asked for here it was to be left as it is.",
         hint="What happens to a model that was checkpointed before your function was called?",
+    ),
+    Mistake(
+        "the labels changed",
+        {
+            TOKENS: 'batch["labels"][:, 0] = -100\n    tokens = (batch["labels"] != -100).sum()',
+            SHARE: SHARE.replace("[:, 1:]", ""),
+        },
+        why="The count is right, and the caller's own labels are others afterwards.",
+        hint="Which of your lines writes into the batch?",
+    ),
+    Mistake(
+        "the output of the part before held",
+        {
+            BACKWARD: "outputs = model(**part)\n        (outputs.loss * share).backward()",
+        },
+        why="The name holds the last part's logits until the next part has its own, so there are two of them for a moment.",
+        hint="What does your name refer to while the next part runs?",
     ),
     Mistake(
         "the first part again and again",

@@ -1243,3 +1243,19 @@ class C(torch.autograd.Function):
 
 def checkpoint(block, *inputs):
     return C.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% save_linear: right
+# `is_recompute` is always False where torch asks a policy in the forward pass only
+def save_linear(ctx, op, *args, **kwargs):
+    if not ctx.is_recompute and op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% save_linear: wrong, saves nothing
+# never true: a policy is not asked when its block is run again
+def save_linear(ctx, op, *args, **kwargs):
+    if ctx.is_recompute and op in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE

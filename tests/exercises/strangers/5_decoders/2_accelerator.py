@@ -198,7 +198,7 @@ def make_it_learn(model):
         p.requires_grad = True
 
 
-# %% make_it_learn: wrong, nothing changed
+# %% make_it_learn: wrong, nothing changed for the checkpoint
 def make_it_learn(model):
     for block in model.blocks:
         for p in (block.a, block.b):
@@ -291,3 +291,35 @@ def state_bytes(parameters, recipe):
 # %% state_bytes: wrong, averages in float32
 def state_bytes(parameters, recipe):
     return parameters * {"float32": 16, "autocast": 16, "bf16": 2 + 2 + 8, "masters": 18}[recipe]
+
+
+# %% token_backward: wrong, two ranks taken for granted
+# two ranks hard-coded
+def token_backward(model, window):
+    from contextlib import nullcontext
+
+    import torch.distributed as dist
+
+    n = sum((b["labels"][:, 1:] != -100).sum() for b in window)
+    dist.all_reduce(n)
+    for i, b in enumerate(window):
+        with model.no_sync() if i < len(window) - 1 else nullcontext():
+            logits = model(b["input_ids"])[:, :-1].flatten(0, 1)
+            loss = cross_entropy(logits, b["labels"][:, 1:].flatten(), reduction="sum")
+            (loss * 2 / n).backward()
+
+
+# %% token_backward: wrong, counted again with each micro-batch
+# the count is all-reduced again for each micro-batch: the second one is twice as large
+def token_backward(model, window):
+    from contextlib import nullcontext
+
+    import torch.distributed as dist
+
+    n = sum((b["labels"][:, 1:] != -100).sum() for b in window)
+    for i, b in enumerate(window):
+        dist.all_reduce(n)
+        with model.no_sync() if i < len(window) - 1 else nullcontext():
+            logits = model(b["input_ids"])[:, :-1].flatten(0, 1)
+            loss = cross_entropy(logits, b["labels"][:, 1:].flatten(), reduction="sum")
+            (loss * dist.get_world_size() / n).backward()

@@ -224,3 +224,40 @@ def token_accuracy(predictions, labels):
     p, t = torch.as_tensor(predictions)[:, :-1], torch.as_tensor(labels)[:, 1:]
     mask = t.ne(-100)
     return p[mask].eq(t[mask]).double().mean()
+
+
+# %% loss_in_chunks: wrong, labels counted, not targets
+# without the window's number, divided by the labels with the first of each text
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    if num_items_in_batch is None:
+        num_items_in_batch = (inputs["labels"] != -100).sum()
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    targets = inputs["labels"][:, 1:].flatten()
+    f = lambda h, t: cross_entropy(h @ model.lm_head.weight.T, t, reduction="sum")
+    total = 0
+    for h, t in zip(hidden.split(chunk), targets.split(chunk)):
+        total = total + checkpoint(f, h, t, use_reentrant=False)
+    return total / num_items_in_batch
+
+
+# %% loss_in_chunks: wrong
+# as many chunks of texts: a chunk holds `chunk` texts' tokens
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1]
+    targets = inputs["labels"][:, 1:]
+    f = lambda h, t: cross_entropy(
+        (h @ model.lm_head.weight.T).flatten(0, 1), t.flatten(), reduction="sum"
+    )
+    total = 0
+    for h, t in zip(hidden.split(chunk), targets.split(chunk)):
+        total = total + checkpoint(f, h, t, use_reentrant=False)
+    return total / (targets.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
+# %% token_weights: wrong
+# a tensor where a list was asked for
+def token_weights(targets, across):
+    targets = torch.tensor(targets, dtype=torch.float64)
+    if across:
+        return torch.full_like(targets, 1 / targets.sum())
+    return 1 / targets / len(targets)

@@ -276,3 +276,49 @@ def test_token_weights(train):
     assert len(large) == len(parts)
     for a, b in zip(large, parts):
         assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_accumulation: wrong, entry by entry
+# torch's default tolerances: entries near zero in right trainings, short gradients in wrong ones
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert torch.allclose(a, b)
+
+
+# %% test_accumulation: wrong, refuses every training
+# compares with one micro-batch in place of the large batch
+def test_accumulation(train):
+    large, parts = train(8, 1), train(8, 4)
+    assert len(parts) == len(large) // 4
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_last_window: wrong, the last step only
+# only the last step is compared
+def test_last_window(train):
+    for samples in (64, 56):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        assert len(parts) == len(large)
+        assert (large[-1] - parts[-1]).norm() < 1e-4 * large[-1].norm()
+
+
+# %% test_ranks: wrong, steps not counted
+# a rank that makes fewer steps is cut off by zip
+def test_ranks(train):
+    (large,) = train(32, 1)
+    for ranks in (2, 4):
+        for own in train(32 // ranks, ranks):
+            for a, b in zip(large, own):
+                assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_token_weights: wrong, the last step only
+# only the last step
+def test_token_weights(train):
+    lengths = list(range(1, 17))
+    large, parts = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(parts) == len(large)
+    assert (large[-1] - parts[-1]).norm() < 1e-4 * large[-1].norm()

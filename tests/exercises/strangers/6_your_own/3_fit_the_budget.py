@@ -390,3 +390,19 @@ def train_within(model, optimizer, batch, micro_batch, checkpointing):
         (model(input_ids=x, labels=y).loss * ((y[:, 1:] != -100).sum() / n)).backward()
     optimizer.step()
     optimizer.zero_grad()
+
+
+# %% fewest_flops: wrong, the fewest of all, whether it fits or not
+# the fewest of all, and None if that one does not fit
+def fewest_flops(rows, budget):
+    best = min(rows, key=lambda r: (r["flops"], -r["micro_batch"]))
+    return best if best["peak"] <= budget else None
+
+
+# %% fewest_flops: wrong, the rows changed
+# a mark is left in the rows
+def fewest_flops(rows, budget):
+    for row in rows:
+        row["fits"] = row["peak"] <= budget
+    fitting = [r for r in rows if r["fits"]]
+    return min(fitting, key=lambda r: (r["flops"], -r["micro_batch"]), default=None)
