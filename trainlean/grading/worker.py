@@ -122,9 +122,10 @@ class Worker:
             protect_worker()
             if os.readlink("/proc/self/ns/pid") == self.outside or os.getpid() > 9:
                 sys.exit("this worker is not alone among its processes")
-        self.imports = {name: imports_of(cut) for name, cut in settings["probes"].items()}
+        self.imports = {
+            name: [*PRELOADED, *imports_of(cut)] for name, cut in settings["probes"].items()
+        }
         self.imported: set[str] = set()
-        self._import(PRELOADED)
         from IPython.core import inputtransformer2  # noqa: F401  read notebooks with it later
 
     def collect(self, request: dict, data: bytes | bytearray) -> None:
@@ -279,11 +280,12 @@ class Worker:
     ) -> tuple[bytes | None, str]:
         """The answer, or None with a sentence, or None without one where the process just ended."""
         received, wanted = bytearray(), None
-        start = looked = time.monotonic()
-        while time.monotonic() - start < seconds * CLOCK_FACTOR:
+        looked = time.monotonic()
+        until = looked + seconds * CLOCK_FACTOR
+        while time.monotonic() < until:
             readable = select.select([pipe], [], [], LOOK_SECONDS)[0]
             if time.monotonic() - looked >= LOOK_SECONDS:
-                if self._memory_in_use(child) > self.limits.memory:
+                if self._memory_in_use(child, until) > self.limits.memory:
                     self.short_of = "memory"
                     return (
                         None,
@@ -309,9 +311,13 @@ class Worker:
         computed = sum(psutil.Process(child).cpu_times()[:2])
         return None, too_long(what, seconds, computed, seconds * CLOCK_FACTOR)
 
-    def _memory_in_use(self, child: int) -> int:
-        """Bytes of memory of the submission's processes; of what several share each has its part."""
-        return sum(map(_memory, self._others() if self.isolated else [child]))
+    def _memory_in_use(self, child: int, until: float) -> int:
+        """Bytes of memory of the submission's processes; of what several share each has its part.
+
+        Where they leave this one no processor to look at all of them, the look ends when their time does.
+        """
+        processes = self._others() if self.isolated else [child]
+        return sum(_memory(process) for process in processes if time.monotonic() < until)
 
     def _others(self) -> list[int]:
         """The processes that are neither this one nor the first: a submission's."""
