@@ -20,7 +20,7 @@ from trainlean import cli
 from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
 from trainlean.grading import classroom
 from trainlean.grading.classroom import grade_class
-from trainlean.grading.cluster import on_engines
+from trainlean.grading.cluster import cluster_workers, on_engines
 from trainlean.grading.dry_run import show_dry_run
 from trainlean.grading.formats.gradescope import Gradescope
 from trainlean.grading.judging import judge_answers
@@ -665,6 +665,15 @@ def test_engines_give_the_same_grades_and_one_may_end(tmp_path, two_exercises, f
         assert [verdict.outcome for verdict in one.verdicts] == [
             verdict["outcome"] for verdict in known[learner]
         ]
+
+
+def test_a_profile_that_is_not_there_is_a_sentence(two_exercises, tmp_path, monkeypatch):
+    """IPython would make it, and its engines would be this machine's."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    collect = cluster_workers(Plan(two_exercises, 7, isolation()), "slrum", 1)
+    with pytest.raises(CourseError, match="no cluster profile 'slrum'"):
+        list(collect(iter([(0, b"", "x")])))
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_engine_left_is_a_sentence(two_exercises):
