@@ -317,11 +317,24 @@ def test_learners_of_like_names_get_a_page_each(tmp_path):
     rows = rows_for(
         *(
             handed_in(learner, ("one", RIGHT))
-            for learner in ("a/b", "a?b", "A_b", "../..", "", "x" * 300)
+            for learner in (
+                "a/b",
+                "a?b",
+                "A_b",
+                "../..",
+                "",
+                "x" * 300,
+                "-rf",
+                "con",
+                "Aux.x",
+                "Conny",
+            )
         )
     )
     write_feedback(tmp_path / "pages", rows, [EXERCISES["one"]], "")
-    assert len(list((tmp_path / "pages").iterdir())) == 6 and len(list(tmp_path.iterdir())) == 1
+    names = {path.name for path in (tmp_path / "pages").iterdir()}
+    assert len(names) == 10 and len(list(tmp_path.iterdir())) == 1
+    assert {"_rf.html", "_con.html", "_Aux.x.html", "Conny.html"} <= names
 
 
 def test_what_the_class_got_wrong(tmp_path, capsys, monkeypatch):
