@@ -186,6 +186,20 @@ def test_a_look_at_many_processes_ends_with_their_time(monkeypatch):
 
     one = worker.Worker.__new__(worker.Worker)
     one.isolated = True
-    monkeypatch.setattr(one, "_others", lambda: range(1000), raising=False)
+    monkeypatch.setattr(one, "_others", lambda: range(10**9, 10**9 + 1000), raising=False)
     monkeypatch.setattr(worker, "_memory", memory)
     assert 0 < one._memory_in_use(1, time.monotonic() + 0.1) == len(looked) < 20
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux isolates")
+def test_what_sockets_hold_is_memory_in_use():
+    """Where no control group counts it, 60 processes with full sockets took 2.7 GB that no limit knew of."""
+    one = worker.Worker.__new__(worker.Worker)
+    one.isolated = False
+    code = "import socket; held = [socket.socketpair() for _ in range(100)]; print(1, flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        process.stdout.readline()
+        used = one._memory_in_use(process.pid, time.monotonic() + 10)
+        process.stdin.close()
+    assert 40 << 20 < used < 80 << 20

@@ -56,6 +56,7 @@ READING_SECONDS = 10  # of processor time, for one notebook
 CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on the clock: other work goes on beside it
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
 ENDED_FOR_MEMORY = (-signal.SIGKILL, -signal.SIGABRT)  # as the kernel and C++ do it
+SOCKET_BYTES = 208 << 10  # that a socket holds before who writes has to wait, as Linux sets it
 LEFT_SECONDS = 2  # for a submission's processes to be gone after they were ended
 ALL_CHILDREN = 0x40000000  # of waitpid: those, too, that tell nobody when they end
 
@@ -317,7 +318,11 @@ class Worker:
         Where they leave this one no processor to look at all of them, the look ends when their time does.
         """
         processes = self._others() if self.isolated else [child]
-        return sum(_memory(process) for process in processes if time.monotonic() < until)
+        return sum(
+            _memory(process) + _held_by_sockets(process)
+            for process in processes
+            if time.monotonic() < until
+        )
 
     def _others(self) -> list[int]:
         """The processes that are neither this one nor the first: a submission's."""
@@ -420,6 +425,16 @@ def _memory(process: int) -> int:
             continue
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
     return 0
+
+
+def _held_by_sockets(process: int) -> int:
+    """Bytes that the system may hold for a process's sockets: no file tells how many it does, and hundreds of full ones are gigabytes."""
+    folder, sockets = f"/proc/{process}/fd", 0
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                sockets += os.readlink(f"{folder}/{name}").startswith("socket:")
+    return sockets * SOCKET_BYTES
 
 
 if __name__ == "__main__":
