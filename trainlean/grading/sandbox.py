@@ -91,7 +91,11 @@ UNPROTECTED = Isolation(
 def find_isolation(
     trust: bool = False, kinds: tuple[str, ...] = (BUBBLEWRAP, NAMESPACES)
 ) -> Isolation:
-    """The first kind of isolation that works here. CourseError when none does and submissions are not trusted."""
+    """The first kind of isolation that works here. CourseError when none does and submissions are not trusted, and on Windows."""
+    if not hasattr(os, "fork"):
+        raise CourseError(
+            f"Submissions are read and run in forked processes, which {platform.system()} does not have: grade on Linux, in a container or in WSL."
+        )
     reasons = []
     for kind in kinds:
         found = try_isolation(kind)
