@@ -133,11 +133,14 @@ class Worker:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
         self.user = self.users + self.collected % USERS_OF_A_WORKER
         self.collected += 1
-        problem, exercises = self._read(data, request["where"])
+        problem, exercises = self._read(data, request["where"], request["only_names"])
         if problem:
             _send(self.sink, {"end": True, "problem": problem, "short_of": self.short_of})
             return
         _send(self.sink, {"exercises": [known["exercise"] for known, _ in exercises]})
+        if request["only_names"]:
+            _send(self.sink, {"end": True, "problem": ""})
+            return
         exercises = [one for one in exercises if one[0]["exercise"] not in request["done"]]
         # All imports come before any answer runs: libraries read settings from folders in which an answer may write.
         for known, statements in exercises:
@@ -196,7 +199,9 @@ class Worker:
         if any(os.path.lexists(path) for path in linked):
             os._exit(3)
 
-    def _read(self, data: bytes | bytearray, where: str) -> tuple[str, list[tuple[dict, bytes]]]:
+    def _read(
+        self, data: bytes | bytearray, where: str, only_names: bool = False
+    ) -> tuple[str, list[tuple[dict, bytes]]]:
         """Why a notebook cannot be read, or its exercises with their statements; both from a process under limits."""
         seconds = READING_SECONDS * self.time_factor
 
@@ -205,7 +210,8 @@ class Worker:
             self.probes.clear()
             os.chdir("/")
             confine(self.limits, self.isolated, seconds, self.user)
-            _reply(packed_notebook(bytes(data), where, self.exercises.values(), self.handouts))
+            known = self.exercises.values(), self.handouts
+            _reply(packed_notebook(bytes(data), where, *known, only_names))
 
         found, _, status = self._in_fork(where, seconds, read)
         if found is not None:

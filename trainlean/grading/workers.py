@@ -58,22 +58,22 @@ class WorkerProcess:
 
     def collect(self, data: bytes, where: str) -> Answers:
         """The answers to every exercise that a notebook belongs to; a worker that ends blames the exercise that it was probing."""
-        return self._collect(data, where, ())
+        return self._collect(data, where)
 
     def lessons_in(self, data: bytes, where: str) -> tuple[str, tuple[str, ...]]:
         """Why a notebook cannot be read, and the lessons that it belongs to; nothing of it is run."""
-        read = self._collect(data, where, tuple(self.plan.exercises))
+        read = self._collect(data, where, only_names=True)
         lessons = dict.fromkeys(self.plan.exercises[name].notebook for name in read.exercises)
         return read.problem, tuple(lessons)
 
-    def _collect(self, data: bytes, where: str, done: tuple[str, ...]) -> Answers:
+    def _collect(self, data: bytes, where: str, only_names: bool = False) -> Answers:
         given: dict[str, tuple[dict, bytes]] = {}
         exercises: tuple[str, ...] = ()
         for _ in range(len(self.plan.exercises) + 1):
             probing = None
             try:
                 self.start()
-                self._send({"where": where, "done": [*done, *given]}, data)
+                self._send({"where": where, "done": list(given), "only_names": only_names}, data)
                 seconds: float = READ_SECONDS
                 while True:
                     head, blob = self._receive(time.monotonic() + seconds)
@@ -105,7 +105,7 @@ class WorkerProcess:
                         f"{where} could not be read: the process that read it ended ({error}).",
                         short_of="its worker",
                     )
-                waiting = [name for name in exercises if name not in (*done, *given)]
+                waiting = [name for name in exercises if name not in given]
                 blamed = probing or next(iter(waiting), None)
                 if blamed is None:
                     return Answers("", exercises, given)
