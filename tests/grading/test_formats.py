@@ -232,6 +232,15 @@ def test_a_form_that_is_not_there_is_told_before_anything_runs(kind, tmp_path):
         GradeOptions(tmp_path, formats=(kind(Path("nowhere.csv")),))
 
 
+@pytest.mark.parametrize(
+    "kind, says", [(Canvas, "which column is the assignment"), (Moodle, "is no grading worksheet")]
+)
+def test_another_table_is_told_before_anything_runs(kind, says, tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(CourseError, match=says):
+        GradeOptions(tmp_path, formats=(kind(tmp_path / "other.csv"),))
+
+
 def test_each_format_has_an_option_with_help():
     shown = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["grade", "--help"]).output
     for kind in formats.FORMATS:

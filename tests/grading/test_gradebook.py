@@ -100,6 +100,7 @@ def test_a_gradebook_of_one_s_own(tmp_path):
     [
         ("name,total\nAda,1\n", "no column learner"),
         ("learner,reasons,adjustment\nAda,,much\n", "adjustment of Ada is 'much'"),
+        ("learner,reasons,adjustment\nAda,,nan\n", "adjustment of Ada is 'nan'"),
         ("", "is empty"),
         (b"\xff\xfe\x00", "UTF-8"),
     ],
@@ -178,7 +179,11 @@ def test_a_late_policy_of_another_name_gets_a_sentence(tmp_path):
 
 @pytest.mark.parametrize(
     "policy, says",
-    [("", "has no function late"), ("x = 1 /", "cannot be loaded")],
+    [
+        ("", "has no function late"),
+        ("x = 1 /", "cannot be loaded"),
+        ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+    ],
 )
 def test_a_late_policy_that_cannot_be_loaded(tmp_path, policy, says):
     (tmp_path / "late.py").write_text(policy)
@@ -194,6 +199,7 @@ def test_a_late_policy_that_cannot_be_loaded(tmp_path, policy, says):
         ("return True", "gave True"),
         ("return float('nan')", "gave nan"),
         ("1 / 0", "failed (ZeroDivisionError"),
+        ("raise SystemExit(3)", "failed (SystemExit: 3"),
         ("return points / 2 if submission.submitted > DUE else points", "failed (TypeError"),
     ],
 )
@@ -311,11 +317,24 @@ def test_learners_of_like_names_get_a_page_each(tmp_path):
     rows = rows_for(
         *(
             handed_in(learner, ("one", RIGHT))
-            for learner in ("a/b", "a?b", "A_b", "../..", "", "x" * 300)
+            for learner in (
+                "a/b",
+                "a?b",
+                "A_b",
+                "../..",
+                "",
+                "x" * 300,
+                "-rf",
+                "con",
+                "Aux.x",
+                "Conny",
+            )
         )
     )
     write_feedback(tmp_path / "pages", rows, [EXERCISES["one"]], "")
-    assert len(list((tmp_path / "pages").iterdir())) == 6 and len(list(tmp_path.iterdir())) == 1
+    names = {path.name for path in (tmp_path / "pages").iterdir()}
+    assert len(names) == 10 and len(list(tmp_path.iterdir())) == 1
+    assert {"_rf.html", "_con.html", "_Aux.x.html", "Conny.html"} <= names
 
 
 def test_what_the_class_got_wrong(tmp_path, capsys, monkeypatch):
@@ -337,6 +356,7 @@ def test_what_the_class_got_wrong(tmp_path, capsys, monkeypatch):
     assert "off by one (2)" in " ".join(capsys.readouterr().out.split())
     tally.plot_class(rows, exercises, tmp_path / "class.png")
     assert (tmp_path / "class.png").read_bytes().startswith(b"\x89PNG")
+    tally.plot_class([], exercises, tmp_path / "nobody.png")  # without a warning
     tally.write_tally(tmp_path / "class.csv", rows, exercises)
     assert len(table_of(tmp_path / "class.csv")) == len(lines)
 

@@ -20,7 +20,8 @@ from trainlean import cli
 from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
 from trainlean.grading import classroom
 from trainlean.grading.classroom import grade_class
-from trainlean.grading.cluster import on_engines
+from trainlean.grading.cluster import cluster_workers, on_engines
+from trainlean.grading.dry_run import show_dry_run
 from trainlean.grading.formats.gradescope import Gradescope
 from trainlean.grading.judging import judge_answers
 from trainlean.grading.log import last_run, log_path, read_log
@@ -28,7 +29,7 @@ from trainlean.grading.options import GradeOptions, command_parameters
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.run import grade_all
-from trainlean.grading.sandbox import find_isolation
+from trainlean.grading.sandbox import Limits, find_isolation
 from trainlean.grading.submissions import find_submissions
 from trainlean.grading.workers import WorkerProcess
 from trainlean.notebooks.notebook import read_notebook
@@ -194,6 +195,14 @@ def with_large_outputs() -> bytes:
     return nbformat.writes(notebook).encode()
 
 
+def with_nothing_in_a_cell(name):
+    """A notebook in which some tool has left null where nobody looks."""
+    content = json.loads(nbformat.writes(solved()))
+    code = next(cell for cell in content["cells"] if cell["cell_type"] == "code")
+    code[name] = None
+    return json.dumps(content).encode()
+
+
 def test_older_formats_and_megabytes_of_output(worker):
     right = {ONE: (RIGHT, ""), TWO: (RIGHT, "")}
     for data in (
@@ -201,6 +210,8 @@ def test_older_formats_and_megabytes_of_output(worker):
         old_format(4),
         with_large_outputs(),
         b"\xef\xbb\xbf" + nbformat.writes(solved()).encode(),
+        with_nothing_in_a_cell("metadata"),
+        with_nothing_in_a_cell("outputs"),
     ):
         assert outcomes(worker, data) == right
 
@@ -487,6 +498,21 @@ def test_dry_run_runs_nothing(tmp_path, capsys, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["class"]
 
 
+def test_a_dry_run_reads_under_limits(tmp_path, two_exercises, capsys, monkeypatch):
+    """12 MB of JSON that are 300 MB in Python; the instructor's own process does not read them."""
+    monkeypatch.setenv("COLUMNS", "200")
+    hand_in(tmp_path, "ada", solved())
+    (tmp_path / "big").mkdir()
+    content = b'{"nbformat": 4, "nbformat_minor": 5, "cells": [], "metadata": {"a": [%s0]}}'
+    (tmp_path / "big" / "1_pytorch.ipynb").write_bytes(content % (b"{}," * 4_000_000))
+    limits = Limits(memory=128 << 20)
+    plan = Plan(two_exercises, 0, find_isolation(trust=True), limits)
+    assert show_dry_run(find_submissions(tmp_path), plan) == 1
+    out = capsys.readouterr().out
+    assert f"ada/1_pytorch.ipynb | {LESSON}" in " ".join(out.replace("│", "|").split())
+    assert "128 MiB of memory to read" in " ".join(out.split())
+
+
 # ---------------------------------------------------------------- a private folder
 
 OVERLAY = """
@@ -575,6 +601,10 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
         ("", "neither EXERCISES nor MISTAKES"),
         ("1 / 0", "cannot be loaded"),
         ("MISTAKES = {'nope': ()}", "MISTAKES"),
+        (f"MISTAKES = {{{ONE!r}: 5}}", "must be a tuple of Mistake"),
+        ("MISTAKES = [1]", "of the right form"),
+        ("EXERCISES = (1,)", "of the right form"),
+        ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
     ],
 )
 def test_an_overlay_that_does_not_work(tmp_path, text, says):
@@ -637,6 +667,15 @@ def test_engines_give_the_same_grades_and_one_may_end(tmp_path, two_exercises, f
         ]
 
 
+def test_a_profile_that_is_not_there_is_a_sentence(two_exercises, tmp_path, monkeypatch):
+    """IPython would make it, and its engines would be this machine's."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    collect = cluster_workers(Plan(two_exercises, 7, isolation()), "slrum", 1)
+    with pytest.raises(CourseError, match="no cluster profile 'slrum'"):
+        list(collect(iter([(0, b"", "x")])))
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_engine_left_is_a_sentence(two_exercises):
     class Client:
         ids = ()
@@ -691,6 +730,8 @@ def test_an_option_is_frozen_and_none_is_lost():
         ({"output": Path("grades.xlsx")}, "must end in .csv"),
         ({"lessons": ("9_nothing",)}, "no lesson '9_nothing'"),
         ({"workers": 0}, "--workers is 0"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"seed": 10**30}, "--seed is 1000000"),
         ({"late": Path("no.py")}, "There is no no.py"),
     ],
 )

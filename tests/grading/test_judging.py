@@ -95,6 +95,19 @@ def test_an_outcome_without_an_observation_earns_nothing():
     ] * 2 + [(NOT_ATTEMPTED, 0, "?[31mred")]
 
 
+def test_an_error_of_many_words_is_told_as_one():
+    """A library may name a whole tensor; the answer is told as the error that it is."""
+
+    def answer(seed):
+        raise ValueError(f"first {'x' * 10_000_000} last")
+
+    blob = packed(answer)
+    assert len(blob) < LIMITS.answer
+    verdict, _ = judged({}, blob)
+    assert verdict.outcome == CRASHED and "raised ValueError: first xxx" in verdict.message
+    assert "last" in verdict.traceback
+
+
 def test_nothing_at_all_is_told():
     assert judged({}, b"")[0].message == "numbers gave no answer."
 
@@ -105,7 +118,7 @@ FORGED = {
     "an archive that grows": with_member(packed(), "more.npy", bytes(200_000)),
     "an archive that says it does not grow": with_member(packed(), "x", b"", zipfile.ZIP_BZIP2),
     "a long list of parts": with_member(packed(), "x", b"PK\x01\x02" * NAMES_KEPT, STORED),
-    "long words": pack(Seen({"the numbers": "x" * HEAD_LIMIT})),
+    "long words": pack(Seen({"x" * HEAD_LIMIT: 1})),
     "a large array": pack(Seen({"the numbers": np.zeros(20_000)})),
     "an array of texts": pack(Seen({"the numbers": np.array(["a", "b"])})),
     "a list": pack(Seen({"the numbers": [1, 2]})),

@@ -1,6 +1,7 @@
 """What failed for want of processes, memory or time is probed again alone, and only then counts."""
 
 import errno
+import json
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -130,6 +131,36 @@ def test_a_disk_that_is_full_is_a_sentence_and_the_same_command_goes_on(
     lines = [line["where"] for line in read_log(log_path(options.output)) if "where" in line]
     assert sorted(lines) == [f"learner {number}/a.ipynb" for number in range(3)]
     assert options.output.read_text().count("\n") == 4
+
+
+@pytest.mark.parametrize("taken", ["out", "out/g_feedback"])
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path, without_workers, taken):
+    """A file stands where a folder is to be made: before the run, and after it."""
+    options = a_class(tmp_path)
+    (tmp_path / taken).parent.mkdir(exist_ok=True)
+    (tmp_path / taken).write_text("a file")
+    with pytest.raises(CourseError, match=f"{taken}.* could not be written"):
+        classroom.grade_class(options)
+    (tmp_path / taken).unlink()
+    assert classroom.grade_class(options) == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"event": "run"},
+        {"event": "notebook", "learner": 1},
+        {"event": "notebook", "learner": "a", "where": "b", "sha256": "", "problem": "", "verdicts": [{"of": 1}]},
+        "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_log_of_another_version_is_no_end(tmp_path, without_workers, line):
+    options = a_class(tmp_path)
+    run = {"event": "run", "seed": 7, "fingerprint": "another", "exercises": []}
+    log_path(options.output).parent.mkdir()
+    text = line if isinstance(line, str) else json.dumps(line)
+    log_path(options.output).write_text(f"{json.dumps(run)}\n{text}\n")
+    assert classroom.grade_class(options) == 0
 
 
 def test_what_was_seen_is_in_the_log_and_not_in_memory(tmp_path, without_workers):

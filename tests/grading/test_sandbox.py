@@ -280,6 +280,12 @@ def test_without_isolation_untrusted_submissions_are_refused(monkeypatch):
     assert "none" in find_isolation(trust=True).sentence
 
 
+def test_where_nothing_is_forked_nothing_is_graded(monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(CourseError, match="grade on Linux, in a container or in WSL"):
+        find_isolation(trust=True)
+
+
 def test_what_helps_depends_on_where_one_is(monkeypatch, tmp_path):
     """In a container installing bubblewrap does not help, since namespaces are forbidden from outside."""
     monkeypatch.setattr(sandbox, "try_isolation", lambda kind: "unshare: not permitted")

@@ -5,11 +5,13 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from trainlean.grading.sandbox import environment, run_here
+from trainlean.grading import worker
+from trainlean.grading.sandbox import UNPROTECTED, environment, run_here
 from trainlean.workspace import COURSE
 
 LEAVES = {
@@ -90,7 +92,7 @@ done = []
 worker = Worker.__new__(Worker)
 worker.sink, worker.isolated, worker.users, worker.collected = io.BytesIO(), True, 0, 0
 worker.exercises, worker.imports = {"a": "a", "b": "b"}, {"a": ["x"], "b": ["y"]}
-worker._read = lambda data, where: ("", [({"exercise": name, "names": []}, b"1") for name in "ab"])
+worker._read = lambda data, where, only_names: ("", [({"exercise": name, "names": []}, b"1") for name in "ab"])
 worker._import = lambda modules: done.extend(modules)
 worker._temporary_folder = lambda: "nowhere"
 worker._clean = lambda folder: print(*done, flush=True)
@@ -100,7 +102,7 @@ def probe(*_):
     exec(sys.argv[1])
     return b""
 worker._probe = probe
-worker.collect({"where": "a.ipynb", "done": []}, b"")
+worker.collect({"where": "a.ipynb", "done": [], "only_names": False}, b"")
 """
 
 
@@ -118,7 +120,7 @@ def test_a_worker_whose_settings_were_changed_makes_room_for_another(what):
 
 
 HOLDS = """
-import os, sys
+import json, os, sys
 from trainlean.grading.sandbox import Limits, forget_what_is_freed
 from trainlean.grading.worker import Worker, _alone_with, _received, _reply, _send
 forget_what_is_freed(sys.argv[1] == "on")
@@ -132,16 +134,18 @@ for line in source:
     data = _received(source, int(line))
     found, *_ = worker._in_fork("a.ipynb", 60, run)
     _send(sink, {}, found)
-    del data, found
+    names = json.loads(json.dumps([found[: 60 * n].decode() for n in range(4, 8)]))
+    del data, found, names
     _send(sink, {})
 """
-SIZES = (1_000, 3_000, 20_000, 300_000)  # of a notebook, or of an answer
+# Of a notebook or an answer; the shortest lie where Python keeps what is small, and a name lies there, too.
+SIZES = (400, 1_000, 3_000, 20_000, 300_000)
 
 
 def left_in_memory(forget: str) -> int:
     """How often a text is found in the memory of a process that has held it, and let go of it."""
     text = b"a right answer of somebody else, longer than a register. " * 4
-    command = [sys.executable, "-c", run_here(HOLDS), forget]
+    command = [*UNPROTECTED.command(run_here(HOLDS)), forget]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment()}
     with subprocess.Popen(command, bufsize=0, **pipes) as process:
         for size in SIZES:
@@ -169,3 +173,33 @@ def left_in_memory(forget: str) -> int:
 def test_nothing_of_a_submission_is_left_in_the_worker_s_memory():
     """Whoever is forked from it later could read it there, and hand it in as an own answer."""
     assert left_in_memory("off") > 0 and left_in_memory("on") == 0
+
+
+def test_a_look_at_many_processes_ends_with_their_time(monkeypatch):
+    """They may leave the worker no processor; it must not be silent until somebody outside ends it."""
+    looked = []
+
+    def memory(process):
+        looked.append(process)
+        time.sleep(0.02)
+        return 1
+
+    one = worker.Worker.__new__(worker.Worker)
+    one.isolated = True
+    monkeypatch.setattr(one, "_others", lambda: range(10**9, 10**9 + 1000), raising=False)
+    monkeypatch.setattr(worker, "_memory", memory)
+    assert 0 < one._memory_in_use(1, time.monotonic() + 0.1) == len(looked) < 20
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux isolates")
+def test_what_sockets_hold_is_memory_in_use():
+    """Where no control group counts it, 60 processes with full sockets took 2.7 GB that no limit knew of."""
+    one = worker.Worker.__new__(worker.Worker)
+    one.isolated = False
+    code = "import socket; held = [socket.socketpair() for _ in range(100)]; print(1, flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        process.stdout.readline()
+        used = one._memory_in_use(process.pid, time.monotonic() + 10)
+        process.stdin.close()
+    assert 40 << 20 < used < 80 << 20

@@ -145,6 +145,7 @@ _MISUSES = (
 
 
 NUMBERS = "biuf"  # the kinds of arrays that an observation may hold
+LETTERS, LETTERS_OF_A_VALUE = 10_000, 4_000  # of what travels
 
 
 def plain(value: object) -> object:
@@ -175,10 +176,14 @@ def pack(seen: Seen) -> bytes:
     rest = {name: value for name, value in seen.observation.items() if name not in arrays}
     head = {
         "order": list(seen.observation),
-        "values": rest,
+        # An error may name a whole tensor: what it is stands at its beginning.
+        "values": {
+            name: value[:LETTERS_OF_A_VALUE] if isinstance(value, str) else value
+            for name, value in rest.items()
+        },
         "attempted": seen.attempted,
-        "traceback": seen.traceback,
-        "printed": seen.printed[-10_000:],
+        "traceback": seen.traceback[-LETTERS:],
+        "printed": seen.printed[-LETTERS:],
     }
     file = io.BytesIO()
     words = json.dumps(head | {"arrays": list(arrays)}).encode()

@@ -50,8 +50,8 @@ def grade_class(options: GradeOptions) -> int:
     policy = load_late_policy(options.late)
     read_manual(output)  # what is wrong with it is said before the run, not after
     submissions = find_submissions(options.submissions)
-    if options.dry_run:
-        return show_dry_run(submissions, exercises)
+    if options.dry_run:  # nothing is run, so that limits do where isolation does not work
+        return show_dry_run(submissions, Plan(exercises, 0, find_isolation(trust=True)))
     isolation = (
         Isolation(
             NONE,
@@ -67,8 +67,11 @@ def grade_class(options: GradeOptions) -> int:
             f"Going on with the run that was interrupted: {len(done)} notebooks are graded already."
         )
     _say(f"Seed {plan.seed}: the same questions are put again with --seed {plan.seed}.")
-    log = Log(log_path(output))
     graded = _still_there(done, submissions)
+    try:
+        log = Log(log_path(output))
+    except OSError as error:
+        raise _not_written(output, error) from None
     try:
         if not resumes:
             log.add(
@@ -91,7 +94,10 @@ def grade_class(options: GradeOptions) -> int:
             exercises_due(exercises, lessons),
             f"Seed {plan.seed}. {isolation.sentence}",
         )
-        missing = write_everything(results, options)
+        try:
+            missing = write_everything(results, options)
+        except OSError as error:
+            raise _not_written(output, error) from None
         log.add({"event": "end", "ended": _now(), "learners": len(submissions)})
     except KeyboardInterrupt:
         _say(f"Interrupted. Nothing is lost: the same command goes on from {log_path(output)}.")
@@ -99,9 +105,7 @@ def grade_class(options: GradeOptions) -> int:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        raise CourseError(
-            f"{output} and what belongs to it could not be written ({error.strerror}). Make room; nothing that was graded is lost: the same command goes on."
-        ) from None
+        raise _not_written(output, error) from None
     finally:
         log.close()
     show_class(results.rows, results.exercises)
@@ -117,6 +121,14 @@ def grade_class(options: GradeOptions) -> int:
             f"{sum(map(len, problems.values()))} of the files handed in could not be graded; each has its reason in {output}."
         )
     return 1 if unread else 0
+
+
+def _not_written(output: Path, error: OSError) -> CourseError:
+    what = error.filename or f"{output} and what belongs to it"
+    do = "Make room" if error.errno in NO_ROOM else "Give another place, or make it writable"
+    return CourseError(
+        f"{what} could not be written ({error.strerror}). {do}; nothing that was graded is lost: the same command goes on."
+    )
 
 
 def due(exercises: dict[str, Exercise], lessons: Sequence[str]) -> dict[str, Exercise]:

@@ -33,6 +33,7 @@ def cluster_workers(plan: Plan, profile: str, count: int, trust: bool = False) -
 
 
 def _connect(ipyparallel, profile: str, count: int):
+    _look_for(profile)
     try:
         client = ipyparallel.Client(profile=profile, timeout=10)
         client.wait_for_engines(1, timeout=30, interactive=False)
@@ -47,6 +48,21 @@ def _connect(ipyparallel, profile: str, count: int):
             cluster.stop_cluster_sync()
         raise CourseError(
             f"The cluster of the profile {profile} did not come up ({type(error).__name__}); try `ipcluster start --profile={profile}` by itself."
+        ) from None
+
+
+def _look_for(profile: str) -> None:
+    """CourseError for a profile that is not there: a new one would be made, whose engines are this machine's."""
+    from IPython.core.profiledir import ProfileDir, ProfileDirError
+    from IPython.paths import get_ipython_dir
+
+    if profile == "default":
+        return
+    try:
+        ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
+    except ProfileDirError:
+        raise CourseError(
+            f"There is no cluster profile {profile!r}; make one with `ipython profile create --parallel --profile={profile}`, or take `default`, which is this machine."
         ) from None
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from trainlean.exercises.verdicts import Verdict
 from trainlean.grading.plan import Graded
 
+RUN_KEYS = {"seed", "fingerprint", "exercises"}  # of a run that can be gone on with
+
 
 def log_path(output: Path) -> Path:
     """The run log that belongs to a gradebook."""
@@ -20,10 +22,10 @@ def log_path(output: Path) -> Path:
 
 def read_log(path: Path) -> Iterator[dict]:
     """The lines of a run log, oldest first, one at a time; a line that was cut off is passed over."""
-    if path.exists():
+    if path.is_file():
         with open(path, encoding="utf-8", errors="replace") as file:
             for text in file:
-                with contextlib.suppress(json.JSONDecodeError):
+                with contextlib.suppress(ValueError, RecursionError):
                     if isinstance(line := json.loads(text), dict):
                         yield line
 
@@ -35,10 +37,11 @@ def last_run(lines: Iterable[dict]) -> tuple[dict | None, list[Graded], bool]:
     ended = True
     for line in lines:
         event = line.get("event")
-        if event == "run":
+        if event == "run" and line.keys() >= RUN_KEYS:
             start, graded, ended = line, [], False
         elif event == "notebook" and start:
-            graded.append(from_line(line | {"seen": {}}))
+            with contextlib.suppress(KeyError, TypeError):  # of another version: graded again
+                graded.append(from_line(line | {"seen": {}}))
         elif event == "end":
             ended = True
     return start, graded, ended

@@ -5,13 +5,17 @@ import unicodedata
 from collections.abc import Iterable
 
 NAME_BYTES = 200  # of a file's name; most file systems take 255
+# Signs, what begins like an option, and the names that Windows keeps for devices, whatever their ending.
+MINDED = re.compile(
+    r"[^\w .@-]|^\s*-|^\s*(?=(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$))", re.IGNORECASE
+)
 
 
 def file_names(learners: Iterable[str]) -> list[str]:
     """A file name for each learner: letters as they are, everything that a file system or shell minds as _; no two alike."""
     names: dict[str, str] = {}
     for learner in learners:
-        name = plain = _short(re.sub(r"[^\w .@-]", "_", learner).strip(" .")) or "learner"
+        name = plain = _short(MINDED.sub("_", learner).strip(" .")) or "learner"
         number = 1
         while name.casefold() in names:
             number += 1

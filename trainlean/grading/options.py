@@ -13,6 +13,8 @@ from trainlean.grading import formats
 from trainlean.grading.formats.format import Format
 from trainlean.workspace import CourseError
 
+LAST_SEED = 2**32 - 1  # numpy's; other generators take more
+
 
 @dataclass(frozen=True)
 class GradeOptions:
@@ -35,9 +37,10 @@ class GradeOptions:
             help="a lesson or unit that is due, such as 1_accumulation; may be given several times",
         ),
     ] = ()  # type: ignore[assignment]  # typer needs the list; `__post_init__` makes a tuple of it
-    seed: Annotated[int | None, typer.Option(help="put the questions of an earlier run again")] = (
-        None
-    )
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=LAST_SEED, help="put the questions of an earlier run again"),
+    ] = None
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="submissions at the same time; one for each core when left out"),
@@ -73,6 +76,8 @@ class GradeOptions:
             )
         if self.workers is not None and self.workers < 1:
             raise CourseError(f"--workers is {self.workers}; expected 1 or more.")
+        if self.seed is not None and not 0 <= self.seed <= LAST_SEED:
+            raise CourseError(f"--seed is {self.seed}; expected 0 to {LAST_SEED}.")
         for one in self.formats:
             one.check()
 

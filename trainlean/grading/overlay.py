@@ -32,21 +32,27 @@ def exercises_with(overlay: Path | None = None) -> dict[str, Exercise]:
         package = f"{PACKAGE}.overlay_{number}"
         module = _load(path, package)
         exercises, mistakes = getattr(module, "EXERCISES", ()), getattr(module, "MISTAKES", {})
-        if not exercises and not mistakes:
+        if not (_all_are(Exercise, exercises) and isinstance(mistakes, dict)) or not (
+            exercises or mistakes
+        ):
             raise CourseError(
-                f"{path} has neither EXERCISES nor MISTAKES; end exercises.py with `EXERCISES = (...)`, or mistakes.py with `MISTAKES = {{exercise: (Mistake(...),)}}`."
+                f"{path} has neither EXERCISES nor MISTAKES of the right form; end exercises.py with `EXERCISES = (...)`, or mistakes.py with `MISTAKES = {{exercise: (Mistake(...),)}}`."
             )
         for exercise in exercises:
             known = found.get(exercise.name)
             notebook = known.notebook if known else path.parent.relative_to(overlay).as_posix()
             found[exercise.name] = placed(exercise, notebook, package)
         for name, added in mistakes.items():
-            if name not in found or not all(isinstance(mistake, Mistake) for mistake in added):
+            if name not in found or not _all_are(Mistake, added):
                 raise CourseError(
                     f"{path}: MISTAKES[{name!r}] must be a tuple of Mistake for an exercise of the course."
                 )
             found[name] = replace(found[name], mistakes=found[name].mistakes + tuple(added))
     return found
+
+
+def _all_are(kind: type, many: object) -> bool:
+    return isinstance(many, tuple | list) and all(isinstance(one, kind) for one in many)
 
 
 def _first(folder: Path, *names: str) -> Path | None:
@@ -65,5 +71,5 @@ def _load(path: Path, package: str):
     sys.modules[package] = parent
     try:
         return importlib.import_module(f"{package}.{path.stem}")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CourseError(f"{path} cannot be loaded: {type(error).__name__}: {error}.") from None

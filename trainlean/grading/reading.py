@@ -30,12 +30,19 @@ TOO_MUCH = (RecursionError, MemoryError, ValueError, OverflowError)  # for Pytho
 
 
 def packed_notebook(
-    data: bytes, where: str, exercises: Iterable[Exercise], handouts: dict[str, Handout]
+    data: bytes,
+    where: str,
+    exercises: Iterable[Exercise],
+    handouts: dict[str, Handout],
+    only_names: bool = False,
 ) -> bytes:
-    """What `unpack_notebook` gives back: a problem, or the exercises that the notebook belongs to and their statements."""
+    """What `unpack_notebook` gives back: a problem, or the exercises that the notebook belongs to and (not for `only_names`) their statements."""
     try:
         notebook = notebook_of(data, where)
         chosen = belonging(Path(where), notebook, exercises)
+        if only_names:
+            named = [{"exercise": exercise.name, "bytes": 0} for exercise in chosen]
+            return _pack({"problem": "", "exercises": named}, [])
         handed_out = joined(handouts[lesson] for lesson in sorted({e.notebook for e in chosen}))
         found, problems = _statements(notebook, handed_out)
     except CourseError as error:

@@ -160,7 +160,7 @@ def load_late_policy(path: Path | None) -> Callable | None:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CourseError(f"{path} cannot be loaded: {type(error).__name__}: {error}.") from None
     if not callable(getattr(module, "late", None)):
         raise CourseError(f"{path} has no function late(points, submission).")
@@ -171,7 +171,7 @@ def _apply(late: Callable, row: Row) -> None:
     """What counts of a row's points; where the policy fails they count in full, and the row says why."""
     try:
         points = late(row.points, row)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"failed ({type(error).__name__}: {error})"
     else:
         number = isinstance(points, int | float) and not isinstance(points, bool)

@@ -91,7 +91,11 @@ UNPROTECTED = Isolation(
 def find_isolation(
     trust: bool = False, kinds: tuple[str, ...] = (BUBBLEWRAP, NAMESPACES)
 ) -> Isolation:
-    """The first kind of isolation that works here. CourseError when none does and submissions are not trusted."""
+    """The first kind of isolation that works here. CourseError when none does and submissions are not trusted, and on Windows."""
+    if not hasattr(os, "fork"):
+        raise CourseError(
+            f"Submissions are read and run in forked processes, which {platform.system()} does not have: grade on Linux, in a container or in WSL."
+        )
     reasons = []
     for kind in kinds:
         found = try_isolation(kind)
@@ -205,7 +209,8 @@ def _reach_out() -> None:
 
 def command(kind: str, code: str, limits: Limits = Limits()) -> list[str]:
     """The command line that runs Python code in isolation of that kind."""
-    python = [os.path.normpath(sys.executable), "-I", "-c"]
+    # Not -I: the variables are ours (`environment`), and one of them is Python's.
+    python = [os.path.normpath(sys.executable), "-s", "-P", "-c"]
     if kind == NONE:
         return [*python, code]
     if kind == NAMESPACES:
@@ -325,8 +330,8 @@ def environment() -> dict[str, str]:
     }
     if sys.platform.startswith("linux"):
         fixed["GLOO_SOCKET_IFNAME"] = "lo"
-        # Freed memory that a thread keeps for itself is not overwritten (`forget_what_is_freed`).
-        fixed["GLIBC_TUNABLES"] = "glibc.malloc.tcache_count=0"
+        # Freed memory that a thread or Python keeps for itself is not overwritten (`forget_what_is_freed`).
+        fixed |= {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "PYTHONMALLOC": "malloc"}
     return fixed
 
 

@@ -1,7 +1,9 @@
 """CSV files as gradebooks use them: read as spreadsheets write them, written without formulas."""
 
+import contextlib
 import csv
 import io
+import math
 import re
 import unicodedata
 from pathlib import Path
@@ -82,9 +84,9 @@ FORMULA = re.compile(rf"(^\s*|[;|\t\r\n]\s*)('*(?=[{re.escape(SIGNS)}]))")
 def number(text: str, where: str = "") -> float:
     """A number as people write it, 0 for nothing. With `where`, CourseError for anything else; without, 0."""
     text = str(text).strip().replace(",", ".")
-    try:
-        return float(text) if text else 0.0
-    except ValueError:
-        if where:
-            raise CourseError(f"{where} is {text!r}; expected a number or nothing.") from None
-        return 0.0
+    with contextlib.suppress(ValueError):
+        if math.isfinite(found := float(text or 0)):
+            return found
+    if where:
+        raise CourseError(f"{where} is {text!r}; expected a number or nothing.")
+    return 0.0

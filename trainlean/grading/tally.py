@@ -90,12 +90,13 @@ def plot_class(rows: list[Row], exercises: list[Exercise], path: Path) -> None:
         start = [before + width for before, width in zip(start, widths, strict=True)]
     above.invert_yaxis()
     above.set_title("Outcomes, by exercise", loc="left")
-    above.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.08 - 0.3 / heights[0]),
-        ncols=len(OUTCOMES),
-        frameon=False,
-    )
+    if seen_at_all:
+        above.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.08 - 0.3 / heights[0]),
+            ncols=len(OUTCOMES),
+            frameon=False,
+        )
     below.set_visible(bool(mistakes))
     below.barh(
         [name for _, name in mistakes],

@@ -56,6 +56,7 @@ READING_SECONDS = 10  # of processor time, for one notebook
 CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on the clock: other work goes on beside it
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
 ENDED_FOR_MEMORY = (-signal.SIGKILL, -signal.SIGABRT)  # as the kernel and C++ do it
+SOCKET_BYTES = 208 << 10  # that a socket holds before who writes has to wait, as Linux sets it
 LEFT_SECONDS = 2  # for a submission's processes to be gone after they were ended
 ALL_CHILDREN = 0x40000000  # of waitpid: those, too, that tell nobody when they end
 
@@ -122,20 +123,24 @@ class Worker:
             protect_worker()
             if os.readlink("/proc/self/ns/pid") == self.outside or os.getpid() > 9:
                 sys.exit("this worker is not alone among its processes")
-        self.imports = {name: imports_of(cut) for name, cut in settings["probes"].items()}
+        self.imports = {
+            name: [*PRELOADED, *imports_of(cut)] for name, cut in settings["probes"].items()
+        }
         self.imported: set[str] = set()
-        self._import(PRELOADED)
         from IPython.core import inputtransformer2  # noqa: F401  read notebooks with it later
 
     def collect(self, request: dict, data: bytes | bytearray) -> None:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
         self.user = self.users + self.collected % USERS_OF_A_WORKER
         self.collected += 1
-        problem, exercises = self._read(data, request["where"])
+        problem, exercises = self._read(data, request["where"], request["only_names"])
         if problem:
             _send(self.sink, {"end": True, "problem": problem, "short_of": self.short_of})
             return
         _send(self.sink, {"exercises": [known["exercise"] for known, _ in exercises]})
+        if request["only_names"]:
+            _send(self.sink, {"end": True, "problem": ""})
+            return
         exercises = [one for one in exercises if one[0]["exercise"] not in request["done"]]
         # All imports come before any answer runs: libraries read settings from folders in which an answer may write.
         for known, statements in exercises:
@@ -194,7 +199,9 @@ class Worker:
         if any(os.path.lexists(path) for path in linked):
             os._exit(3)
 
-    def _read(self, data: bytes | bytearray, where: str) -> tuple[str, list[tuple[dict, bytes]]]:
+    def _read(
+        self, data: bytes | bytearray, where: str, only_names: bool = False
+    ) -> tuple[str, list[tuple[dict, bytes]]]:
         """Why a notebook cannot be read, or its exercises with their statements; both from a process under limits."""
         seconds = READING_SECONDS * self.time_factor
 
@@ -203,7 +210,8 @@ class Worker:
             self.probes.clear()
             os.chdir("/")
             confine(self.limits, self.isolated, seconds, self.user)
-            _reply(packed_notebook(bytes(data), where, self.exercises.values(), self.handouts))
+            known = self.exercises.values(), self.handouts
+            _reply(packed_notebook(bytes(data), where, *known, only_names))
 
         found, _, status = self._in_fork(where, seconds, read)
         if found is not None:
@@ -279,11 +287,12 @@ class Worker:
     ) -> tuple[bytes | None, str]:
         """The answer, or None with a sentence, or None without one where the process just ended."""
         received, wanted = bytearray(), None
-        start = looked = time.monotonic()
-        while time.monotonic() - start < seconds * CLOCK_FACTOR:
+        looked = time.monotonic()
+        until = looked + seconds * CLOCK_FACTOR
+        while time.monotonic() < until:
             readable = select.select([pipe], [], [], LOOK_SECONDS)[0]
             if time.monotonic() - looked >= LOOK_SECONDS:
-                if self._memory_in_use(child) > self.limits.memory:
+                if self._memory_in_use(child, until) > self.limits.memory:
                     self.short_of = "memory"
                     return (
                         None,
@@ -309,9 +318,17 @@ class Worker:
         computed = sum(psutil.Process(child).cpu_times()[:2])
         return None, too_long(what, seconds, computed, seconds * CLOCK_FACTOR)
 
-    def _memory_in_use(self, child: int) -> int:
-        """Bytes of memory of the submission's processes; of what several share each has its part."""
-        return sum(map(_memory, self._others() if self.isolated else [child]))
+    def _memory_in_use(self, child: int, until: float) -> int:
+        """Bytes of memory of the submission's processes; of what several share each has its part.
+
+        Where they leave this one no processor to look at all of them, the look ends when their time does.
+        """
+        processes = self._others() if self.isolated else [child]
+        return sum(
+            _memory(process) + _held_by_sockets(process)
+            for process in processes
+            if time.monotonic() < until
+        )
 
     def _others(self) -> list[int]:
         """The processes that are neither this one nor the first: a submission's."""
@@ -414,6 +431,16 @@ def _memory(process: int) -> int:
             continue
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
     return 0
+
+
+def _held_by_sockets(process: int) -> int:
+    """Bytes that the system may hold for a process's sockets: no file tells how many it does, and hundreds of full ones are gigabytes."""
+    folder, sockets = f"/proc/{process}/fd", 0
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                sockets += os.readlink(f"{folder}/{name}").startswith("socket:")
+    return sockets * SOCKET_BYTES
 
 
 if __name__ == "__main__":

@@ -58,13 +58,22 @@ class WorkerProcess:
 
     def collect(self, data: bytes, where: str) -> Answers:
         """The answers to every exercise that a notebook belongs to; a worker that ends blames the exercise that it was probing."""
+        return self._collect(data, where)
+
+    def lessons_in(self, data: bytes, where: str) -> tuple[str, tuple[str, ...]]:
+        """Why a notebook cannot be read, and the lessons that it belongs to; nothing of it is run."""
+        read = self._collect(data, where, only_names=True)
+        lessons = dict.fromkeys(self.plan.exercises[name].notebook for name in read.exercises)
+        return read.problem, tuple(lessons)
+
+    def _collect(self, data: bytes, where: str, only_names: bool = False) -> Answers:
         given: dict[str, tuple[dict, bytes]] = {}
         exercises: tuple[str, ...] = ()
         for _ in range(len(self.plan.exercises) + 1):
             probing = None
             try:
                 self.start()
-                self._send({"where": where, "done": list(given)}, data)
+                self._send({"where": where, "done": list(given), "only_names": only_names}, data)
                 seconds: float = READ_SECONDS
                 while True:
                     head, blob = self._receive(time.monotonic() + seconds)
@@ -129,8 +138,9 @@ class WorkerProcess:
             command = entering(self.group, command)
         own = environment()
         if self.plan.isolation.kind == NONE:
+            theirs = {name: kept for name, kept in os.environ.items() if name[:6] != "PYTHON"}
             own = {
-                **os.environ,
+                **theirs,
                 **own,
                 "HOME": os.environ.get("HOME", "/tmp"),
                 "TMPDIR": tempfile.gettempdir(),
@@ -206,6 +216,11 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return "none"
 
+    def close(self) -> None:
+        """End the worker for good."""
+        self.over = True
+        self.stop()
+
     def stop(self) -> None:
         """End the worker and everything in it."""
         if self.process is None:
@@ -252,8 +267,7 @@ def local_workers(plan: Plan, count: int) -> Iterator[Callable]:
 
     def end():
         for worker in workers:
-            worker.over = True
-            worker.stop()
+            worker.close()
 
     def collect(
         tasks: Iterator[tuple[int, bytes, str]], at_once: int = count

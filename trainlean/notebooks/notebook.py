@@ -164,15 +164,19 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
             raise CourseError(
                 f"{where} has notebook format {major}; the newest one known here is {nbformat.current_nbformat}."
             )
-        notebook = nbformat.convert(nbformat.from_dict(nbformat.reader.reads(text)), 4)
+        for cell in content.get("cells", []):  # what nobody asks for may be anything
+            for name, kind in {"metadata": dict, "outputs": list}.items():
+                if name in cell and not isinstance(cell[name], kind):
+                    cell[name] = kind()
+            cell.setdefault("metadata", {})
+        known = nbformat.versions[major].to_notebook_json(content)
+        notebook = nbformat.convert(nbformat.from_dict(known), 4)
         for cell in notebook.cells:
             if cell.cell_type not in ("code", "markdown", "raw") or not isinstance(
                 cell.source, (str, list)
             ):
                 raise ValueError
             cell.source = "".join(cell.source)
-            if not isinstance(cell.get("metadata"), dict):
-                cell.metadata = NotebookNode()
             if cell.cell_type == "code":
                 cell.setdefault("outputs", [])
                 cell.setdefault("execution_count", None)

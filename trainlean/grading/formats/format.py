@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainlean.grading.names import name_keys
 from trainlean.grading.sheets import read_csv, write_csv
-from trainlean.workspace import CourseError
 
 # The command reads its options off the formats, and must start without numpy.
 if TYPE_CHECKING:
@@ -68,9 +67,8 @@ class Form(Format):
     """A table that the LMS exports, with a line for each learner, filled in as `grades_OPTION.csv`."""
 
     def check(self) -> None:
-        """CourseError where the exported table is not there."""
-        if not self.path.is_file():
-            raise CourseError(f"There is no {self.path}; check the path.")
+        """CourseError where the exported table is not there, or is none of this LMS."""
+        self.writer(read_csv(self.path), 1)
 
     def write(self, results: Results) -> Written:
         """Write the filled in table beside the gradebook. CourseError where it is none of this LMS."""
