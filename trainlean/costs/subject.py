@@ -64,6 +64,10 @@ def subject_of(model, task=None, batch=None, loss=None) -> Subject:
     """The subject that `predict_run`'s arguments describe; a Subject is its own. ValueError: what they lack, in a sentence."""
     if isinstance(model, Subject):
         return model
+    if loss is not None and not callable(loss):
+        raise ValueError(
+            f"The loss is a function of model and batch that returns one number, not {loss!r:.80}."
+        )
     if isinstance(model, transformers.PreTrainedConfig):
         return _of_config(model, task, batch, loss)
     makes = isinstance(model, type) and issubclass(model, nn.Module)

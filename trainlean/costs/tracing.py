@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
 
 from trainlean.arguments import says_itself
@@ -112,6 +113,7 @@ class Tracer:
         self.prune = prune
         self.mode: FakeTensorMode  # of the trace that runs
         self.values: Values  # of it
+        self.outside: list = []  # what takes the place of real tensors, as long as the trace lasts
         self.meter: Meter | None = None  # while it measures
         self.at_end: Callable  # calls a function when it has ended
         self.old = device == "gpu of 2022"
@@ -159,11 +161,20 @@ class Tracer:
         # Tensors that were cached in a training would meet fake ones here, and the other way round.
         _forget_cached(module)
         self.at_end(_forget_cached, module)
+        if any(is_lazy(parameter) for parameter in module.parameters()):
+            raise Unpredictable(
+                "No prediction: the module has lazy layers, whose weights have no shape yet. Call it once with the sample batch."
+            )
         if any(not isinstance(p, torch._subclasses.FakeTensor) for p in module.parameters()):
             module = _fake_copy(self.mode, module)
         for tensor in [*module.parameters(), *module.buffers(), *_held(module)]:
             if tensor.device.type == "meta":
                 tensor.fake_device = torch.device("cpu")  # where the weights will be
+        for name, part in module.named_modules():
+            if getattr(part, "sparse", False) is True and hasattr(part, "weight"):
+                raise Unpredictable(
+                    f"No prediction: {name or type(part).__name__} gives sparse gradients, whose size is how many rows a batch names. Set sparse=False for it."
+                )
         if not module.training:  # a part may be out of it for good, such as a frozen normalisation
             module.train()
         enable_checkpointing(module, self.setup.checkpointing)
@@ -185,7 +196,7 @@ class Tracer:
             kind = (
                 f"a tensor of {tuple(loss.shape)}"
                 if isinstance(loss, torch.Tensor)
-                else type(loss).__name__
+                else type(loss).__name__.replace("SymFloat", "float")
             )
             raise Unpredictable(
                 f"The loss is a tensor with one number, not {kind}: return that alone, such as a mean over the samples."
@@ -319,8 +330,8 @@ class Tracer:
 
     def _mark_what_stays(self, meter, held=()):
         """Tensors that are neither weights nor buffers but there all the time: those `held` by names of the module, and what a loss or a file holds."""
-        outside = [fake(self.mode, tensor) for tensor in self.values.outside.values()]
-        for tensor in [*held, *outside]:
+        self.outside = [fake(self.mode, tensor) for tensor in self.values.outside.values()]
+        for tensor in [*held, *self.outside]:
             meter._mark(tensor, WEIGHTS)
 
 
@@ -390,6 +401,10 @@ def _sentence(error, place):
     if isinstance(error, ValueError) and says_itself(error):
         return error
     text = " ".join(str(error).split()) or "no reason given"
+    if "shape_env" in text:
+        return Unpredictable(
+            f"No prediction: nested tensors are not followed{place}. Pad the batch and mask it for it."
+        )
     return Unpredictable(
         f"No prediction: the model could not be trained on this batch{place} ({type(error).__name__}: {text[:300]})."
     )
