@@ -80,6 +80,14 @@ class ReferencedBlocks:
         for address in list(self._visitors):
             self._bury(address)
 
+    def left(self):
+        """References to the storages of what was born here and lives, with their bytes: activations and temporary ones."""
+        return [
+            (storage, block.size)
+            for address, (block, storage) in self._live.items()
+            if block.category in (ACTIVATIONS, TEMPORARY) and address not in self._visitors
+        ]
+
     def close(self):
         """Refer to nothing any more."""
         self._live.clear()

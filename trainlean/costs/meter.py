@@ -177,7 +177,9 @@ class Meter:
         if not self._without_bytes and not operation.is_view:
             for tensor in tensors:
                 for plain in plain_tensors(tensor):
-                    self._blocks(plain).used(plain)
+                    # Of a real tensor among fake ones a fake one is used.
+                    if not self._fake or isinstance(plain, FakeTensor):
+                        self._blocks(plain).used(plain)
             if not self._fake and self._allocated is None:
                 self._added_apart |= adds_up_in_place(operation, args, kwargs, False)
 
@@ -268,6 +270,15 @@ class Meter:
     def _after_backward(self):
         self._backward = -1
         self._inspect()
+
+    def holds(self, tensor: torch.Tensor) -> None:
+        """Count a tensor that no operation made, from now until it is let go of: one of the batch, which modules may share."""
+        for plain in plain_tensors(tensor):
+            self._blocks(plain).made(plain, ACTIVATIONS)
+
+    def what_is_left(self) -> list[tuple[weakref.ref, int]]:
+        """Of fake tensors, the storages of what was made within and is still there, with their bytes; weights, gradients and state are not asked for."""
+        return self._referenced.left()
 
     # The log
 

@@ -5,6 +5,8 @@ are mixed, as under autocast, tensors are copied into the common one; a softmax 
 mean squared error keeps the squares. How much that is depends on shapes, types and threads, and no tensor shows it.
 """
 
+from contextlib import suppress
+
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -93,8 +95,16 @@ def beside(operation, args, kwargs) -> tuple[int, tuple[int, ...]]:
                 raise
             if isinstance(error, ValueError):  # a profiler runs
                 return NOTHING
-            _measured[key] = NOTHING  # its numbers cannot be zeros
+            _measured[key] = _of_matrices(operation, leaves, form)
     return _measured[key]
+
+
+def _of_matrices(operation, leaves, form):
+    """For an operation whose numbers cannot be zeros. What cannot be run on whole matrices either takes none."""
+    try:
+        return _run_once(operation, leaves, form, _identities)
+    except (RuntimeError, IndexError, NotImplementedError):
+        return NOTHING
 
 
 def _may_take(operation, tensors):
@@ -122,13 +132,24 @@ def _described(leaf):
 
 
 def _measure(operation, leaves, form):
+    """The most that it takes over several numbers, since these may decide it: of whole ones zeros and ones."""
+    counts = any(isinstance(leaf, torch.Tensor) and leaf.dtype == torch.int64 for leaf in leaves)
+    most = _run_once(operation, leaves, form, _zeros)
+    if counts:  # a count of zero may leave nothing to be done
+        with suppress(RuntimeError, IndexError):
+            taken, behind = _run_once(operation, leaves, form, _ones)
+            most = max(most[0], taken), behind
+    return most
+
+
+def _run_once(operation, leaves, form, fill):
     with (
         _disable_current_modes(),
         unwatched(),
         torch.no_grad(),
         torch.autocast("cpu", enabled=False),
     ):
-        real = [_zeros(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        real = [fill(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         args, kwargs = tree_unflatten(real, form)
         with recording() as recorder:
             if recorder is None:
@@ -151,3 +172,17 @@ def _zeros(tensor):
     zeros = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     zeros.untyped_storage().fill_(0)  # elements of an expanded tensor share their bytes
     return zeros
+
+
+def _ones(tensor):
+    """Ones where the numbers are whole, else zeros."""
+    made = _zeros(tensor)
+    return made.fill_(1) if tensor.dtype == torch.int64 and 0 not in tensor.stride() else made
+
+
+def _identities(tensor):
+    """Matrices that can be inverted and factored."""
+    made = _zeros(tensor)
+    if tensor.dim() > 1 and tensor.is_floating_point() and 0 not in tensor.stride():
+        made.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return made

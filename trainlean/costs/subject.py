@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch import nn
 
+from trainlean.costs.batches import map_tensors, tensors_of_batch
 from trainlean.setup import TrainingSetup
 
 # Names of tasks, and transformers' class for each. Of a configuration that names no class the first that it has is meant.
@@ -63,6 +64,10 @@ def subject_of(model, task=None, batch=None, loss=None) -> Subject:
     """The subject that `predict_run`'s arguments describe; a Subject is its own. ValueError: what they lack, in a sentence."""
     if isinstance(model, Subject):
         return model
+    if loss is not None and not callable(loss):
+        raise ValueError(
+            f"The loss is a function of model and batch that returns one number, not {loss!r:.80}."
+        )
     if isinstance(model, transformers.PreTrainedConfig):
         return _of_config(model, task, batch, loss)
     makes = isinstance(model, type) and issubclass(model, nn.Module)
@@ -327,10 +332,9 @@ def _resized(batch):
     dimension by one place more: with samples that are the same, a loss that compares them could not be told from one that
     does not. (Not along a short one: the corners of a box have an order.)
     """
-    if callable(batch) and not isinstance(batch, (dict, torch.Tensor)):
+    if callable(batch) and not tensors_of_batch(batch):
         return lambda setup: batch(setup.micro_batch, setup.sequence_length)
-    tensors = [x for x in torch.utils._pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
-    sizes = {tensor.shape[0] for tensor in tensors if tensor.dim()}
+    sizes = {tensor.shape[0] for tensor in tensors_of_batch(batch) if tensor.dim()}
     if len(sizes) != 1:
         raise ValueError(
             "The tensors of a sample batch have the samples as their first dimension; these have "
@@ -338,7 +342,7 @@ def _resized(batch):
         )
 
     def resize(tensor, size):
-        if not isinstance(tensor, torch.Tensor) or not tensor.dim():
+        if not tensor.dim():
             return tensor
         copies = range(-(-size // tensor.shape[0]))
         if tensor.dim() > 1:
@@ -351,14 +355,14 @@ def _resized(batch):
             raise ValueError(
                 "The length is the sample batch's own: leave out sequence_length, or give a function of micro-batch and sequence length that makes the batch."
             )
-        return torch.utils._pytree.tree_map(lambda x: resize(x, setup.micro_batch), batch)
+        return map_tensors(lambda x: resize(x, setup.micro_batch), batch)
 
     return make
 
 
 def _own_loss(model, batch):
     """The loss that the model's forward pass gives, as transformers' models do."""
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):  # a tokenizer's BatchEncoding is one
         out = model(**batch)
     else:
         out = model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

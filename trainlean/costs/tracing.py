@@ -4,12 +4,17 @@ import copy
 import functools
 import inspect
 import logging
+import random
 import sys
+import sysconfig
+import traceback
 import types
 import warnings
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -22,11 +27,14 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map
 
 from trainlean.arguments import says_itself
 from trainlean.costs.allocator import replay
+from trainlean.costs.batches import map_tensors, tensors_of_batch
+from trainlean.costs.blocks import WEIGHTS
 from trainlean.costs.like_a_gpu import like_a_gpu
 from trainlean.costs.meter import Meter
 from trainlean.costs.runs import CATEGORIES
@@ -41,6 +49,14 @@ DRAWN = (
 ).split()
 
 
+# Files that no place is named in.
+ELSEWHERE = (
+    "<",
+    sysconfig.get_path("stdlib") + "/",
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parents[1]),
+)
+FURTHER = 6  # micro-batches that are looked at, too, where Python draws random numbers
 STATE_BYTES = torch.get_rng_state().nbytes
 
 
@@ -96,6 +112,9 @@ class Tracer:
         self.subject, self.setup, self.device = subject, setup, device
         self.prune = prune
         self.mode: FakeTensorMode  # of the trace that runs
+        self.values: Values  # of it
+        self.outside: list = []  # what takes the place of real tensors, as long as the trace lasts
+        self.meter: Meter | None = None  # while it measures
         self.at_end: Callable  # calls a function when it has ended
         self.old = device == "gpu of 2022"
         if (
@@ -142,8 +161,20 @@ class Tracer:
         # Tensors that were cached in a training would meet fake ones here, and the other way round.
         _forget_cached(module)
         self.at_end(_forget_cached, module)
+        if any(is_lazy(parameter) for parameter in module.parameters()):
+            raise Unpredictable(
+                "No prediction: the module has lazy layers, whose weights have no shape yet. Call it once with the sample batch."
+            )
         if any(not isinstance(p, torch._subclasses.FakeTensor) for p in module.parameters()):
             module = _fake_copy(self.mode, module)
+        for tensor in [*module.parameters(), *module.buffers(), *_held(module)]:
+            if tensor.device.type == "meta":
+                tensor.fake_device = torch.device("cpu")  # where the weights will be
+        for name, part in module.named_modules():
+            if getattr(part, "sparse", False) is True and hasattr(part, "weight"):
+                raise Unpredictable(
+                    f"No prediction: {name or type(part).__name__} gives sparse gradients, whose size is how many rows a batch names. Set sparse=False for it."
+                )
         if not module.training:  # a part may be out of it for good, such as a frozen normalisation
             module.train()
         enable_checkpointing(module, self.setup.checkpointing)
@@ -154,18 +185,45 @@ class Tracer:
     def _batch(self):
         with _disable_current_modes():
             torch.default_generator.manual_seed(0)
-            batch = tree_map(_without_its_data_set, self.subject.batch(self.setup))
-        return tree_map(lambda x: fake(self.mode, x) if isinstance(x, torch.Tensor) else x, batch)
+            batch = map_tensors(_without_its_data_set, self.subject.batch(self.setup))
+        return map_tensors(lambda x: fake(self.mode, x), batch)
 
     def _loss(self, module, batch):
         dtype = AUTOCAST[self.setup.precision]
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
-            return self.subject.loss(module, batch)
+            loss = self.subject.loss(module, batch)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            kind = (
+                f"a tensor of {tuple(loss.shape)}"
+                if isinstance(loss, torch.Tensor)
+                else type(loss).__name__.replace("SymFloat", "float")
+            )
+            raise Unpredictable(
+                f"The loss is a tensor with one number, not {kind}: return that alone, such as a mean over the samples."
+            )
+        if not loss.requires_grad:
+            raise Unpredictable(
+                "The loss depends on no weight that is trained: is the module frozen, or the loss computed without gradients?"
+            )
+        return loss
 
     def _micro_batch(self, module):
+        """Forward and backward pass; what they did, each operation with the bytes of what it gave."""
+        values = self.values
+        start = len(values.operations)
         batch = self._batch()
+        if meter := self.meter:
+            for tensor in tensors_of_batch(batch):
+                meter.holds(tensor)
         loss = self._loss(module, batch) / self.setup.accumulation_steps
         loss.backward()
+        # A meter has operations run in place that are not elsewhere.
+        names = (did._overloadpacket.__name__.rstrip("_") for did in values.operations[start:])
+        return list(zip(names, values.sizes[start:]))
+
+    def _window(self, module, micro_batches):
+        """So many micro-batches; what the first one did: those behind it add their gradients to what is there."""
+        return [self._micro_batch(module) for _ in range(micro_batches)][0]
 
     def _trace(self, stack, passes):
         setup, old = self.setup, self.old
@@ -177,9 +235,11 @@ class Tracer:
             opt = torch.optim.AdamW(trained, lr=1e-3, foreach=False)
         else:
             opt = OPTIMIZERS[setup.optimizer](trained)
+        done = []  # what the first micro-batch of each window did
+        state = _pythons_random_state()
         if self.device == "cpu":
             # Makes the optimizer's state of what is trained: a weight that gets no gradient has none.
-            self._micro_batch(module)
+            done.append(self._micro_batch(module))
             opt.step()
             opt.zero_grad()
         else:
@@ -193,13 +253,18 @@ class Tracer:
         stack.values.scratch.clear()
         zeroing = []  # the first operation of it, and the first after it
         with Meter(module, opt) as meter:
+            self._mark_what_stays(meter, _held(module))
+            self.meter = meter
             for micro_batches in windows:
-                for _ in range(micro_batches):
-                    self._micro_batch(module)
+                done.append(self._window(module, micro_batches))
                 opt.step()
                 zeroing.append(len(operations) + 1)
                 opt.zero_grad(set_to_none=not old)
                 zeroing.append(len(operations) + 1)
+            left = meter.what_is_left()
+            self._mark_what_stays(meter)
+        self.meter = None
+        drawn = state != _pythons_random_state()
         stepping = [peak for phase, peak in meter.segments() if phase == "optimizer step"]
         overhead = {}
         if self.device != "cpu":
@@ -222,7 +287,7 @@ class Tracer:
             stepping_rows = meter._phase_of_ticks() == "optimizer step"
             usage, scratch = usage * stepping_rows[:, None], scratch * stepping_rows
         begin = {first for _, first, _ in meter._spans()}
-        return Trace(
+        trace = Trace(
             list(zip(operations, sizes)),
             usage,
             scratch,
@@ -231,6 +296,43 @@ class Tracer:
             overhead,
             [_with_what_stays(peak, stepping[-1], setup.accumulation_steps) for peak in passes],
         )
+        # Both may train further.
+        self._refuse_steps_that_differ(module, done, drawn)
+        self._refuse_what_grows(module, left)
+        return trace
+
+    def _refuse_steps_that_differ(self, module, done, drawn):
+        """A prediction is of any step of a training; `done` is what the first micro-batch of each step did, `drawn` whether Python drew random numbers.
+
+        The first step may make what the later ones find: so where the last two differ, one more is asked.
+        """
+        for _ in range(FURTHER if drawn else done[-1] != done[-2]):
+            module.zero_grad()
+            done.append(self._micro_batch(module))
+        if any(one != done[-1] for one in done[1:]):
+            raise Unpredictable(
+                "No prediction: no two steps are alike here, since random numbers of Python or NumPy decide what is computed. Set them to fixed ones for it."
+                if drawn
+                else "No prediction: no two steps are alike here, since a count, a cache or a queue that the module keeps decides what is computed. Hold it fixed for it."
+            )
+
+    def _refuse_what_grows(self, module, left):
+        """What a step leaves behind, the next one lets go of: else there is more after each of them, and no peak of any step."""
+        if not left:
+            return
+        self._micro_batch(module)
+        module.zero_grad()
+        if grown := sum(size for storage, size in left if storage() is not None):
+            raise Unpredictable(
+                f"No prediction: each step leaves {grown:,} bytes behind that the next one keeps (a list, a cache or a queue that grows), so the peak depends on how long "
+                "a training has run. Let go of them, or have the queue full from the start, as a buffer."
+            )
+
+    def _mark_what_stays(self, meter, held=()):
+        """Tensors that are neither weights nor buffers but there all the time: those `held` by names of the module, and what a loss or a file holds."""
+        self.outside = [fake(self.mode, tensor) for tensor in self.values.outside.values()]
+        for tensor in [*held, *self.outside]:
+            meter._mark(tensor, WEIGHTS)
 
 
 class _Opened(ExitStack):
@@ -248,7 +350,7 @@ class _Opened(ExitStack):
         fake_tensors = logging.getLogger("torch._subclasses.fake_tensor")
         self.enter_context(mock.patch.object(fake_tensors, "disabled", True))
         self.enter_context(torch.random.fork_rng(devices=[]))
-        self.tracer.mode = self.enter_context(FakeTensorMode())
+        self.tracer.mode = self.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         self.tracer.at_end = self.callback
         # Fake weights have no numbers to be drawn; one way of drawing even asks for them.
         for name in DRAWN:
@@ -269,38 +371,83 @@ class _Opened(ExitStack):
             for module in ("torch", "torch.random"):
                 self.enter_context(mock.patch(f"{module}.get_rng_state", _random_state))
                 self.enter_context(mock.patch(f"{module}.set_rng_state", _as_it_is))
-        self.values = self.enter_context(Values(measure_scratch=self.tracer.device == "cpu"))
+        values = Values(measure_scratch=self.tracer.device == "cpu")
+        # A number for a log may be printed; nothing is decided by it.
+        self.enter_context(mock.patch.object(torch.SymFloat, "__format__", lambda *_: "?"))
+        self.values = self.tracer.values = self.enter_context(values)
 
     def __exit__(self, kind, error, traceback):
         super().__exit__(kind, error, traceback)
         if error is None or isinstance(error, Unpredictable) or not isinstance(error, Exception):
             return False
-        raise _sentence(error) from error
+        raise _sentence(error, _place(error)) from error
 
 
-def _sentence(error):
-    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+def _sentence(error, place):
+    if isinstance(error, (DataDependentOutputException, GuardOnDataDependentSymNode)):
         return Unpredictable(
-            "No prediction: the forward pass depends on numbers that only a real training has "
-            f"({getattr(error, 'func', '')}). Choose an implementation of the layer whose shapes do not depend on them."
+            f"No prediction: the training asks for a number that only a real one has{place}, as `if`, int() or float() of a tensor do. "
+            "Compute with the tensor instead, such as by torch.where."
+        )
+    if isinstance(error, DynamicOutputShapeException):
+        return Unpredictable(
+            f"No prediction: the forward pass depends on numbers that only a real training has: they decide how many elements {_name(error)} gives{place}. "
+            "Choose an implementation of the layer whose shapes do not depend on them."
         )
     if isinstance(error, UnsupportedOperatorException):
         return Unpredictable(
-            f"No prediction: {getattr(error, 'func', error)} cannot be followed without its numbers."
+            f"No prediction: {_name(error)} cannot be followed without its numbers{place}."
         )
     if isinstance(error, ValueError) and says_itself(error):
         return error
     text = " ".join(str(error).split()) or "no reason given"
+    if "shape_env" in text:
+        return Unpredictable(
+            f"No prediction: nested tensors are not followed{place}. Pad the batch and mask it for it."
+        )
     return Unpredictable(
-        f"No prediction: the model could not be trained on this batch ({type(error).__name__}: {text[:300]})."
+        f"No prediction: the model could not be trained on this batch{place} ({type(error).__name__}: {text[:300]})."
     )
+
+
+def _name(error):
+    return getattr(error, "func", error)
+
+
+def _place(error):
+    """Where in a file that is neither torch's nor ours an error began, "" where there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    named = [frame for frame in frames if not frame.filename.startswith(ELSEWHERE)]
+    if not named:
+        return ""
+    return f" ({Path(named[-1].filename).name}, line {named[-1].lineno}: `{named[-1].line}`)"
 
 
 def _without_its_data_set(value):
     """A tensor of its own where it is a part of a larger one, which no training needs on the device."""
-    if isinstance(value, torch.Tensor) and value.untyped_storage().nbytes() > value.nbytes:
+    if value.untyped_storage().nbytes() > value.nbytes:
         return value.detach().clone()
     return value
+
+
+def _held(module):
+    """Tensors that parts of a module hold by names of their own, neither as weights nor as buffers."""
+    weights = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    own = ("_parameters", "_buffers", "_modules")
+    values = [
+        value for part in module.modules() for name, value in vars(part).items() if name not in own
+    ]
+    return [tensor for tensor in _tensors_within(values) if id(tensor) not in weights]
+
+
+def _tensors_within(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, deque)):
+        for item in value:
+            yield from _tensors_within(item)
+    elif isinstance(value, dict):
+        yield from _tensors_within(list(value.values()))
 
 
 def _forget_cached(module):
@@ -318,6 +465,11 @@ def _forget_cached(module):
         for cached in (function, *kept):
             if isinstance(cached, functools._lru_cache_wrapper):
                 cached.cache_clear()
+
+
+def _pythons_random_state():
+    numbers = np.random.get_state(legacy=False)["state"]
+    return random.getstate(), numbers["pos"], numbers["key"].tobytes()
 
 
 def _random_state():

@@ -41,11 +41,18 @@ class Adam8bit(torch.optim.Optimizer):
         return quantised | {f"{name} scales": parameter.new_zeros(blocks) for name in quantised}
 
 
+def adamw(parameters, lr=1e-3):
+    """The fused AdamW; the plain one where weights are complex numbers, which the fused one does not take."""
+    parameters = list(parameters)
+    fused = not any(parameter.is_complex() for parameter in parameters)
+    return torch.optim.AdamW(parameters, lr=lr, fused=fused)
+
+
 # The Trainer's AdamW is the fused one, which needs no temporary memory in its step; that of 2022 went weight by weight.
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, fused=True),
+    "adamw": adamw,
     "adafactor": lambda parameters: Adafactor(
         parameters, lr=1e-3, scale_parameter=False, relative_step=False
     ),

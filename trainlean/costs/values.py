@@ -6,11 +6,13 @@ trace and answers such questions as a real training would. What is made of weigh
 asks for them cannot be traced.
 """
 
+from collections import Counter
 from contextlib import contextmanager
 from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -31,6 +33,7 @@ MAKERS = {
 }
 # Their gradients are computed in other steps where tensors are fake (`isTensorSubclassLike` in ATen), with other memory.
 OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
+_written: Counter[int] = Counter()  # how often numbers that are not known were written, by storage
 FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_like: 1}
 
 
@@ -38,7 +41,8 @@ class Values(TorchDispatchMode):
     """Computes beside fake tensors what the batch alone decides.
 
     `operations` are all operations that ran, in order; `sizes` are the bytes of what each gave; `scratch` is what the
-    kernels of a CPU take beside, if that is to be measured.
+    kernels of a CPU take beside, if that is to be measured; `outside` are real tensors that were used, by their storage.
+    A floating point number that somebody asks for and that is not known is one that nothing can be decided by.
 
     To be entered after the FakeTensorMode and before a Meter.
     """
@@ -51,6 +55,8 @@ class Values(TorchDispatchMode):
         self.scratch: dict[
             int, int
         ] = {}  # bytes that kernels took beside, by the operations so far
+        self.outside: dict[int, torch.Tensor] = {}
+        self._unknown = ShapeEnv()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops.prim.device.default:
@@ -74,6 +80,9 @@ class Values(TorchDispatchMode):
 
     def _run(self, func, args, kwargs):
         tensors = _tensors(args, kwargs)
+        for tensor in tensors:
+            if not isinstance(tensor, FakeTensor) and func is not aten.lift_fresh.default:
+                self._note_outside(tensor)
         if func._overloadpacket in OTHER_STEPS and torch.is_grad_enabled():
             _refuse_trained(func, tensors)
         real = (
@@ -81,6 +90,12 @@ class Values(TorchDispatchMode):
         )
         if real is not None and not any(isinstance(x, torch.Tensor) for x in tree_leaves(real)):
             return real  # a number that somebody asks for
+        if (
+            real is None
+            and func is aten._local_scalar_dense.default
+            and args[0].is_floating_point()
+        ):
+            return self._unknown.create_unbacked_symfloat()
         if real is not None and torch.Tag.dynamic_output_shape in func.tags:
             out = tree_map(_fake_like(_fake_mode(tensors)), real)
         else:
@@ -89,18 +104,23 @@ class Values(TorchDispatchMode):
         if real is not None:
             for tensor, known in zip(tree_leaves(out), tree_leaves(real), strict=True):
                 if isinstance(tensor, FakeTensor):
-                    tensor.known = known
+                    _learn(tensor, known)
         elif func is aten._is_all_true.default:
             # How torch.distributions checks its arguments; a training that runs has passed.
             with _disable_current_modes():
-                out.known = torch.tensor(True)
+                _learn(out, torch.tensor(True))
         elif func._schema.is_mutable:
-            for tensor in _written(func, args, kwargs):
-                tensor.known = None
+            for tensor in _changed(func, args, kwargs):
+                _written[_storage(tensor)] += 1
         elif (value := FILLED.get(func._overloadpacket)) is not None and _is_whole(out):
             with _disable_current_modes():
-                out.known = torch.full(out.shape, value, dtype=out.dtype)
+                _learn(out, torch.full(out.shape, value, dtype=out.dtype))
         return out
+
+    def _note_outside(self, tensor):
+        """A tensor of a loss, of a file, or of NumPy, whose memory is not torch's."""
+        if tensor.layout is torch.strided and tensor.untyped_storage().resizable():
+            self.outside.setdefault(_storage(tensor), tensor)
 
 
 def _refuse_trained(func, tensors):
@@ -113,7 +133,19 @@ def _refuse_trained(func, tensors):
 
 def known(tensor):
     """The numbers of a fake tensor as a real one, None where they are not known; a real tensor is its own."""
-    return getattr(tensor, "known", None) if isinstance(tensor, FakeTensor) else tensor
+    if not isinstance(tensor, FakeTensor):
+        return None if _written[_storage(tensor)] else tensor
+    real, written = getattr(tensor, "known", (None, 0))
+    # What was written through a view is in the tensor, too, and the other way round.
+    return real if real is not None and _written[_storage(tensor)] == written else None
+
+
+def _learn(tensor, real):
+    tensor.known = real, _written[_storage(tensor)]
+
+
+def _storage(tensor):
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0
 
 
 def fake(mode, tensor: torch.Tensor):
@@ -127,7 +159,7 @@ def know(tensor, real: torch.Tensor):
     """Let a fake tensor know the numbers of a real one, if these are whole numbers."""
     if _is_whole(real):
         with _disable_current_modes():
-            tensor.known = real.detach().clone()
+            _learn(tensor, real.detach().clone())
 
 
 @contextmanager
@@ -152,6 +184,8 @@ def _is_whole(tensor):
 def _may_be_known(func, tensors, args):
     if torch.Tag.nondeterministic_seeded in func.tags:
         return False
+    if func._schema.is_mutable and not all(isinstance(one, FakeTensor) for one in tensors):
+        return False  # what is not ours is not written
     if not tensors:
         return func._overloadpacket in MAKERS and _elements(func, args) <= LARGEST
     return all(known(tensor) is not None and tensor.numel() <= LARGEST for tensor in tensors)
@@ -228,10 +262,10 @@ def _taken(args):
     return args[0].new_empty(count)
 
 
-def _written(func, args, kwargs):
+def _changed(func, args, kwargs):
     named = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
     for argument in func._schema.arguments:
         if argument.alias_info and argument.alias_info.is_write:
             yield from (
-                x for x in tree_leaves(named.get(argument.name)) if isinstance(x, FakeTensor)
+                x for x in tree_leaves(named.get(argument.name)) if isinstance(x, torch.Tensor)
             )

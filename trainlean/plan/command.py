@@ -1,8 +1,10 @@
 """What `trainlean plan` does and prints."""
 
 import json as json_module
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import wraps
 from pathlib import Path
 
@@ -88,7 +90,8 @@ def make_plan(
         speed = CardSpeed(card)
         speed.check(precisions)
     console = Console(stderr=True)
-    with console.status("reading the model") as status:
+    # What a model prints is no part of the plan, nor of its JSON.
+    with redirect_stdout(sys.stderr), console.status("reading the model") as status:
         began = time.perf_counter()
         subject = read_model(model, task)
         if device == "cpu":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from trainlean.costs.batches import map_tensors
 from trainlean.costs.meter import Meter
 
 TOLERANCE = 1e-6  # of the gradient's norm
@@ -16,7 +17,7 @@ def without_dropout(model: nn.Module, dtype: torch.dtype = torch.float64) -> nn.
 
     Batch norm keeps the statistics that it has, and a line is printed: those of a micro-batch are not the large batch's.
     """
-    model = copy.deepcopy(model).to(dtype).train()
+    model = copy.deepcopy(model)._apply(lambda tensor: _in_type(dtype, tensor)).train()
     norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     for part in norms:
         part.eval().train = lambda mode=True, part=part: (
@@ -37,7 +38,11 @@ def without_dropout(model: nn.Module, dtype: torch.dtype = torch.float64) -> nn.
 def gradient_of(model: nn.Module) -> torch.Tensor:
     """All gradients as one vector of float64 in the machine's memory; weights without one are left out."""
     grads = [
-        weight.grad.flatten().cpu() for weight in model.parameters() if weight.grad is not None
+        torch.view_as_real(weight.grad).flatten().cpu()
+        if weight.grad.is_complex()
+        else weight.grad.flatten().cpu()
+        for weight in model.parameters()
+        if weight.grad is not None
     ]
     return torch.cat(grads).double()
 
@@ -48,10 +53,14 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def in_type(dtype: torch.dtype, batch):
-    """The batch with its floating point numbers in this type."""
-    return torch.utils._pytree.tree_map(
-        lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x, batch
-    )
+    """The batch with its floating point numbers in this type, complex ones in that of two of them."""
+    return map_tensors(lambda tensor: _in_type(dtype, tensor), batch)
+
+
+def _in_type(dtype, tensor):
+    if tensor.is_complex():
+        return tensor.to(dtype.to_complex())
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def prove(

@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+from trainlean.costs.batches import tensors_of_batch
+from trainlean.costs.operations import tensors_of
 from trainlean.plan.search import Plan
 from trainlean.workspace import write_whole
 
@@ -24,6 +26,11 @@ def script_text(plan: Plan, kind: str, model: str, task: str | None = None) -> s
     if kind == "trainer" and not isinstance(plan.subject.batch(setup), dict):
         raise ValueError(
             "The Trainer takes samples that are dictionaries, and the sample batch is none: write pytorch or accelerate."
+        )
+    batch = plan.subject.batch(setup)
+    if kind == "accelerate" and len(tensors_of(batch)) < len(tensors_of_batch(batch)):
+        raise ValueError(
+            f"Accelerate puts batches together of tuples, lists and dictionaries, and the sample batch is of another kind ({type(batch).__name__}): write pytorch."
         )
     values = {
         "MODEL": model,

@@ -7,7 +7,6 @@ First it proves that accumulation gives the large batch's gradient, then it trai
 
 from contextlib import nullcontext
 
-import torch
 from accelerate import Accelerator
 from accelerate.local_sgd import LocalSGD
 from head import (
@@ -28,6 +27,7 @@ from samples import samples
 from torch.utils.data import DataLoader
 
 from trainlean import Meter
+from trainlean.costs.batches import map_tensors
 from trainlean.plan.proof import gradient_of, in_type, prove, report_peak, without_dropout
 
 
@@ -53,9 +53,7 @@ def gradients(accelerator, dtype):
     for parts in (steps, 1):
         model = without_dropout(make_model(), dtype).to(accelerator.device)
         for batch in DataLoader(data, batch_size=len(data) // parts):
-            batch = torch.utils._pytree.tree_map(
-                lambda x: x.to(accelerator.device) if isinstance(x, torch.Tensor) else x, batch
-            )
+            batch = map_tensors(lambda x: x.to(accelerator.device), batch)
             accelerator.gradient_accumulation_steps = parts  # by which backward() divides
             accelerator.backward(SUBJECT.loss(model, batch))
         yield gradient_of(model)

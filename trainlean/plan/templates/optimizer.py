@@ -4,11 +4,13 @@ import torch
 from head import LEARNING_RATE, OPTIMIZER
 from transformers.optimization import Adafactor
 
+from trainlean.costs.training import adamw
+
 
 def make_optimizer(model):
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     if OPTIMIZER == "adamw":
-        return torch.optim.AdamW(weights, lr=LEARNING_RATE, fused=True)
+        return adamw(weights, LEARNING_RATE)
     if OPTIMIZER == "adafactor":
         return Adafactor(weights, lr=LEARNING_RATE, scale_parameter=False, relative_step=False)
     if OPTIMIZER == "adam8bit":

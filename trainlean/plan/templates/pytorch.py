@@ -27,6 +27,7 @@ from optimizer import make_optimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from trainlean import Meter
+from trainlean.costs.batches import map_tensors
 from trainlean.plan.proof import gradient_of, in_type, prove, report_peak, without_dropout
 
 AUTOCAST = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[PRECISION]
@@ -44,9 +45,11 @@ def micro_batches(rank):
 
 
 def to(device, batch):
-    return torch.utils._pytree.tree_map(
-        lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, batch
-    )
+    return map_tensors(lambda x: x.to(device), batch)
+
+
+def cut(batch, first, size):
+    return map_tensors(lambda x: x[first : first + size] if x.dim() else x, batch)
 
 
 def train(model, optimizer, batches, device):
@@ -93,14 +96,7 @@ def gradients(device, dtype):
         model.zero_grad()
         size = micro_batch * steps // parts
         for part in range(parts):
-            batch = torch.utils._pytree.tree_map(
-                lambda x, part=part, size=size: (
-                    x[part * size : (part + 1) * size]
-                    if isinstance(x, torch.Tensor) and x.dim()
-                    else x
-                ),
-                whole,
-            )
+            batch = cut(whole, part * size, size)
             (SUBJECT.loss(model, to(device, batch)) / parts).backward()
         yield gradient_of(model)
 

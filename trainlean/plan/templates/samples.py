@@ -5,6 +5,8 @@ from dataclasses import replace
 import torch
 from head import SETUP, SUBJECT
 
+from trainlean.costs.batches import map_tensors
+
 
 def samples(size, count):
     """A data set: a list of samples, enough for `count` micro-batches of `size`.
@@ -19,7 +21,8 @@ def samples(size, count):
 
 def _apart(batch, size):
     for number in range(size):
-        yield torch.utils._pytree.tree_map(
-            lambda x, number=number: x[number] if isinstance(x, torch.Tensor) and x.dim() else x,
-            batch,
-        )
+        yield _sample(batch, number)
+
+
+def _sample(batch, number):
+    return map_tensors(lambda x: x[number] if x.dim() else x, batch)

@@ -1,0 +1,230 @@
+"""Modules as people bring them: predicted as the allocator hands out bytes, or refused with what stands in the way."""
+
+import random
+from collections import deque
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from transformers import BatchEncoding
+
+from trainlean.costs.batches import map_tensors
+from trainlean.costs.predict import predict_run
+from trainlean.costs.training import OPTIMIZERS
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SAMPLES = 16
+OUTSIDE = torch.rand(64, 300)
+
+
+@dataclass(frozen=True)
+class Pair:
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+def mean_square(model, batch):
+    return model(batch).abs().square().mean()
+
+
+def of_pairs(model, batch):
+    return (model(batch.left) - model(batch.right)).square().mean()
+
+
+def by_name(model, batch):
+    return model(batch["inputs"]).square().mean()
+
+
+def several_times(model, batch):
+    """The batch is there for all of them, though no module takes it as it is."""
+    return model(2 * batch).square().mean() + model(batch + 1).square().mean()
+
+
+def with_a_log(model, batch, seen=[]):  # noqa: B006
+    loss = model(batch).square().mean()
+    seen.append(f"{loss.item():.2f}")
+    return loss
+
+
+def with_a_tensor_of_the_file(model, batch):
+    return (model(batch) @ OUTSIDE).square().mean()
+
+
+class Masked(nn.Linear):
+    """A mask that is no buffer."""
+
+    def __init__(self, size):
+        super().__init__(size, size)
+        self.kept = {"mask": torch.ones(200, size, size)}
+
+    def forward(self, x):
+        return super().forward(x) * self.kept["mask"][0, : len(x)]
+
+
+class Factored(nn.Linear):
+    """A kernel that cannot be tried on zeros."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return torch.linalg.cholesky(y.T @ y + torch.eye(y.shape[1]))
+
+
+class Turned(nn.Module):
+    """Complex weights, which the fused AdamW does not take."""
+
+    def __init__(self):
+        super().__init__()
+        self.turn = nn.Parameter(torch.ones(64, 64, dtype=torch.complex64))
+
+    def forward(self, x):
+        return torch.fft.fft(x) @ self.turn
+
+
+class Queued(nn.Linear):
+    """A buffer with a place that moves on."""
+
+    def __init__(self):
+        super().__init__(64, 64)
+        self.register_buffer("queue", torch.zeros(128, 64))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x):
+        y = super().forward(x)
+        place = int(self.place)
+        self.queue[place : place + len(x)] = y.detach()
+        self.place[0] = (place + len(x)) % 128
+        return y @ self.queue.clone().T
+
+
+def bags():
+    return nn.Sequential(nn.EmbeddingBag(300, 64, mode="max"), nn.Linear(64, 8))
+
+
+def spectral():
+    return nn.utils.parametrizations.spectral_norm(nn.Linear(64, 64))
+
+
+def on_meta():
+    with torch.device("meta"):
+        return nn.Linear(64, 300)
+
+
+SAMPLE = torch.rand(SAMPLES, 64)
+CASES = [
+    (lambda: nn.Linear(64, 64), Pair(SAMPLE, SAMPLE + 1), of_pairs),
+    (lambda: nn.Linear(64, 64), BatchEncoding({"inputs": SAMPLE}), by_name),
+    (lambda: nn.Linear(64, 64), SAMPLE, several_times),
+    (lambda: nn.Linear(64, 64), SAMPLE, with_a_log),
+    (lambda: nn.Linear(64, 64), SAMPLE, with_a_tensor_of_the_file),
+    (lambda: Masked(64), SAMPLE, mean_square),
+    (lambda: Factored(64, 64), SAMPLE, mean_square),
+    (Turned, SAMPLE, mean_square),
+    (Queued, SAMPLE, mean_square),
+    (bags, torch.randint(300, (SAMPLES, 8)), mean_square),
+    (spectral, SAMPLE, mean_square),
+]
+
+
+def allocated(model, batch, loss, held):
+    """The most bytes that the allocator hands out in two steps, by torch's profiler; `held` are those that no weight has."""
+    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        for _ in range(2):
+            inputs = map_tensors(torch.clone, batch)
+            value = loss(model, inputs)
+            value.backward()
+            del value, inputs
+            optimizer.step()
+            optimizer.zero_grad()
+    events = profiler.profiler.kineto_results.events()
+    live = peak = held + sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    for event in events:
+        live += event.nbytes() if event.name() == "[memory]" else 0
+        peak = max(peak, live)
+    return peak
+
+
+@pytest.mark.parametrize(("make", "batch", "loss"), CASES)
+def test_the_prediction_is_what_the_allocator_hands_out(make, batch, loss):
+    run = predict_run(make(), batch=batch, loss=loss, micro_batch=SAMPLES)
+    model = make()
+    held = model.kept["mask"].nbytes if isinstance(model, Masked) else 0
+    held += OUTSIDE.nbytes if loss is with_a_tensor_of_the_file else 0
+    assert run.peak_bytes == pytest.approx(allocated(model, batch, loss, held), rel=0.003)
+
+
+def test_weights_on_meta_are_predicted_as_on_a_cpu():
+    about = dict(batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
+    assert predict_run(on_meta, **about).peak == predict_run(nn.Linear(64, 300), **about).peak
+    assert predict_run(on_meta(), **about).peak == predict_run(on_meta, **about).peak
+
+
+class Stale(nn.Linear):
+    """Whole numbers that are known until a weight decides some of them."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        chosen = torch.zeros(len(x), dtype=torch.bool)
+        chosen[1:] = y[1:, 0] > 0
+        return y[chosen].sum()
+
+
+class Growing(nn.Linear):
+    def __init__(self, kept):
+        super().__init__(64, 64)
+        self.kept = kept
+
+    def forward(self, x):
+        y = super().forward(x)
+        self.kept.append(y.detach() * 2)
+        return y.sum()
+
+
+class Gathering(Growing):
+    def forward(self, x):
+        super().forward(x)
+        return (nn.Linear.forward(self, x) @ torch.cat(list(self.kept)).T).sum()
+
+
+class Random(nn.Linear):
+    def forward(self, x):
+        for _ in range(20):
+            x = super().forward(x) if random.random() < 0.5 else x
+        return x.sum()
+
+
+class Deciding(nn.Linear):
+    def forward(self, x):
+        y = super().forward(x)
+        if y.sum().item() > 0:
+            y = y.exp()
+        return y.sum()
+
+
+def logged(model, batch):
+    loss = model(batch).square().mean()
+    return loss, {"loss": loss}
+
+
+def frozen():
+    return nn.Linear(64, 64).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("make", "loss", "message"),
+    [
+        (lambda: Stale(64, 64), None, r"how many elements .*test_any_module.py, line \d+: `return y"),
+        (lambda: Growing([]), None, "leaves 4,096 bytes behind"),
+        (lambda: Gathering(deque(maxlen=9)), None, "a cache or a queue that the module keeps"),
+        (lambda: Random(64, 64), None, "random numbers of Python or NumPy"),
+        (lambda: Deciding(64, 64), None, r"test_any_module.py, line \d+: `if y.sum"),
+        (lambda: nn.Linear(64, 64), logged, "one number, not tuple"),
+        (lambda: nn.Linear(64, 64), lambda model, x: model(x), r"not a tensor of \(16, 64\)"),
+        (frozen, mean_square, "depends on no weight that is trained"),
+    ],
+)  # fmt: skip
+def test_what_no_prediction_holds_for_is_refused(make, loss, message):
+    with pytest.raises(ValueError, match=message):
+        predict_run(make(), batch=SAMPLE, loss=loss, micro_batch=SAMPLES)
