@@ -238,7 +238,7 @@ def drawn_calls(seed):
     """Two lists of operators: what is called before the answer is asked, and what its `train` calls."""
     drawn = random.Random(seed)
     names = drawn.sample(sorted(POOL), 4)
-    return names[:2], [names[1]] * drawn.randint(1, 3) + names[2:] * drawn.randint(1, 4)
+    return names[:2], [names[1]] * drawn.randint(2, 4) + names[2:] * drawn.randint(1, 4)
 
 
 def ask_fallbacks(answer, seed):
