@@ -423,6 +423,42 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "with torch.no_grad():\n    optimizer.zero_grad()",
         ): ORDER,
     },
+    "fewest_flops": {
+        (
+            "fitting = [row for row in rows if row['peak'] <= budget]",
+            "fitting = (row for row in rows if row['peak'] <= budget)",
+        ): READ_ONCE,
+    },
+    "settings_that_fit": {
+        (
+            "for micro_batch in range(1, batch + 1):",
+            "for micro_batch in range(1, batch + 1 + 1):",
+        ): "A micro-batch of more than the batch does not divide it.",
+        (
+            "for micro_batch in range(1, batch + 1):",
+            "for micro_batch in range(1, batch + 2):",
+        ): "A micro-batch of more than the batch does not divide it.",
+    },
+    "token_accuracy": {
+        (
+            "return float((predicted == wanted)[counted].mean())",
+            "return (predicted == wanted)[counted].mean()",
+        ): "The same number, of NumPy.",
+    },
+    "adapter_state": {
+        (
+            "frozen = sum((inputs * outputs for inputs, outputs, _ in linears))\ntrained = sum((rank * (inputs + outputs) for inputs, outputs, adapted in linears if adapted))",
+            "trained = sum((rank * (inputs + outputs) for inputs, outputs, adapted in linears if adapted))\nfrozen = sum((inputs * outputs for inputs, outputs, _ in linears))",
+        ): ORDER,
+        (
+            "frozen = sum((inputs * outputs for inputs, outputs, _ in linears))",
+            "frozen = sum((inputs * outputs for outputs, inputs, _ in linears))",
+        ): "A product has no order.",
+        (
+            "trained = sum((rank * (inputs + outputs) for inputs, outputs, adapted in linears if adapted))",
+            "trained = sum((rank * (inputs + outputs) for outputs, inputs, adapted in linears if adapted))",
+        ): "A sum has no order.",
+    },
     "train_diloco": {
         (
             "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
