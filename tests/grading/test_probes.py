@@ -57,8 +57,8 @@ def test_a_second_round_is_collected_by_a_worker_of_the_first(monkeypatch):
             self.threads.add(threading.current_thread())
             return Answers(where)
 
-        def stop(self):
-            pass
+        def close(self):
+            self.over = True
 
     monkeypatch.setattr(workers, "WorkerProcess", Worker)
     with workers.local_workers(Plan({}, 7, UNPROTECTED), 3) as collect:

@@ -177,6 +177,8 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
             ):
                 raise ValueError
             cell.source = "".join(cell.source)
+            if not isinstance(cell.get("metadata"), dict):
+                cell.metadata = NotebookNode()
             if cell.cell_type == "code":
                 cell.setdefault("outputs", [])
                 cell.setdefault("execution_count", None)
