@@ -34,6 +34,8 @@ MAKERS = {
 # Their gradients are computed in other steps where tensors are fake (`isTensorSubclassLike` in ATen), with other memory.
 OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
 _written: Counter[int] = Counter()  # how often numbers that are not known were written, by storage
+# Real tensors that were to be written; kept, so that no other one gets their place.
+_spoilt: dict[int, torch.Tensor] = {}
 FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_like: 1}
 
 
@@ -112,6 +114,8 @@ class Values(TorchDispatchMode):
         elif func._schema.is_mutable:
             for tensor in _changed(func, args, kwargs):
                 _written[_storage(tensor)] += 1
+                if not isinstance(tensor, FakeTensor):
+                    _spoilt[_storage(tensor)] = tensor
         elif (value := FILLED.get(func._overloadpacket)) is not None and _is_whole(out):
             with _disable_current_modes():
                 _learn(out, torch.full(out.shape, value, dtype=out.dtype))
@@ -134,7 +138,7 @@ def _refuse_trained(func, tensors):
 def known(tensor):
     """The numbers of a fake tensor as a real one, None where they are not known; a real tensor is its own."""
     if not isinstance(tensor, FakeTensor):
-        return None if _written[_storage(tensor)] else tensor
+        return None if _storage(tensor) in _spoilt else tensor
     real, written = getattr(tensor, "known", (None, 0))
     # What was written through a view is in the tensor, too, and the other way round.
     return real if real is not None and _written[_storage(tensor)] == written else None
