@@ -587,6 +587,7 @@ loss_factor = (
     Mistake(
         "a whole number of times",
         {RATIO: RATIO.replace("/", "//")},
+        {RATIO: f"round({RATIO})"},
         why="The ratio of k and the last window's size need not be a whole number; rounded, it leaves the window's gradient too small or too large.",
         hint="What is 4 / 3, and what is 4 // 3?",
     ),

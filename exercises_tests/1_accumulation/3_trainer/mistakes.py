@@ -51,7 +51,6 @@ accumulation_arguments = (
     Mistake(
         "max_steps without all short windows",
         {EPOCHS: "max_steps=samples * epochs // effective_batch"},
-        {EPOCHS: "max_steps=samples // effective_batch * epochs"},
         why="The last window of each epoch makes a step, however short it is; rounded down, the training ends before its last epoch does.",
         hint="How many optimizer steps do 22 samples make in two epochs, at an effective batch of 8?",
     ),

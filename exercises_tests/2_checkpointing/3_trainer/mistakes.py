@@ -71,7 +71,7 @@ peak_activations = (
     Mistake(
         "one interior too many",
         {f"    {IF_LAST}\n{AGAIN}": "    interiors += 1\n"},
-        why="When a checkpointed layer in the middle is run again, the plain layers behind it have been freed already, so its interior takes their place and adds nothing. (Whoever takes the last of every n layers for the checkpointed one, and not the first, gets the same number.)",
+        why="When a checkpointed layer in the middle is run again, the plain layers behind it have been freed already, so its interior takes their place and adds nothing. Whoever takes the last of every n layers for the checkpointed one, and not the first, gets the same number.",
         hint="Which layers are checkpointed, and which activations are gone by the time the last of them is run again?",
     ),
     Mistake(
