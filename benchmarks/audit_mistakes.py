@@ -217,6 +217,8 @@ ALSO = {
     "labels not shifted": {"mean of means"},
     "divided by its own targets only": {"loss not divided"},
     "only the last micro-batch counts": {"zeroed inside the window"},
+    "only the last micro-batch is left": {"zeroed inside the window"},
+    "the short divisor for the last k": {"micro-batches count differently"},
     "a step for every micro-batch": {"steps on every micro-batch"},
     "backward without the accelerator": {"loss not divided"},
     "nothing prepared": {"steps on every micro-batch"},

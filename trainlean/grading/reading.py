@@ -47,6 +47,8 @@ def packed_notebook(
         found, problems = _statements(notebook, handed_out)
     except CourseError as error:
         return _pack({"problem": str(error), "exercises": []}, [])
+    except MemoryError:
+        raise  # whoever set the limit says it
     except TOO_MUCH as error:
         problem = f"{where} cannot be read: {type(error).__name__}."
         return _pack({"problem": problem, "exercises": []}, [])

@@ -211,7 +211,10 @@ class Worker:
             os.chdir("/")
             confine(self.limits, self.isolated, seconds, self.user)
             known = self.exercises.values(), self.handouts
-            _reply(packed_notebook(bytes(data), where, *known, only_names))
+            try:
+                _reply(packed_notebook(bytes(data), where, *known, only_names))
+            except MemoryError:
+                os.kill(os.getpid(), signal.SIGKILL)  # as who watches the memory ends it
 
         found, _, status = self._in_fork(where, seconds, read)
         if found is not None:
