@@ -33,8 +33,9 @@ MAKERS = {
 }
 # Their gradients are computed in other steps where tensors are fake (`isTensorSubclassLike` in ATen), with other memory.
 OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
-_written: Counter[int] = Counter()  # how often numbers that are not known were written, by storage
-# Real tensors that were to be written; kept, so that no other one gets their place.
+# Of the trace that runs: how often numbers that are not known were written, by storage; and real tensors that were to be
+# written, kept, so that no other one gets their place.
+_written: Counter[int] = Counter()
 _spoilt: dict[int, torch.Tensor] = {}
 FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_like: 1}
 
@@ -59,6 +60,11 @@ class Values(TorchDispatchMode):
         ] = {}  # bytes that kernels took beside, by the operations so far
         self.outside: dict[int, torch.Tensor] = {}
         self._unknown = ShapeEnv()
+
+    def __exit__(self, *error):
+        _written.clear()
+        _spoilt.clear()
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops.prim.device.default:
