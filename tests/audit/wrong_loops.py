@@ -311,6 +311,20 @@ WRONG["not_divided_and_always_clipped"] = (
 
 
 @named("loss not divided")
+def clipped_by_a_norm_of_its_own(micro_batch, accumulation_steps):
+    """torch's two halves of `clip_grad_norm_`, which always act."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            F.mse_loss(model(x), y).backward()
+        length = nn.utils.get_total_norm([weight.grad for weight in model.parameters()])
+        nn.utils.clip_grads_with_norm_(model.parameters(), 0.01, length)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("loss not divided")
 def sum_of_means_clipped(micro_batch, accumulation_steps):
     """What the large batch has is short enough, the sum is not."""
     model = net()

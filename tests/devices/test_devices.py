@@ -21,6 +21,7 @@ import torch
 from trainlean.costs.meter import Meter
 from trainlean.devices import inside, waiting
 from trainlean.devices.engines import run_on_devices, start_devices, stop_devices
+from trainlean.devices.forking import can_fork
 from trainlean.devices.waiting import DeviceError
 from trainlean.workspace import CourseError
 
@@ -192,6 +193,13 @@ def test_engines_stay_and_know_their_rank(pair, capsys):
         pair.pull("absent")
     assert pair.alive()
     assert repr(pair) == "2 devices (gloo)"
+
+
+def test_nothing_is_forked_where_ranks_use_a_card(monkeypatch):
+    """CUDA does not survive a fork of a process that has asked for it."""
+    assert can_fork() == (sys.platform == "linux")
+    monkeypatch.setenv("TRAINLEAN_DEVICE", "cuda")
+    assert not can_fork()
 
 
 def test_a_call_leaves_the_variables_of_the_engines_alone(pair, capsys):

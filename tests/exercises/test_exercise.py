@@ -315,6 +315,19 @@ def test_a_right_answer_that_has_raised_is_asked_again():
     assert verdict(here, seen, 1, memory).outcome == CRASHED
 
 
+def test_a_mistake_that_raises_twice_alike_is_not_asked_a_third_time():
+    asked, memory = [], {}
+
+    def fails(answer, seed):
+        asked.append(answer)
+        raise RuntimeError("it always does")
+
+    here = replace(total, probe=fails)
+    for _ in range(4):
+        verdict(here, Seen({"total": -1.0}), 1, memory)
+    assert len(asked) == 2 * sum(len(mistake.answers) for mistake in total.mistakes)
+
+
 def test_what_was_seen_survives_the_way_between_processes():
     seen = see(total, lambda numbers: 7, seed=3)
     arrived = unpack(pack(seen))

@@ -87,8 +87,9 @@ class Recorder:
         for kind, name, seen in (
             (torch.amp.GradScaler, "step", self._scaled_step),
             (AveragedModel, "update_parameters", self._averaging),
-            # What all ways of clipping to a norm call, also where they were imported by name.
+            # What clip_grad_norm_ calls, also where that was imported by name; and its public name.
             (clip_grad, "_clip_grads_with_norm_", self._clipping),
+            (torch.nn.utils, "clip_grads_with_norm_", self._clipping),
             (torch.optim.Optimizer, "add_param_group", self._holding),
             (_BaseDataLoaderIter, "__init__", self._seeding),
         ):

@@ -304,7 +304,7 @@ class Meter:
 
     def _blocks(self, tensor):
         """Where the tensor's memory is kept account of."""
-        heard = self._allocated and (tensor.is_cpu or tensor.is_cuda)
+        heard = self._allocated and tensor.device.type in HEARD
         return self._allocated if heard else self._referenced
 
     def _mark(self, tensor, category):

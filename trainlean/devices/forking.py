@@ -8,6 +8,8 @@ import random
 import signal
 import sys
 
+from trainlean.workspace import the_device
+
 # What lessons import on ranks; an engine has those of them that the notebook has imported, too.
 HEAVY = (
     "torch",
@@ -19,8 +21,8 @@ HEAVY = (
 
 
 def can_fork() -> bool:
-    """Whether processes may be forked after imports: Apple's libraries break there, and Windows has no fork."""
-    return sys.platform == "linux"
+    """Whether processes may be forked after imports: Apple's libraries break there, CUDA may, and Windows has no fork."""
+    return sys.platform == "linux" and the_device() == "cpu"
 
 
 def engine_set() -> type:
@@ -39,8 +41,10 @@ def engine_set() -> type:
 def main() -> None:
     """`NUMBER MODULES ARGUMENTS...`: import the modules, run so many engines with these arguments, and stay until all have ended."""
     number, modules, *arguments = sys.argv[1:]
-    for name in ("ipyparallel.engine.app", *modules.split(",")):
-        if name:
+    # Libraries ask for cards while they are imported: then without CUDA, which no fork could use any more.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    for name in ("ipyparallel.engine.app", *filter(None, modules.split(","))):
+        with contextlib.suppress(Exception):  # an engine that needs it says so itself
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what has been imported stays; shared pages are not written to

@@ -85,10 +85,12 @@ def verdict(
         key = exercise.name, seed, what
         if (found := cache.get(key)) is None:
             found = see_it()
-            # What it raises may be the machine's fault, and need not be so the next time; but not twice in the same words.
-            once = cache.setdefault((*key, "once"), found)
-            if "raised" not in found or (found is not once and same(found, once)):
+            # What it raises may be the machine's fault, and need not be so the next time; a mistake's not twice in the same words.
+            once = cache.get((*key, "once")) if what != "right" else None
+            if "raised" not in found or (once is not None and same(found, once)):
                 cache[key] = found
+            else:
+                cache[(*key, "once")] = found
         return found
 
     def say(outcome, message, **more):
