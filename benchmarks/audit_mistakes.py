@@ -216,6 +216,7 @@ ALSO = {
     "ignored positions counted": {"mean of means"},
     "labels not shifted": {"mean of means"},
     "divided by its own targets only": {"loss not divided"},
+    "the learning rate divided instead": {"loss not divided"},
     "only the last micro-batch counts": {"zeroed inside the window"},
     "only the last micro-batch is left": {"zeroed inside the window"},
     "the short divisor for the last k": {"micro-batches count differently"},

@@ -79,6 +79,7 @@ def test_a_file_imports_what_lies_beside_it_while_it_trains(run, tmp_path, ranks
     [
         (RIGHT, ["--batch", "30"], "cannot be cut"),
         ("1 / 0", [], "ZeroDivisionError"),
+        ("raise SystemExit(1)", [], "cannot be run: SystemExit"),
         ("def other(): pass", [], "has no function 'train'; it has other"),
         ("def train(batch): pass", [], "does not take"),
     ],

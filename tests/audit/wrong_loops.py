@@ -378,6 +378,112 @@ def a_weight_of_no_module(micro_batch, accumulation_steps):
         optimizer.zero_grad()
 
 
+@named("gradients of another loss left in")
+def generator_in_the_discriminator(micro_batch, accumulation_steps):
+    """What the generator's loss leaves in the discriminator is still there when that steps."""
+    generator, judge = net(), nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
+    ahead, behind = sgd(generator), sgd(judge)
+    for number, (x, y) in enumerate(cut(micro_batch, 64), 1):
+        if accumulation_steps == 1:
+            judge.zero_grad()
+        apart = judge(generator(x).detach()).square() - judge(y).tanh()
+        (apart.mean() / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            behind.step()
+            behind.zero_grad()
+        (-judge(generator(x)).mean() / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            ahead.step()
+            ahead.zero_grad()
+
+
+@named("resumed inside a window")
+def resumed_inside(micro_batch, accumulation_steps):
+    """After half of the data the weights are loaded into a new model, as on another day."""
+    model = net()
+    optimizer = sgd(model)
+    parts = cut(micro_batch, 64)
+    for number, (x, y) in enumerate(parts, 1):
+        if accumulation_steps > 1 and number == len(parts) - 1:
+            saved, model = model.state_dict(), net()
+            model.load_state_dict(saved)
+            optimizer = sgd(model)
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@named("one term of the loss not divided")
+def one_term_divided(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            out = model(x)
+            loss = F.mse_loss(out, y) / accumulation_steps + 0.1 * out.logsumexp(-1).square().mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("zeroed inside the window")
+def evaluated_inside(micro_batch, accumulation_steps):
+    """An evaluation in the middle of a window, with its graph, clears what lies in .grad."""
+    model = net()
+    optimizer = sgd(model)
+    for number, (x, y) in enumerate(cut(micro_batch, 64), 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        if number == 6:
+            model.eval()
+            F.mse_loss(model(x), y)
+            model.zero_grad()
+            model.train()
+
+
+@named("targets of other samples")
+def targets_of_the_last_micro_batch(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    parts = cut(micro_batch, 64)
+    for number, (x, y) in enumerate(parts, 1):
+        y = y if accumulation_steps == 1 else parts[number - 2][1]
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@named("only the last micro-batch counts")
+def stepped_in_backward(micro_batch, accumulation_steps):
+    """Each weight is stepped as its gradient comes, and the gradient is thrown away with every micro-batch."""
+    model = net()
+    optimizers = {weight: torch.optim.SGD([weight], lr=0.1) for weight in model.parameters()}
+    parts = cut(micro_batch, 64)
+
+    def hook(weight):
+        if number % accumulation_steps == 0:
+            optimizers[weight].step()
+        weight.grad = None
+
+    for weight in optimizers:
+        weight.register_post_accumulate_grad_hook(hook)
+    for number, (x, y) in enumerate(parts, 1):  # noqa: B007 - the hook reads it
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+
+
+@named("state that moves with every forward pass")
+def spectral_norm(micro_batch, accumulation_steps):
+    model = net()
+    nn.utils.parametrizations.spectral_norm(model[0])
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps)
+
+
 def closure(zeroes, divides):
     """LBFGS, whose closure goes through the window several times."""
 

@@ -6,13 +6,16 @@ from collections.abc import Callable
 
 import torch
 
-from trainlean.audit.differences import ROUNDING, SURE, Difference, vector
+from trainlean.audit.differences import ROUNDING, SURE, Difference, Windows, vector
 from trainlean.audit.finding import Finding, Sizes
 from trainlean.audit.naming import explain
 from trainlean.audit.recorded import Recorded
 from trainlean.audit.running import against, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.workspace import CourseError
+
+# What noise between the samples and the gradient looks like.
+PERHAPS_RANDOM = (None, "a loss across samples", "targets of other samples")
 
 
 def compare_accumulation(train: Callable, sizes: Sizes) -> Audit:
@@ -50,7 +53,45 @@ def compare_accumulation(train: Callable, sizes: Sizes) -> Audit:
             )
         truth, other, difference = fixed, still, left
         note = f"{note} Batch norm's statistics were held fixed.".strip()
+    if truth.moved_in_forward and _with_buffers_held(train, sizes):
+        seen = _gradient_seen(difference, sizes)
+        moves = "state that moves with every forward pass"
+        return named(sizes, moves, seen, difference.step, note)
     return _explained(train, difference, other, truth, sizes, note)
+
+
+def _with_buffers_held(train: Callable, sizes: Sizes) -> bool:
+    """Whether it is the same training once no forward pass moves a buffer."""
+    with contextlib.suppress(CourseError):
+        held = recorded_call(train, sizes.batch, 1, buffers=False)
+        _, (left, _) = against(
+            held, train, sizes.micro_batch, sizes.accumulation_steps, buffers=False
+        )
+        return left is None
+    return False
+
+
+def _in_double(train: Callable, sizes: Sizes) -> bool:
+    """Whether it is the same training in float64: then a small gap in float32 is rounding."""
+    with contextlib.suppress(CourseError):
+        truth = recorded_call(train, sizes.batch, 1, double=True)
+        if truth.precision != "float64" or not truth.steps:
+            return False
+        _, (left, _) = against(
+            truth, train, sizes.micro_batch, sizes.accumulation_steps, double=True
+        )
+        return left is None
+    return False
+
+
+def _by_random_numbers(train: Callable, truth: Recorded, sizes: Sizes, number: int) -> bool:
+    """Whether other random numbers, drawn behind the same samples, give another gradient."""
+    shifted, (drift, _) = against(truth, train, sizes.batch, 1, jolt=number)
+    if drift is None or drift.kind != "gradient":
+        return False
+    windows = Windows(shifted, truth)
+    at = drift.step
+    return windows.of_other[:at] == windows.of_truth[:at]
 
 
 def _way(recorded: Recorded) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -116,6 +157,15 @@ def _explained(train, difference, other, truth, sizes, note) -> Audit:
             f"{finding.seen}; but the gradient scaler left out {truth.skipped} steps of one training and {other.skipped} of the other, where a gradient was infinite: give it a smaller `init_scale`",
             finding.step,
         )
+    if difference.kind == "gradient" and finding.mistake in PERHAPS_RANDOM:
+        if difference.size < SURE * rounding and _in_double(train, sizes):
+            return _when_equal(other, truth, sizes, difference.size, note)
+        if _by_random_numbers(train, truth, sizes, difference.step):
+            return cannot_tell(
+                sizes,
+                f"{finding.seen}; but other random numbers between two steps give another gradient, and a large batch draws others than its parts: draw them before the batches are cut, for each sample",
+                finding.step,
+            )
     drew = truth.drew or other.drew or not finding.same_samples and other.drew_between
     if finding.mistake is None and difference.kind == "gradient" and drew:
         return cannot_tell(
@@ -130,7 +180,7 @@ def _explained(train, difference, other, truth, sizes, note) -> Audit:
     ):
         return cannot_tell(
             sizes,
-            f"{finding.seen}; that is {difference.size:.1e} of its length, more than rounding mostly does in {truth.precision} and less than a known mistake",
+            f"{finding.seen}; the largest gap of a tensor is {difference.size:.1e} of that tensor's length, more than rounding mostly does in {truth.precision} and less than a known mistake",
             finding.step,
         )
     return named(sizes, finding.mistake, finding.seen, finding.step, note)
@@ -140,11 +190,14 @@ def _gradient_seen(difference: Difference, sizes: Sizes) -> str:
     return f"from step {difference.step} on the gradient is not that of {sizes.truth}, by {difference.size:.1g} of its length"
 
 
+def _largest(recorded: Recorded) -> int:
+    """The samples of the largest forward pass that goes backward, or, where none does, of any."""
+    calls = [call for call in recorded.calls if call.backwards] or recorded.calls
+    return max((len(call.rows) for call in calls if call.rows), default=0)
+
+
 def _when_equal(other: Recorded, truth: Recorded, sizes: Sizes, gap: float, note: str) -> Audit:
-    largest = [
-        max((len(call.rows) for call in one.calls if call.rows), default=0)
-        for one in (other, truth)
-    ]
+    largest = [_largest(one) for one in (other, truth)]
     if largest[0] == largest[1] > sizes.micro_batch:
         return cannot_tell(
             sizes,

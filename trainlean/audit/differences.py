@@ -192,9 +192,13 @@ def touched_apart(step: Step, other: Step, rounding: float) -> bool:
 def _as_returned(mine: list, others: list, rounding: float) -> bool:
     if [t.shape for t in mine] != [t.shape for t in others]:
         return True  # nothing that can be compared
-    one, other = vector(mine), vector(others)
+    one, other = (vector(tensors).nan_to_num() for tensors in (mine, others))
     length = float(other.norm())
     return float((one - other).norm()) <= max(1e-4, 10 * rounding) * max(length, 1e-30)
+
+
+def _of_floats(row) -> bool:
+    return isinstance(row, bytes) and len(row) % 4 == 0
 
 
 class Windows:
@@ -219,13 +223,42 @@ class Windows:
             found >= 0.9 * seen.total() > 0 or back >= 0.9 * known.total()
         )
         self.others = self.tell_apart and seen.total() > 0 and found < 0.1 * seen.total()
+        # Some samples are those of the other training, and some are not.
+        self.partly = self.tell_apart and seen.total() > 0 and not self.known and not self.others
         self.unseen = known - seen
         self.not_known = seen - known
 
     def behind(self, calls) -> Counter:
         """The samples of forward passes."""
-        return Counter(sample for call in calls for sample in call.samples(self._width))
+        return Counter(
+            sample for call in calls if not call.evaluates for sample in call.samples(self._width)
+        )
+
+    def foreign(self, mine: Counter, right: Counter) -> int:
+        """How many samples are none of these; what a model has computed may differ from them by rounding."""
+        missing, there = mine - right, right - mine
+        known = [np.frombuffer(row, np.float32) for row in there if _of_floats(row)]
+
+        def near(row):
+            values = np.frombuffer(row, np.float32)
+            return any(
+                values.shape == one.shape and np.allclose(values, one, 1e-3, 1e-4) for one in known
+            )
+
+        return sum(count for row, count in missing.items() if not (_of_floats(row) and near(row)))
 
     def sizes(self, rounds) -> list[int]:
         """How many samples each round went back through."""
         return [sum(len(call.rows or ()) for call in one.calls) for one in rounds]
+
+    def with_targets(self, rounds) -> list[tuple]:
+        """Each sample that went backward with its target, where the loss says what that is."""
+        pairs: list[tuple] = []
+        for one in rounds:
+            for call in one.calls:
+                samples = call.samples(self._width)
+                targets = one.loss.targets_of(len(samples))
+                if targets:
+                    pairs += zip(samples, targets, strict=True)
+                    break
+        return pairs

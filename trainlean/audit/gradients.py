@@ -4,11 +4,12 @@ A step's gradient is written as a sum of what each round of backward added; the 
 of the same parts, says by what each part should have been divided.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 import torch
 
-from trainlean.audit.differences import added_by_rounds, gradient_of, of_weights, vector
+from trainlean.audit.differences import Windows, added_by_rounds, gradient_of, of_weights, vector
 from trainlean.audit.finding import Finding, near
 from trainlean.audit.recorded import Recorded, Round, Step
 from trainlean.exercises.comparing import describe
@@ -38,10 +39,11 @@ def of_gradient(
     if not float(got.norm()):
         return found("nothing in .grad at the step")
     if missing := _without_backward(step, right):
-        last = step.calls[-1].backwards and all(not call.backwards for call in step.calls[:-1])
+        calls = [call for call in step.calls if not call.evaluates]
+        last = calls[-1].backwards and all(not call.backwards for call in calls[:-1])
         return found(
             "only the last micro-batch counts" if last else "a micro-batch without a backward pass",
-            f": {missing} of its {len(step.calls)} forward passes got no backward pass",
+            f": {missing} of its {len(calls)} forward passes got no backward pass",
         )
     if max((call.backwards for call in step.calls), default=0) > max(
         (call.backwards for call in right.calls), default=1
@@ -62,13 +64,21 @@ def of_gradient(
         return found("never zeroed", f": {kept:.2g} of the gradient of the step before is in it")
     if _cut_off(step, right):
         return found("clipped in every micro-batch")
+    if len(step.rounds) > 1 and _is_of_the_last(step):
+        return found("only the last micro-batch counts")
+    if others := _other_targets(step, right, other, truth, windows):
+        return found("targets of other samples", f": {others} of its samples have another target")
     name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
+    if name in (None, "a loss across samples") and _one_term(step, right):
+        name = "one term of the loss not divided"
     if name:
         return found(name)
     if _by_penalty(step, right):
         return found("penalty not divided")
     if _coarse(step) and not _coarse(right):
         return found("added up in low precision")
+    if bare := _without_gradient(step, right):
+        return found(None, f": no gradient came to {bare} of its {len(right.gradients)} tensors")
     factor, some = _in_some_weights(step, right)
     if some:
         count = len(step.rounds) or 1
@@ -123,11 +133,65 @@ def _in_some_weights(step: Step, right: Step) -> tuple[float, int]:
     return (wrong[0], len(wrong)) if alike else (1.0, 0)
 
 
+def _is_of_the_last(step: Step) -> bool:
+    """Whether a gradient is the last round's alone, and what came to the weights before is no part of it."""
+    got = gradient_of(step)
+    flowed = [of_weights(step, one.flowed) for one in step.rounds]
+    last, others = flowed[-1], sum(flowed[1:-1], flowed[0])
+    length = float(got.norm())
+    return float((got - last).norm()) < 1e-5 * length and float(others.norm()) > 1e-3 * length
+
+
+def _other_targets(step: Step, right: Step, other, truth, windows: Windows) -> int:
+    """How many samples of a step go backward with a target that they never have in the large batch's."""
+    wanted: dict = {}
+    for sample, target in windows.with_targets(right.rounds):
+        wanted.setdefault(sample, set()).add(target)
+    wrong = 0
+    for sample, target in windows.with_targets(step.rounds):
+        there = wanted.get(sample, ())
+        if there and all(len(one) == len(target) for one in there):
+            wrong += target not in there
+    # Positions in a batch, as a contrastive loss has for targets, are of no sample: they are others in a smaller batch.
+    mine, theirs = (
+        Counter(target for one in recorded.steps for _, target in windows.with_targets(one.rounds))
+        for recorded in (other, truth)
+    )
+    return wrong if (mine - theirs).total() < 0.1 * mine.total() else 0
+
+
+def _one_term(step: Step, right: Step) -> bool:
+    """Whether some terms of the micro-batches' loss are divided as the large batch's asks for, and another one is not."""
+    if len(right.rounds) != 1 or len(step.rounds) < 2:
+        return False
+    (large,), count = [one.loss.terms for one in right.rounds], len(step.rounds)
+    mine = step.rounds[0].loss.terms
+    if [one.name for one in mine] != [one.name for one in large] or len(mine) < 2:
+        return False
+    # What a term of the window is beside the large batch's, if every micro-batch holds as many samples.
+    often = [
+        one.factor / other.factor * (1 if one.summed else count)
+        for one, other in zip(mine, large, strict=True)
+        if other.factor
+    ]
+    divided = [near(one, 1, 1e-2) for one in often]
+    return any(divided) and any(near(one, count, 1e-2) for one in often)
+
+
+def _without_gradient(step: Step, right: Step) -> int:
+    """How many tensors of a step have no gradient, or zero, where the large batch's have one."""
+    pairs = zip(step.gradients, right.gradients, strict=True)
+    return sum(
+        bool(want is not None and want.any() and (got is None or not got.any()))
+        for got, want in pairs
+    )
+
+
 def _without_backward(step: Step, right: Step) -> int:
     """How many forward passes of a window got no backward pass, where each of the large batch's did."""
-    if any(not call.backwards for call in right.calls):
+    if any(not call.backwards for call in right.calls if not call.evaluates):
         return 0
-    return sum(not call.backwards for call in step.calls)
+    return sum(not call.backwards for call in step.calls if not call.evaluates)
 
 
 def _between_rounds(step: Step, right: Step, k: int) -> str | None:
@@ -250,6 +314,9 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
         if other.drew or truth.drew:
             return None
         return _across_samples(step, got, parts, alone, number, k, tolerance)
+    counted = [weight for weight in weights if abs(weight) > 1e-2]
+    if len(counted) < count and all(near(weight, 1, 1e-2) for weight in counted):
+        return "gradients of another loss left in"
     # `weights` say how each part should count: by its samples over all, divided by what the loop divided it by.
     given = [size / sum(held) / weight for size, weight in zip(held, weights, strict=True)]
     if all(near(one, given[0], 10 * tolerance) for one in given):

@@ -136,12 +136,20 @@ MISTAKES = {
         "The large batch empties the gradients between two passes that lead to one step, as a closure, a second loss or SAM asks for; here those of the first pass are still there in the second.",
         LOOP,
     ),
+    "gradients of another loss left in": (
+        "A backward pass that is no part of this optimizer's loss has left its gradients in `.grad`, as a generator's loss does in the discriminator: empty them before the window's own first backward pass.",
+        LOOP,
+    ),
+    "resumed inside a window": (
+        "The training goes on with a new model in the middle of a window, and the gradients of the window's first micro-batches, which no checkpoint of weights and optimizer holds, are lost: save at the end of a window, or go through its micro-batches again.",
+        LOOP,
+    ),
     "nothing in .grad at the step": (
         "When the optimizer steps, `.grad` is empty: it was emptied after the window's last backward(), or no backward() has reached the weights.",
         LOOP,
     ),
     "only the last micro-batch counts": (
-        "The earlier micro-batches of the window go forward and never backward: their loss is overwritten or detached.",
+        "What the earlier micro-batches of the window gave is no part of the step: their loss or their gradient is overwritten, detached or emptied.",
         LOOP,
     ),
     "a micro-batch without a backward pass": (
@@ -170,6 +178,14 @@ MISTAKES = {
     ),
     "penalty not divided": (
         "A penalty on the weights is added to the loss of each micro-batch in full, so that a window has it k times; divide it as the loss.",
+        LOOP,
+    ),
+    "one term of the loss not divided": (
+        "A loss of several terms is divided in one of them only, so that a window has the other k times: divide their sum.",
+        LOOP,
+    ),
+    "targets of other samples": (
+        "The inputs of a micro-batch meet the targets of other samples, shifted perhaps by a micro-batch.",
         LOOP,
     ),
     "added up in low precision": (
@@ -210,6 +226,10 @@ MISTAKES = {
     ),
     "batch norm": (
         "Batch norm takes its statistics from each micro-batch, not from the large batch. The loop is not at fault: with the statistics held fixed it is the same training.",
+        CHECKPOINTING,
+    ),
+    "state that moves with every forward pass": (
+        "A forward pass moves a buffer of the model, as spectral norm or an observer of quantisation does: k times in a window, once for the large batch. The loop is not at fault: with the buffers held it is the same training.",
         CHECKPOINTING,
     ),
     "a loss across samples": (

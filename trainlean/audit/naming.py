@@ -28,6 +28,13 @@ def explain(
             "Both must go through the same samples in the same order, whatever the batch size",
             undecided=True,
         )
+    found = _explained(difference, other, truth, sizes, windows, rounding, alone)
+    if windows.partly and found.mistake in (None, "a loss across samples"):
+        return _of_other_data(difference.step, windows, sizes) or found
+    return found
+
+
+def _explained(difference, other, truth, sizes, windows, rounding, alone) -> Finding:
     number = difference.step
     if _made_anew(number, other, truth):
         seen = f"step {number} is one of a new optimizer, which has seen none of the steps before"
@@ -71,6 +78,22 @@ def explain(
 
 
 # ---------------------------------------------------------------- which inputs stand behind each step
+
+
+def _of_other_data(number: int, windows: Windows, sizes: Sizes) -> Finding | None:
+    """Samples behind a step that are not those of the large batch, where the trainings share a part of their data only."""
+    if number > min(len(windows.of_other), len(windows.of_truth)):
+        return None
+    mine, right = windows.of_other[number - 1], windows.of_truth[number - 1]
+    foreign = windows.foreign(mine, right)
+    if not foreign:
+        return None
+    return Finding(
+        number,
+        f"{sizes.other} trains on other data than {sizes.truth}: of the {mine.total()} samples behind its step {number}, {foreign} are not among the {right.total()} there. "
+        "Both must go through the same samples in the same order, whatever the batch size",
+        undecided=True,
+    )
 
 
 def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | None:
@@ -149,6 +172,8 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             return found("steps on every micro-batch", seen)
         if number == 1 and here == 1 and (len(rounds) == 1 or rounds[1] > 1):
             return found("steps on the first micro-batch", seen)
+        if _new_model(number, other) and (right - got) <= windows.behind(other.calls):
+            return found("resumed inside a window", f"{seen}, and the model is a new one")
         if windows.unseen:
             return _left_out(number, windows, sizes.other, sizes.truth)
         if number == 1 and right.total() == sizes.batch and 1 < here < k:
@@ -223,6 +248,15 @@ def _made_anew(number: int, other, truth) -> bool:
     at = number - 1
     return taken_over(other.steps[at], other.steps[:at]) and not taken_over(
         truth.steps[at], truth.steps[:at]
+    )
+
+
+def _new_model(number: int, recorded: Recorded) -> bool:
+    """Whether the weights of a step take the place of other ones of their shapes, which steps before it have moved."""
+    step, earlier = recorded.steps[number - 1], recorded.steps[: number - 1]
+    shapes = [weight.shape for weight in step.weights]
+    return not any(set(one.ids) & set(step.ids) for one in earlier) and any(
+        [weight.shape for weight in one.weights] == shapes for one in earlier
     )
 
 

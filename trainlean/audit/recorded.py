@@ -4,13 +4,21 @@ from dataclasses import dataclass, field
 
 import torch
 
+from trainlean.audit.losses import Loss
+
 
 @dataclass(eq=False)
 class Call:
     """One forward pass through a model, with the rows of its input."""
 
     rows: list | None  # of the input's first dimension; None where it has none
+    training: bool = True  # the model's mode
     backwards: int = 0  # how many rounds went through it
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it only looks at the model: no gradient comes of it."""
+        return not self.training and not self.backwards
 
     def samples(self, width: int | None) -> list:
         """One name for each row; a row of whole numbers is cut to so many, since batches are padded to other lengths."""
@@ -30,6 +38,7 @@ class Round:
     flowed: dict[int, torch.Tensor] = field(
         default_factory=dict
     )  # what came to each weight, also where it went past `.grad`
+    loss: Loss = field(default_factory=Loss)
 
 
 @dataclass(eq=False)
@@ -65,6 +74,7 @@ class Recorded:
     after_last: list[Call] = field(default_factory=list)
     precision: str = "float32"
     batch_norm: bool = False
+    moved_in_forward: bool = False  # whether a forward pass moved a buffer, batch norm's apart
     dropout: bool = False
     drew: bool = False  # whether a forward pass drew random numbers
     drew_between: bool = False  # whether the loop did, after its first forward pass

@@ -25,7 +25,9 @@ from torch.optim.optimizer import (
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from trainlean.audit.experiments import Buffers, Jolt
 from trainlean.audit.inputs import LOW, plain, rows_of, tensors_within, transformed
+from trainlean.audit.losses import Loss, loss_of
 from trainlean.audit.recorded import Call, Recorded, Round, Step, emptied, left_over, scale_of
 from trainlean.audit.undisturbed import without_dropout
 from trainlean.costs.operations import in_backward
@@ -41,14 +43,27 @@ class Recorder:
     `against` are the steps of a training that this one should equal: as long as a step equals its own, by `equal(step, other)`,
     the weights are set to the other's afterwards, so that rounding does not add up over the steps. `dropout=False` and
     `batch_norm=False` take out what differs between a large batch and its parts by nature. `rounds=True` keeps what each round
-    added also where a step needs no explanation yet, as far as there is room.
+    added also where a step needs no explanation yet, as far as there is room. `buffers=False` undoes what a forward pass does to the
+    model's buffers. `jolt` is a step (from 1) whose first forward pass is preceded by a few more random numbers.
     """
 
-    def __init__(self, against=(), equal=None, *, dropout=True, batch_norm=True, rounds=False):
+    def __init__(
+        self,
+        against=(),
+        equal=None,
+        *,
+        dropout=True,
+        batch_norm=True,
+        buffers=True,
+        rounds=False,
+        jolt: int | None = None,
+    ):
         self.recorded = Recorded()
         self._against, self._equal, self._follows = against, equal, bool(against)
         self._keep_dropout, self._keep_batch_norm = dropout, batch_norm
-        self._keep_rounds = rounds
+        self._keep_rounds, self._keep_buffers = rounds, buffers
+        self._jolt = Jolt(jolt) if jolt else None
+        self._buffers = Buffers()
         self._after_break = 0  # steps since the first that differs
         self._attached, self._thread = ExitStack(), threading.get_ident()
         self._depth, self._kept = 0, 0
@@ -56,12 +71,15 @@ class Recorder:
         self._first: dict[int, torch.Tensor] = {}  # the weights when they were first seen
         self._lent: list[torch.Tensor] = []  # those of the first call under torch.func
         self._modules: dict[int, torch.nn.Module] = {}
+        self._since: dict[
+            int, tuple[int, int]
+        ] = {}  # by id of the weight: calls and rounds before it was seen
         self._called_with: dict[int, list[int]] = {}  # by id of the module: those of its weights
         self._optimizers: dict[int, dict[str, Any]] = {}
         self._averages: dict[int, AveragedModel] = {}
         self._task = -1  # the backward pass that runs
         self._rounds: list[Round] = []
-        self._closure = False
+        self._loss = Loss()  # that goes backward next, or does now
         self._state: torch.Tensor | None = None  # of torch's random numbers, after the last call
         self._clips: list[
             tuple[int, set[int], float]
@@ -92,8 +110,11 @@ class Recorder:
             (torch.nn.utils, "clip_grads_with_norm_", self._clipping),
             (torch.optim.Optimizer, "add_param_group", self._holding),
             (_BaseDataLoaderIter, "__init__", self._seeding),
+            (torch.autograd, "backward", self._reading),
         ):
             self._attached.enter_context(mock.patch.object(kind, name, seen(getattr(kind, name))))
+        if self._jolt:
+            self._attached.enter_context(self._jolt)
         if not self._keep_dropout:
             for patch in without_dropout():
                 self._attached.enter_context(patch)
@@ -191,6 +212,15 @@ class Recorder:
 
         return init
 
+    def _reading(self, inner):
+        def backward(tensors, *args, **named):
+            if self._ours() and not in_backward():
+                one = isinstance(tensors, torch.Tensor)
+                self._loss = loss_of(tensors if one else next(iter(tensors), None))
+            return inner(tensors, *args, **named)
+
+        return backward
+
     def _ours(self):
         ours = threading.get_ident() == self._thread
         self.recorded.threads |= not ours
@@ -210,6 +240,9 @@ class Recorder:
         self._settle_draws()
         self._state = None
         self._prepare(module)
+        if self._jolt:
+            self._jolt.before_forward(len(self.recorded.steps) + 1)
+        self._buffers.note(module)
         self._drawn = torch.get_rng_state()
 
     def _after_module(self, module, args, kwargs, output=None):
@@ -235,6 +268,8 @@ class Recorder:
                 ]
                 self.recorded.calls.append(Call(rows_of(args, kwargs)))
             return
+        if self._buffers.moved(module, undo=not self._keep_buffers):
+            self.recorded.moved_in_forward = True
         state = torch.get_rng_state()
         self.recorded.drew |= not torch.equal(state, self._drawn)
         self._state = state
@@ -246,7 +281,7 @@ class Recorder:
         outputs = [tensor for tensor in tensors_within(output) if tensor.requires_grad]
         call = None  # of a later part of a model that the loop calls piece by piece
         if all(tensor.grad_fn is None for tensor in inputs):
-            call = Call(rows_of(args, kwargs))
+            call = Call(rows_of(args, kwargs), module.training)
             self.recorded.calls.append(call)
         for tensor in outputs:
             tensor.register_hook(lambda _, call=call: self._reached(call))
@@ -282,6 +317,7 @@ class Recorder:
         for weight in weights:
             if weight.requires_grad and id(weight) not in self._weights:
                 self._weights[id(weight)] = weight
+                self._since[id(weight)] = len(self.recorded.calls), len(self._rounds)
                 self._first[id(weight)] = self._copy(weight)
                 handle = weight.register_hook(partial(self._flowed, id(weight)))
                 self._attached.callback(handle.remove)
@@ -300,7 +336,7 @@ class Recorder:
 
     def _begin_round(self):
         self._task = torch._C._current_graph_task_id()
-        self._rounds.append(Round([], self._gradients()))
+        self._rounds.append(Round([], self._gradients(), loss=self._loss))
         torch.autograd.Variable._execution_engine.queue_callback(self._end_round)
 
     def _flowed(self, key, gradient):
@@ -343,17 +379,28 @@ class Recorder:
         if not self._ours():
             return
         if id(optimizer) not in self._optimizers:
+            calls, rounds = self._begun(optimizer)
             self._optimizers[id(optimizer)] = {
                 "number": len(self._optimizers),
                 "optimizer": optimizer,
-                "calls": 0,
-                "rounds": 0,
+                "calls": calls,
+                "rounds": rounds,
                 "schedule": 0,
                 "last": None,
                 "weights": [],
             }
             handle = optimizer.register_step_pre_hook(self._before_step)
             self._attached.callback(handle.remove)
+
+    def _begun(self, optimizer) -> tuple[int, int]:
+        """The calls and rounds before the first window of an optimizer: one that is made late takes over where another one ended."""
+        ids = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        before = [
+            (seen["calls"], seen["rounds"])
+            for seen in self._optimizers.values()
+            if ids & {id(weight) for weight in seen["weights"]}
+        ]
+        return max(before) if before else min(self._since.get(key, (0, 0)) for key in ids)
 
     def _before_step(self, optimizer, args, kwargs):
         if not self._ours():

@@ -1,6 +1,7 @@
 """Runs the function that is audited and records what it does; what it raises becomes a sentence."""
 
 import contextlib
+import inspect
 import io
 from collections.abc import Callable
 
@@ -28,14 +29,26 @@ def recorded_call(
     equal=None,
     dropout=False,
     batch_norm=True,
+    buffers=True,
     rounds=False,
+    jolt=None,
+    double=False,
     **named,
 ) -> Recorded:
     """What `train(*args, **named)` does, from the random state of every recorded training; its output is kept quiet.
 
+    `double`: in float64, as far as the function leaves the type of its numbers to torch. The rest is `Recorder`'s.
     CourseError: it raised.
     """
-    recorder = Recorder(against, equal, dropout=dropout, batch_norm=batch_norm, rounds=rounds)
+    recorder = Recorder(
+        against,
+        equal,
+        dropout=dropout,
+        batch_norm=batch_norm,
+        buffers=buffers,
+        rounds=rounds,
+        jolt=jolt,
+    )
     text, printed = call_text(train, *args, **named), io.StringIO()
     try:
         with (
@@ -44,11 +57,19 @@ def recorded_call(
             contextlib.redirect_stderr(printed),
             recorder,
         ):
+            if double:
+                torch.set_default_dtype(torch.float64)
             returned = train(*args, **named)
     except CourseError:
         raise
     except (Exception, SystemExit) as error:
         raise CourseError(_of_an_error(text, error)) from error
+    if inspect.isgenerator(returned) or inspect.iscoroutine(returned):
+        kind = "generator" if inspect.isgenerator(returned) else "coroutine"
+        returned.close()
+        raise CourseError(
+            f"{text} only makes a {kind}, and trains nothing: give same_training a function that runs the training itself."
+        )
     recorder.recorded.returned = _weights_in(returned)
     return recorder.recorded
 

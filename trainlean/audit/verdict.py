@@ -98,6 +98,10 @@ def unusable(truth: Recorded, sizes: Sizes) -> Audit | None:
     if all(g is None or not g.any() for step in truth.steps for g in step.gradients):
         seen = f"already {sizes.truth} steps with nothing in `.grad`, so nothing is learned"
         return named(sizes, "nothing in .grad at the step", seen, 1)
+    for number, step in enumerate(truth.steps, 1):
+        if any(g is not None and not g.isfinite().all() for g in step.gradients):
+            seen = f"the gradient at step {number} of {sizes.truth} is infinite or not a number, so nothing behind it can be compared: give same_training a function that trains with finite numbers"
+            return cannot_tell(sizes, seen, number)
     late = next((n for n, step in enumerate(truth.steps, 1) if step.leftover), None)
     if late:
         seen = f"already in {sizes.truth} the gradient of step {late - 1} is still part of that of step {late}"
