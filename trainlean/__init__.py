@@ -69,6 +69,7 @@ EXPORTS = {  # by the file that has them
     "pictures.graphs": ["plot_graph", "plot_graphs_run"],
     "pictures.explorer": ["explorer"],
     "pictures.player": ["player"],
+    "pictures.what_if": ["what_if"],
     "pictures.nodes": ["plot_driver_and_ring"],
     "pictures.losses": ["plot_losses", "plot_loss_against_bytes", "loss_sliders"],
     "pictures.receipts": ["plot_receipts", "plot_synchronisation", "plot_averages"],

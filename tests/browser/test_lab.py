@@ -183,6 +183,9 @@ def test_a_learners_day(lab, open_page, lesson):
     titled(first, "4×4, measured")
     # The other explorer, of the same runs' names, stands as it stood.
     titled(cell(page, SECOND_EXPLORER), "8×1, measured")
+    assert page.locator(".tl-explorer input[type=radio]:checked").count() == 2
+    ids = page.evaluate("[...document.querySelectorAll('.trainlean [id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))  # in Jupyter each widget is a module of its own
     broken = violations(page, ".jp-Notebook .tl-explorer")
     assert broken == []
 

@@ -14,7 +14,7 @@ from trainlean.pictures.explorer_state import FIXED_BATCH, FIXED_MEMORY
 from trainlean.pictures.style import Picture
 from trainlean.pictures.widget import script
 
-STATES = 150
+STATES = 100
 LOOK = """([source, data, states]) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })))
   .then(({ look }) => states.map((chosen) => {
     const seen = look(data, chosen);
@@ -63,6 +63,8 @@ def widget():
         make_run(4, 4, origin="predicted", speed=None),
         make_run(32, 1, origin="predicted", speed=None, size=400),
     ]
+    runs += [make_run(4, 4, speed=70, attention="sdpa", loss_chunk=32)]
+    runs += [make_run(2, 4, speed=65, lora=8), make_run(2, 4, speed=60, lora=8, loss_chunk=128)]
     runs += [make_run(4, 1, speed=1234, size=14949, origin="published", model="large")]
     runs += [
         communicating(

@@ -185,6 +185,11 @@ def cut_off(page):
     )
 
 
+MENU_LINES = (
+    "new Set([...document.querySelectorAll('header nav a')].map((one) => one.offsetTop)).size"
+)
+
+
 # Takes each piece of code for one text: its colours are held by test_colours_of_text_are_legible, and axe takes a minute for them.
 PLAIN = """() => {
   for (const one of document.querySelectorAll('.highlight pre')) one.textContent = one.textContent;
@@ -194,26 +199,51 @@ PLAIN = """() => {
 OF_CONTENT = "image-alt heading-order empty-table-header link-name label page-has-heading-one scrollable-region-focusable"
 
 
+ANSWERED = """() => [...document.querySelectorAll('.tl-quiz .tl-question')].map((one) => {
+  for (const option of one.querySelectorAll('.tl-option')) option.click();
+  const count = (name) => one.querySelectorAll(name).length;
+  return [[...one.querySelectorAll('.tl-says')].map((said) => said.textContent), count('.tl-right'), count('.tl-wrong')];
+})"""
+
+
+def wrongly_answered(page, quizzes):
+    """What is wrong with a page's questions, when every answer is chosen; by keyboard they are answered in test_questions.py."""
+    page.wait_for_function(
+        "(count) => document.querySelectorAll('.tl-quiz .tl-question').length >= count", arg=quizzes
+    )
+    return [
+        said
+        for said, right, wrong in page.evaluate(ANSWERED)
+        if right != 1
+        or wrong != len(said) - 1
+        or sum(one.startswith("Right. ") for one in said) != 1
+        or any(len(one.split()) <= 2 for one in said)
+    ]
+
+
 def test_every_page_at_800_pixels(site, pages, open_page):
-    """Nothing cut off, nothing in the console (`open_page` holds that), in both themes; no violation in what it shows."""
+    """Nothing cut off, nothing in the console (`open_page` holds that), in both themes; no violation in what it shows; every question answers."""
     page = opened(open_page, site, "index.html", NARROW)
-    wrong = {}
+    wrong, asking = {}, 0
     for number, path in enumerate(pages):
         page.emulate_media(color_scheme=["light", "dark"][number % 2])
         page.goto((site / path).as_uri())
         page.wait_for_load_state("load")
         found = cut_off(page)
+        if page.evaluate(MENU_LINES) != 1:
+            found.append("a menu of several lines")
         page.evaluate(PLAIN)
         if not path.startswith("solutions/"):
             found += violations(page, "html", OF_CONTENT.split())
+        if quizzes := pages[path].count('data-trainlean-widget="quiz"'):
+            asking += quizzes
+            found += wrongly_answered(page, quizzes)
         if found:
             wrong[path] = found
-    assert wrong == {}
+    assert wrong == {} and asking
 
 
-def test_at_800_pixels_code_fits_the_menu_has_one_line_and_the_contents_are_a_click_away(
-    site, open_page
-):
+def test_at_800_pixels_code_fits_and_the_contents_are_a_click_away(site, open_page):
     page = opened(open_page, site, SHORT, NARROW)
     wide = (
         "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)"
@@ -221,13 +251,8 @@ def test_at_800_pixels_code_fits_the_menu_has_one_line_and_the_contents_are_a_cl
     for lesson in (SHORT, PLAYING):
         page.goto((site / lesson).as_uri())
         assert page.locator(".highlight").evaluate_all(wide) == []
-    assert len({box["y"] for box in boxes(page.locator("header nav a"))}) == 1
     page.get_by_role("link", name="On this page").click()
     assert page.locator("#on-this-page").bounding_box()["y"] < 900
-
-
-def boxes(locator):
-    return [one.bounding_box() for one in locator.all()]
 
 
 @pytest.mark.parametrize(
@@ -276,22 +301,23 @@ def contrast(*colours):
     return (max(light) + 0.05) / (min(light) + 0.05)
 
 
-@pytest.mark.parametrize("path", KINDS)
-def test_the_first_paint_is_quick(site, open_page, path):
-    page = opened(open_page, site, path)
+def test_the_first_paint_is_quick(site, open_page):
+    page = opened(open_page, site, KINDS[0])
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-    taken = []
-    for _ in range(3):
-        page.reload()
-        page.wait_for_function(paint)
-        taken.append(page.evaluate(paint))
-    assert min(taken) < 1000  # the quickest, since the machine does other things too
+    for path in KINDS:
+        taken = []
+        for _ in range(3):
+            page.goto((site / path).as_uri())
+            page.wait_for_function(paint)
+            taken.append(page.evaluate(paint))
+            if taken[-1] < 1000:
+                break  # the quickest counts, since the machine does other things too
+        assert min(taken) < 1000, path
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_explorer_and_player_live_on_a_lessons_page(site, open_page, theme):
-    page = opened(open_page, site, PLAYING, theme=theme)
-    page.wait_for_selector(f".tl-player{'.tl-dark' if theme == 'dark' else ''}")
+def test_explorer_and_player_live_on_a_lessons_page(site, open_page):
+    page = opened(open_page, site, PLAYING)
+    page.wait_for_selector(".tl-player")
     player = page.locator(".tl-player").first
     before = player.locator(".tl-frame").inner_html()
     player.get_by_role("button", name="last step").click()
@@ -301,7 +327,12 @@ def test_explorer_and_player_live_on_a_lessons_page(site, open_page, theme):
     before = title.inner_text()
     explorer.get_by_role("option").last.click()
     assert title.inner_text() != before
-    assert violations(page, ".tl-explorer") == [] and violations(page, ".tl-player") == []
+    for part in (".tl-explorer", ".tl-player"):
+        assert violations(page, part) == []
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector(".tl-player.tl-dark")
+    for part in (".tl-explorer", ".tl-player"):
+        assert violations(page, part, ["color-contrast"]) == []
 
 
 def test_search_by_keyboard_from_a_folder(site, open_page):
@@ -349,24 +380,3 @@ def test_a_question_opens_and_the_solution_is_one_click_away(site, open_page):
     help_.get_by_role("link", name="Solution").click()
     page.wait_for_url(re.compile("/solutions/"))
     assert page.locator("h2:target + .highlight").is_visible()
-
-
-def test_every_question_takes_right_and_wrong_answers_and_says_why(site, pages, open_page):
-    asking = [path for path, html in pages.items() if 'data-trainlean-widget="quiz"' in html]
-    if not asking:
-        pytest.skip("the solutions are older than the lessons' questions; run trainlean build")
-    page = opened(open_page, site, asking[0])
-    for path in asking:
-        page.goto((site / path).as_uri())
-        page.evaluate(
-            "document.querySelectorAll('details.folded').forEach((one) => (one.open = true))"
-        )
-        page.wait_for_selector(".tl-quiz")
-        for question in page.locator(".tl-quiz .tl-question").all():
-            for option in question.locator(".tl-option").all():
-                option.press("Enter")
-            says = question.locator(".tl-says").all_inner_texts()
-            assert question.locator(".tl-right").count() == 1
-            assert question.locator(".tl-wrong").count() == len(says) - 1
-            assert sum(one.startswith("Right. ") for one in says) == 1
-            assert all(len(one.split()) > 2 for one in says)

@@ -602,11 +602,14 @@ def test_measure_counts_once_and_times_the_repeats(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("limit, repeats", [("1", 1), ("0", 0), ("9", 3)])
-def test_the_environment_limits_the_repeats(monkeypatch, limit, repeats):
+@pytest.mark.parametrize(
+    "limit, asked, timed", [("1", 3, 1), ("0", 3, 1), ("9", 3, 3), ("0", 0, 0)]
+)
+def test_the_environment_limits_the_repeats(monkeypatch, limit, asked, timed):
+    """At 0 the seconds under the meter stand for them, where any were asked for."""
     monkeypatch.setenv("TRAINLEAN_REPEATS", limit)
-    run = measure(train_linear, name="tiny", repeats=3, save=False, progress=False)
-    assert len(run.seconds) == repeats and run.samples == 16
+    run = measure(train_linear, name="tiny", repeats=asked, save=False, progress=False)
+    assert len(run.seconds) == timed and run.samples == 16
 
 
 def test_only_rank_0_adds_to_the_records(monkeypatch):

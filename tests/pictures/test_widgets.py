@@ -287,6 +287,37 @@ def test_without_communication_it_is_the_same_explorer(runs):
 HOME = {"name": "home (40 Mbit/s upload)", "latency": 10e-3, "bandwidth": 5e6}
 
 
+def test_runs_of_decoders_bring_attention_chunks_and_adapters():
+    """Shown once runs differ in them; what all share is kept with the point and asked about nowhere."""
+    alike = explorer([make_run(4, 1, attention="sdpa"), make_run(2, 2, attention="sdpa")])
+    assert not control(alike, "attention")["offered"]
+    assert alike.state.settings["attention"] == "sdpa"
+
+    asked = []
+
+    def measure(micro_batch, accumulation_steps, attention, loss_chunk, lora):
+        asked.append((micro_batch, attention, loss_chunk, lora))
+        return Run(name="new", peak={"weights": 5 * MiB}, seconds=(1.0,), samples=4)
+
+    whole = make_run(4, 1, attention="sdpa")
+    runs = [
+        make_run(4, 1, attention="sdpa", loss_chunk=128, lora=8),
+        whole,
+        make_run(4, 1, attention="eager"),
+        make_run(4, 1, attention="sdpa", lora=8),
+    ]
+    widget = explorer([replace(run, name=str(i)) for i, run in enumerate(runs)], measure=measure)
+    offered = {one["label"]: one["options"] for one in widget.data["controls"] if one["offered"]}
+    assert offered["attention"] == ["eager", "sdpa"]
+    assert offered["loss in chunks"] == ["off", 128] and offered["LoRA rank"] == ["none", 8]
+    assert [one["label"] for one in widget.data["runs"]][0] == "4×1 LoRA 8 chunk 128"
+    move(widget, loss_chunk=128, lora="none", attention="sdpa")
+    assert widget.state.chosen_run() is None
+    press(widget)
+    assert asked == [(4, "sdpa", 128, None)]
+    assert widget.state.chosen_run().setup.label == "4×1 chunk 128"
+
+
 def test_communication_brings_local_steps_devices_and_link(network):
     widget = explorer(network)
     assert control(widget, "local_steps")["options"] == ["DDP", 1, 2, 4, 8]

@@ -17,7 +17,14 @@ from trainlean.costs.links import LINKS, Link, traffic
 from trainlean.costs.predict import predict_run
 from trainlean.costs.subject import subject_of
 from trainlean.plan import search, speed
-from trainlean.plan.proof import gradient_of, in_type, prove, report_proof, without_dropout
+from trainlean.plan.proof import (
+    gradient_of,
+    in_type,
+    prove,
+    report_peak,
+    report_proof,
+    without_dropout,
+)
 from trainlean.plan.quantities import read_bytes, read_link
 from trainlean.plan.reading import read_model
 from trainlean.plan.script import KINDS, PIECES, script_text
@@ -217,6 +224,15 @@ def test_a_plan_of_a_configuration_and_its_script(kind, script, more, tmp_path, 
         assert 0 <= measured - predicted <= 32
     else:  # the libraries keep a batch or a loss a little longer
         assert measured == pytest.approx(predicted, rel=0.01)
+
+
+def test_what_a_loader_fetches_ahead_is_told(capsys):
+    meter = types.SimpleNamespace(allocator_peak=1040, peak_bytes=0)
+    report_peak(meter, 1000, ahead=[{"inputs": torch.zeros(5)}, {"inputs": torch.zeros(5)}])
+    report_peak(meter, 1000)
+    told, without = capsys.readouterr().out.splitlines()
+    assert told.endswith("(+4.00%; micro-batches that are fetched ahead are 4.00%).")
+    assert without.endswith("(+4.00%).")
 
 
 def test_a_module_is_planned_and_trained_to_the_byte(module, run, tmp_path, capsys):

@@ -7,8 +7,12 @@ operation of the first group and of the last is followed by itself, and what is 
 with every group. Where nothing repeats, or the shallow model does not do what the deep one did, all layers are traced.
 """
 
-from contextlib import contextmanager
+import functools
+import itertools
+import threading
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from unittest import mock
 
 import numpy as np
 from torch import nn
@@ -22,6 +26,7 @@ class Stack:
 
     - `path`: the module's name; `length`: its layers
     - `first`: where the groups begin; `period`: layers of a group; `count`: groups
+    - `kind`: the class of its layers, where the module has no others of it
     """
 
     path: str
@@ -29,6 +34,7 @@ class Stack:
     first: int
     period: int
     count: int
+    kind: type | None = None
 
     def kept(self, groups: int) -> list[int]:
         """The layers that stay when only so many groups do."""
@@ -50,11 +56,11 @@ def stacks_of(tracer, few: int, most: int) -> list[Stack]:
             continue
         stack = _stack(path, seen.keys(path, calls))
         if stack and stack.count > most:
-            found.append(stack)
+            found.append(replace(stack, kind=_kind(seen.module, path)))
     if not found:
         return []
     shallow = _Seen()
-    replace_layers = leaving_out(found, [few] * len(found))
+    replace_layers = LeavingOut(found, [few] * len(found))
     try:
         type(tracer)(tracer.subject, tracer.setup, tracer.device, replace_layers).forward(
             shallow.watch
@@ -64,12 +70,15 @@ def stacks_of(tracer, few: int, most: int) -> list[Stack]:
     return found if shallow.operations == seen.without(found, few) else []
 
 
-def leaving_out(stacks, groups):
-    """A function that leaves layers out of a module, and out of its configuration's lists about layers."""
+class LeavingOut:
+    """Leaves all but so many groups of each stack out of a module, and out of its configuration's lists about layers."""
 
-    def prune(module):
-        for stack, count in zip(stacks, groups):
-            kept = stack.kept(count)
+    def __init__(self, stacks: list[Stack], groups: list[int]):
+        self._kept = [(stack, stack.kept(count)) for stack, count in zip(stacks, groups)]
+
+    def __call__(self, module: nn.Module) -> None:
+        """Leave them out of this module."""
+        for stack, kept in self._kept:
             layers = module.get_submodule(stack.path)
             parent, _, name = stack.path.rpartition(".")
             few = [layers[i] for i in kept]
@@ -80,7 +89,58 @@ def leaving_out(stacks, groups):
                     if isinstance(value, (list, tuple)) and len(value) == stack.length:
                         setattr(config, key, type(value)(value[i] for i in kept))
 
-    return prune
+    def made(self, make) -> nn.Module:
+        """The module that `make()` gives, in which the layers that are to be left out may be empty: to make all of a deep one takes as long as to trace it.
+
+        They are told by the order in which they are made. Where that is not theirs in the module, or where a module looks into
+        its layers, it is made whole.
+        """
+        empty: list[nn.Module] = []
+        with ExitStack() as stack:
+            for one, kept in self._kept:
+                if one.kind:
+                    make_layer = _sparing(one.kind, kept, empty)
+                    stack.enter_context(mock.patch.object(one.kind, "__init__", make_layer))
+            try:
+                module = make()
+            except Exception:
+                module = None
+        if module is None or empty and set(map(id, empty)) != self._gone(module):
+            return make()
+        return module
+
+    def _gone(self, module):
+        return {
+            id(layer)
+            for stack, kept in self._kept
+            if stack.kind
+            for number, layer in enumerate(module.get_submodule(stack.path))
+            if number not in kept
+        }
+
+
+def _sparing(kind: type, kept, empty):
+    """An `__init__` that makes the layers of these numbers only; those of another thread's model are made as ever."""
+    numbers, make = itertools.count(), kind.__init__  # type: ignore[misc]
+    here = threading.get_ident()
+
+    @functools.wraps(make)
+    def made(layer, *args, **kwargs):
+        if threading.get_ident() != here or next(numbers) in kept:
+            make(layer, *args, **kwargs)
+        else:
+            nn.Module.__init__(layer)
+            empty.append(layer)
+
+    return made
+
+
+def _kind(module, path):
+    layers = list(module.get_submodule(path))
+    kind = type(layers[0])
+    ours = not kind.__module__.startswith("torch.")
+    alone = sum(isinstance(part, kind) for part in module.modules()) == len(layers)
+    return kind if ours and alone and all(type(layer) is kind for layer in layers) else None
 
 
 def _configs(module):

@@ -5,8 +5,12 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
+
+from trainlean.costs.operations import tensors_in
 
 aten = torch.ops.aten
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell")
 
 
 @contextmanager
@@ -17,8 +21,24 @@ def like_a_gpu(old):
     }
     if old:
         kept["softmax"] = _softmax_that_keeps_its_input
-    with mock.patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, **kept):
+    kept |= dict(dropout=_dropout, scaled_dot_product_attention=_attention)
+    refused: dict = {name: _refusing(getattr(torch._VF, name)) for name in RECURRENT}
+    with mock.patch.multiple(F, **kept), mock.patch.multiple(torch._VF, **refused):
         yield
+
+
+def _refusing(function):
+    """The function for tensors that are real, such as those of a training in another thread."""
+
+    def refuse(*args, **kwargs):
+        if any(isinstance(tensor, FakeTensor) for tensor in tensors_in((args, kwargs))):
+            raise ValueError(
+                "No prediction for a card: recurrent layers run in kernels of their own there, and what these keep for the backward pass no trace sees. "
+                "Predict for the CPU, or measure on the card with `Meter`."
+            )
+        return function(*args, **kwargs)
+
+    return refuse
 
 
 def _autocast(tensor, dtype):

@@ -33,18 +33,21 @@ def measure(
     ...), say what was run, and `settings` anything else; `samples` replaces the counted ones; `save=False` leaves the run out of the learner's records, to which
     only rank 0 adds. Where the allocator hands out more than the tensors that are counted, a warning says so, and the run keeps its peak
     (`device_bytes["allocator_peak"]`). A ValueError says what is wrong with `train`. No progress bar where nobody watches or where
-    TRAINLEAN_QUIET is set; no more repeats than TRAINLEAN_REPEATS says, where that is set.
+    TRAINLEAN_QUIET is set; no more repeats than TRAINLEAN_REPEATS says, where that is set: at 0 the seconds under the `Meter`
+    stand for them, for tests that compare no seconds.
     """
     _check_callable(train)
     from tqdm.auto import tqdm
 
-    repeats = min(repeats, int(os.environ.get("TRAINLEAN_REPEATS", repeats)))
+    asked, repeats = repeats, allowed_repeats(repeats)
     seconds = []
     with tqdm(
         total=1 + repeats, desc=name, leave=False, disable=not (progress and _watched())
     ) as bar:
         with Meter() as meter:
+            start = time.perf_counter()
             train()
+            metered = time.perf_counter() - start
         _check_seen(meter, samples)
         bar.update()
         for _ in range(repeats):
@@ -54,7 +57,7 @@ def measure(
         name=name,
         settings=(setup.settings() if setup else {}) | settings,
         peak=meter.peak,
-        seconds=tuple(seconds),
+        seconds=tuple(seconds) if repeats or not asked else (metered,),
         samples=meter.samples if samples is None else samples,
         flops=meter.flops,
         optimizer_steps=meter.optimizer_steps,
@@ -81,19 +84,29 @@ def measure_in_turn(
     """
     if not trainings:
         raise ValueError("measure_in_turn needs at least one pair of a function and its settings.")
+    asked, repeats = repeats, allowed_repeats(repeats)
+    here = (
+        0 if repeats else asked
+    )  # where nothing may be repeated, the seconds under the meter stand for it
     runs = [
-        measure(train, **{**settings, "repeats": 0, "save": False}) for train, settings in trainings
+        measure(train, **{**settings, "repeats": here, "save": False})
+        for train, settings in trainings
     ]
-    repeats = min(repeats, int(os.environ.get("TRAINLEAN_REPEATS", repeats)))
-    rounds = [[_time(train) for train, _ in trainings] for _ in range(repeats)]
-    runs = [
-        replace(run, seconds=seconds)
-        for run, seconds in zip(runs, zip(*rounds) if rounds else [()] * len(runs), strict=True)
-    ]
+    if repeats:
+        rounds = [[_time(train) for train, _ in trainings] for _ in range(repeats)]
+        runs = [
+            replace(run, seconds=seconds)
+            for run, seconds in zip(runs, zip(*rounds, strict=True), strict=True)
+        ]
     if save and not (torch.distributed.is_initialized() and torch.distributed.get_rank()):
         for run in runs:
             save_run(run)
     return runs
+
+
+def allowed_repeats(repeats: int) -> int:
+    """So many timed repeats, or as many as TRAINLEAN_REPEATS says where that is fewer."""
+    return min(repeats, int(os.environ.get("TRAINLEAN_REPEATS", repeats)))
 
 
 def _device_bytes(meter):

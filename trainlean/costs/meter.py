@@ -10,6 +10,7 @@ import threading
 import warnings
 import weakref
 from contextlib import ExitStack
+from math import prod
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from trainlean.costs.allocations import HEARD, AllocatedBlocks, recording
 from trainlean.costs.blocks import (
@@ -56,8 +57,26 @@ WORTH_A_WARNING = 64 * 1024  # bytes of scratch memory; toys have less
 TOLERANCE = 0.001  # of the allocator's peak: what is missing beyond it is said
 aten = torch.ops.aten
 
-# torch's own formulas, and the attention kernel of the CPU, which they leave out.
+
+def _flops_of_grouped(left, right, *_, out_shape, **__):
+    """A product of matrices for each group: where one side is two-dimensional, its rows or columns are shared out."""
+    both = left[0] if len(left) == len(right) == 3 else 1
+    return 2 * both * left[-2] * left[-1] * right[-1]
+
+
+def _flops_of_lstm(input, weight, hidden_weight, *_, out_shape, **__):
+    """Every step multiplies what comes in and what was there by their weights."""
+    return 2 * prod(input[:-1]) * (prod(weight) + prod(hidden_weight))
+
+
+# torch's own formulas, and those that they leave out: the attention kernel of the CPU, the experts of a mixture, LSTMs on a
+# CPU, and matrices times vectors.
 FLOP_FORMULAS = flop_registry | {
+    aten._grouped_mm: shape_wrapper(_flops_of_grouped),
+    aten.mkldnn_rnn_layer: shape_wrapper(_flops_of_lstm),
+    aten.mkldnn_rnn_layer_backward: shape_wrapper(lambda *a, **k: 2 * _flops_of_lstm(*a, **k)),
+    aten.mv: shape_wrapper(lambda matrix, vector, **_: 2 * prod(matrix)),
+    aten.addmv: shape_wrapper(lambda to, matrix, vector, **_: 2 * prod(matrix)),
     aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[
         aten._scaled_dot_product_flash_attention
     ],

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from trainlean.costs.depth import Stack, extrapolate, leaving_out, stacks_of
+from trainlean.costs.depth import LeavingOut, Stack, extrapolate, stacks_of
 from trainlean.costs.kept import kept
 from trainlean.costs.runs import Run
 from trainlean.costs.subject import Subject, subject_of
@@ -168,7 +168,7 @@ def traces_of(
     groups = [[few] * len(stacks)]
     groups += [[more if one is stack else few for one in stacks] for stack in stacks]
     base, *deeper = (
-        Tracer(subject, setup, device, leaving_out(stacks, counts)).trace() for counts in groups
+        Tracer(subject, setup, device, LeavingOut(stacks, counts)).trace() for counts in groups
     )
     return base, deeper
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainlean.costs.depth import Stack, extrapolate, leaving_out
+from trainlean.costs.depth import LeavingOut, Stack, extrapolate
 from trainlean.costs.kept import kept
 from trainlean.costs.predict import checked_setup, groups_of, result, traces_of
 from trainlean.costs.runs import CATEGORIES, Run
@@ -160,7 +160,7 @@ def _traced(subject, setup, low, high, device):
     few = [2] * len(stacks)
     for size in further:
         # With few groups of layers: that more of them only add the same was seen at every size before.
-        true = Tracer(subject, sized(*size), device, leaving_out(stacks, few)).trace()
+        true = Tracer(subject, sized(*size), device, LeavingOut(stacks, few)).trace()
         if _is_near(table.run(*size, layers=few), true):
             continue
         if size[0] > 1:

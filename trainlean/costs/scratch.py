@@ -1,6 +1,7 @@
 """What a kernel of the CPU takes beside its tensors, measured by running it once on zeros.
 
-oneDNN copies what a convolution reads and writes into a layout of its own, other kernels unfold it into columns; where types
+oneDNN copies what a convolution reads and writes into a layout of its own and keeps a workspace for the backward pass of an
+LSTM, other kernels unfold it into columns; where types
 are mixed, as under autocast, tensors are copied into the common one; a softmax over a transposed tensor copies it first, and a
 mean squared error keeps the squares. How much that is depends on shapes, types and threads, and no tensor shows it.
 """
@@ -15,10 +16,14 @@ from trainlean.costs.allocations import recording
 from trainlean.costs.operations import tensors_in, unwatched
 
 aten = torch.ops.aten
-KERNELS = {aten.convolution.default, aten.convolution_backward.default}
-RECURRENT = (
-    aten.mkldnn_rnn_layer.default
-)  # its backward pass reads a workspace that cannot be made up
+RECURRENT = aten.mkldnn_rnn_layer.default
+RECURRENT_BACKWARD = aten.mkldnn_rnn_layer_backward.default
+KERNELS = {
+    aten.convolution.default,
+    aten.convolution_backward.default,
+    RECURRENT,
+    RECURRENT_BACKWARD,
+}
 PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default}
 SUMS = {aten.sum, aten.mean}
 # They work in place of what they read and give, where that is contiguous and of one type.
@@ -65,22 +70,19 @@ def beside(operation, args, kwargs) -> tuple[int, tuple[int, ...]]:
     A mean squared error, for one, gives a number in the memory of all the squares. Nothing is said of the tensors where none was run.
 
     Looked at are all operations but those that are known to take none: of single elements of one type, views, copies, products and
-    sums in float32, row by row of contiguous tensors, and an optimizer's step. But for convolutions, what has more than LARGEST
+    sums in float32, row by row of contiguous tensors, and an optimizer's step. But for convolutions and LSTMs, what has more than LARGEST
     bytes or LONGEST multiplications is not run, and counts as if it took none: about a hundredth of the peak of a model in
-    bf16. So does what cannot be run on zeros. ValueError: a convolution that is too large to be run, an LSTM, and while torch's
+    bf16. So does what cannot be run on zeros. ValueError: a convolution or an LSTM that is too large to be run, and while torch's
     profiler, which hears the allocator, already runs.
     """
-    if operation is RECURRENT:
-        raise ValueError(
-            "No prediction for a CPU: an LSTM takes memory inside oneDNN's kernel there, which no trace sees. Measure it, or "
-            "switch the kernel off with torch.backends.mkldnn.flags(enabled=False) for training and prediction."
-        )
     tensors = tensors_in((args, kwargs))
     small = sum(tensor.nbytes for tensor in tensors) <= LARGEST
     if operation not in KERNELS and not (small and _may_take(operation, tensors)):
         return NOTHING
     leaves, form = tree_flatten((args, kwargs))
-    key = (operation, form, torch.get_num_threads(), *map(_described, leaves))
+    # Without gradients an LSTM keeps no workspace.
+    about = operation, form, torch.get_num_threads(), torch.is_grad_enabled()
+    key = (*about, *map(_described, leaves))
     if key not in _measured:
         if not small:
             size = sum(tensor.nbytes for tensor in tensors)
@@ -146,11 +148,12 @@ def _run_once(operation, leaves, form, fill):
     with (
         _disable_current_modes(),
         unwatched(),
-        torch.no_grad(),
         torch.autocast("cpu", enabled=False),
     ):
         real = [fill(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         args, kwargs = tree_unflatten(real, form)
+        if operation is RECURRENT_BACKWARD:
+            args = _with_workspace(*args)
         with recording() as recorder:
             if recorder is None:
                 raise ValueError(
@@ -166,6 +169,19 @@ def _run_once(operation, leaves, form, fill):
     behind = tuple(tensor.untyped_storage().nbytes() for tensor in tensors_in(out))
     del out
     return peak - live, behind
+
+
+def _with_workspace(*args):
+    """The arguments of an LSTM's backward pass, with what a forward pass really gives: the workspace cannot be made up."""
+    inputs, (reverse, mode, hidden_size, layers, biases, train, both, batch_sizes, first, _) = (
+        args[:7],
+        args[13:],
+    )
+    with torch.enable_grad():
+        output, hidden, cell, workspace = RECURRENT(
+            *inputs, reverse, batch_sizes, mode, hidden_size, layers, biases, both, first, train
+        )
+    return (*inputs, output, hidden, cell, *args[10:-1], workspace)
 
 
 def _zeros(tensor):

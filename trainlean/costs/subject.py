@@ -144,7 +144,7 @@ def _class_of(config, task):
             if kind is not None and (found := _found(config, kind)):
                 return found
         raise ValueError(
-            f"transformers has no model with a loss for {type(config).__name__}: give the module, a batch and a loss instead."
+            f"{type(config).__name__} is of no task that a batch is known for ({', '.join(TASKS)}): give the module, a batch and a loss instead."
         )
     name = TASKS.get(str(task).replace("_", "-").lower(), task)
     kind = getattr(transformers, name, None) if isinstance(name, str) else name

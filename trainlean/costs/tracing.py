@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import gc
 import inspect
 import logging
 import random
@@ -105,7 +106,7 @@ class Trace:
 class Tracer:
     """A training of `subject` as `setup` says, on fake tensors.
 
-    `prune` may change the module once it is made: leave out layers.
+    `prune` leaves layers out of the module (see `trainlean.costs.depth.LeavingOut`).
     """
 
     def __init__(self, subject: Subject, setup: TrainingSetup, device="cpu", prune=None):
@@ -157,7 +158,10 @@ class Tracer:
             return self._made(adapted)
 
     def _made(self, adapted):
-        module = self.subject.make(self.setup)
+        make = functools.partial(self.subject.make, self.setup)
+        # Every so many layers are counted by what is in them.
+        spared = self.prune and self.setup.checkpointing in (False, True, "selective")
+        module = self.prune.made(make) if spared else make()
         # Tensors that were cached in a training would meet fake ones here, and the other way round.
         _forget_cached(module)
         self.at_end(_forget_cached, module)
@@ -346,6 +350,10 @@ class _Opened(ExitStack):
 
     def __enter__(self):
         super().__enter__()
+        # The collector, which the meter calls, would look at all of torch, for a quarter of the time that a trace takes.
+        if not gc.get_freeze_count():
+            gc.freeze()
+            self.callback(gc.unfreeze)
         self.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         # It prints a traceback of what becomes a sentence here.
@@ -366,8 +374,8 @@ class _Opened(ExitStack):
 
     def _watch(self):
         self.enter_context(as_in_training())
-        self.enter_context(
-            mock.patch("transformers.integrations.moe._can_use_grouped_mm", lambda *_, **__: False)
+        self.enter_context(  # asked on a real card, which may not be here
+            mock.patch("transformers.integrations.moe._can_use_grouped_mm", lambda *_, **__: True)
         )
         if self.tracer.device == "cpu":  # where a checkpoint keeps the random state beside the rest
             for module in ("torch", "torch.random"):
@@ -406,6 +414,11 @@ def _sentence(error, place):
     if "shape_env" in text:
         return Unpredictable(
             f"No prediction: nested tensors are not followed{place}. Pad the batch and mask it for it."
+        )
+    if "no padding token" in text:
+        return Unpredictable(
+            "No prediction: this classifier finds a sample's last token by the padding behind it, and its configuration names no padding token. "
+            'Set "pad_token_id" there, such as to its eos_token_id.'
         )
     return Unpredictable(
         f"No prediction: the model could not be trained on this batch{place} ({type(error).__name__}: {text[:300]})."

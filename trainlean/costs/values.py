@@ -7,7 +7,9 @@ asks for them cannot be traced.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import torch
@@ -37,7 +39,10 @@ OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
 # written, kept, so that no other one gets their place.
 _written: Counter[int] = Counter()
 _spoilt: dict[int, torch.Tensor] = {}
+_given: set[int] = set()  # storages of real tensors that a trace has given
 FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_like: 1}
+# Nobody reads what an empty tensor has before it is written.
+FILLED |= dict.fromkeys((aten.empty, aten.empty_like, aten.new_empty), 0)
 
 
 class Values(TorchDispatchMode):
@@ -64,6 +69,7 @@ class Values(TorchDispatchMode):
     def __exit__(self, *error):
         _written.clear()
         _spoilt.clear()
+        _given.clear()
         return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -108,7 +114,9 @@ class Values(TorchDispatchMode):
             out = tree_map(_fake_like(_fake_mode(tensors)), real)
         else:
             args, kwargs = _with_places(func, args, kwargs)
-            out = _taken(args) if func is aten.masked_select.default else func(*args, **kwargs)
+            sized = SIZED.get(func)
+            out = sized(*args) if sized else None
+            out = func(*args, **kwargs) if out is None else out
         if real is not None:
             for tensor, known in zip(tree_leaves(out), tree_leaves(real), strict=True):
                 if isinstance(tensor, FakeTensor):
@@ -129,7 +137,8 @@ class Values(TorchDispatchMode):
 
     def _note_outside(self, tensor):
         """A tensor of a loss, of a file, or of NumPy, whose memory is not torch's."""
-        if tensor.layout is torch.strided and tensor.untyped_storage().resizable():
+        own = _storage(tensor) in _given
+        if tensor.layout is torch.strided and not own and tensor.untyped_storage().resizable():
             self.outside.setdefault(_storage(tensor), tensor)
 
 
@@ -174,12 +183,61 @@ def know(tensor, real: torch.Tensor):
 
 @contextmanager
 def as_in_training():
-    """Let transformers look into the tensors whose numbers are known, as it does where nothing is traced."""
-    with mock.patch(
-        "transformers.utils.import_utils.is_fake_tensor",
-        lambda tensor: isinstance(tensor, FakeTensor) and known(tensor) is None,
+    """Let transformers and torch look into the tensors whose numbers are known, as they do where nothing is traced."""
+    with (
+        mock.patch(
+            "transformers.utils.import_utils.is_fake_tensor",
+            lambda tensor: isinstance(tensor, FakeTensor) and known(tensor) is None,
+        ),
+        mock.patch("torch.ctc_loss", _ctc_loss),
+        mock.patch.object(torch._VF, "_pad_packed_sequence", _pad_packed_sequence),
     ):
         yield
+
+
+def _lengths(given):
+    """Known lengths as Python's numbers; else as they were given."""
+    real = known(given) if isinstance(given, torch.Tensor) else given
+    if not isinstance(real, torch.Tensor):
+        return given
+    with _disable_current_modes():
+        return real.tolist()
+
+
+def _ctc_loss(
+    log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False
+):
+    """The steps of torch's own, which reads lengths in C++, where fake tensors have none."""
+    lengths = _lengths(target_lengths)
+    batched = log_probs.dim() == 3
+    if not batched:
+        log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
+    loss = torch._ctc_loss(
+        log_probs, targets.long(), _lengths(input_lengths), lengths, blank, zero_infinity
+    )[0]
+    if zero_infinity:
+        loss = torch.where(loss == torch.inf, loss.new_zeros(()), loss)
+    if reduction == 1:
+        return (loss / torch.tensor(lengths).to(loss).clamp_min(1)).mean()
+    if reduction == 2:
+        return loss.sum()
+    return loss if batched else loss.squeeze(0)
+
+
+def _pad_packed_sequence(data, batch_sizes, batch_first, padding_value, total_length):
+    """The steps of torch's own, as above: runs of steps with the same number of sequences are copied at once."""
+    with _disable_current_modes():
+        sizes = batch_sizes.tolist()
+    steps = total_length if total_length > 0 else len(sizes)
+    output = data.new_full((steps, sizes[0], *data.shape[1:]), padding_value)
+    ends = [i for i in range(1, len(sizes) + 1) if i == len(sizes) or sizes[i] != sizes[i - 1]]
+    begin = offset = 0
+    for end in ends:
+        run = data[offset : offset + sizes[begin] * (end - begin)]
+        output[begin:end, : sizes[begin]].copy_(run.view(end - begin, sizes[begin], *run.shape[1:]))
+        begin, offset = end, offset + len(run)
+    lengths = [sum(size > i for size in sizes) for i in range(sizes[0])]
+    return output.transpose(0, 1) if batch_first else output, torch.tensor(lengths)
 
 
 def _is_whole(tensor):
@@ -263,13 +321,56 @@ def _with_places(func, args, kwargs):
     return (args[0], picked, *args[2:]), kwargs
 
 
-def _taken(args):
-    mask = known(args[1])
+# Operations whose results' sizes are in the numbers of an argument, each with what it gives, or None where they are not known.
+
+
+def _selected(input, mask):
+    mask = known(mask)
     if mask is None:
-        return aten.masked_select.default(*args)
+        return None
     with _disable_current_modes():
-        count = int(mask.expand(torch.broadcast_shapes(mask.shape, args[0].shape)).sum())
-    return args[0].new_empty(count)
+        count = int(mask.expand(torch.broadcast_shapes(mask.shape, input.shape)).sum())
+    return input.new_empty(count)
+
+
+def _packed(input, lengths, batch_first):
+    lengths = known(lengths)
+    if lengths is None:
+        return None
+    with _disable_current_modes():
+        steps = torch.arange(int(lengths.max()))
+        batch_sizes = (lengths > steps[:, None]).sum(
+            1
+        )  # a real one: recurrent layers read it in C++
+        count = int(lengths.sum())
+    _given.add(_storage(batch_sizes))
+    return input.new_empty((count, *input.shape[2:])), batch_sizes
+
+
+def _aligned(log_probs, targets, input_lengths, target_lengths, *_):
+    samples = len(target_lengths)
+    places = 2 * max(target_lengths, default=0) + 1  # a blank around every token
+    steps = log_probs.shape[0]
+    return log_probs.new_empty(samples), log_probs.new_empty(samples, steps, places)
+
+
+def _grouped(left, right, offsets=None, bias=None, out_dtype=None):
+    """A product of a matrix for each group, whose meta kernel knows bfloat16 alone; rows begin at multiples of 16 bytes."""
+    groups = () if left.dim() + right.dim() == 5 else (right if left.dim() == 3 else offsets).shape
+    shape = (*groups[:1], left.shape[-2], right.shape[-1])
+    dtype = out_dtype or left.dtype
+    row = -(-shape[-1] * dtype.itemsize // 16) * 16 // dtype.itemsize
+    strides = (shape[-2] * row, row, 1)[-len(shape) :]
+    return left.new_empty_strided(shape, strides, dtype=dtype)
+
+
+SIZED: dict[Any, Callable] = {
+    aten._grouped_mm.default: _grouped,
+    aten._ctc_loss_backward.default: lambda gradient, log_probs, *_: torch.empty_like(log_probs),
+    aten.masked_select.default: _selected,
+    aten._pack_padded_sequence.default: _packed,
+    aten._ctc_loss.default: _aligned,
+}
 
 
 def _changed(func, args, kwargs):

@@ -52,4 +52,7 @@ CONTROLS = (  # in the order in which they are shown
         always=False,
         known=False,
     ),
+    Control("attention", "attention", ("eager", "sdpa"), always=False, known=False),
+    Control("loss_chunk", "loss in chunks", (None,), {None: "off"}, always=False, known=False),
+    Control("lora", "LoRA rank", (None,), {None: "none"}, always=False, known=False),
 )

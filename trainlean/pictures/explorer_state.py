@@ -61,8 +61,16 @@ class ExplorerState:
 
     def offers(self, control) -> bool:
         """Whether a control is shown at all."""
-        useful = control.always and (self._can_measure(control) or not self.measures)
-        return useful or any(control.of(run) != control.options[0] for run in self.runs)
+        measured = self._can_measure(control)
+        if control.always and (measured or not self.measures):
+            return True
+        # A word that all runs share is no choice where no other can be measured.
+        shared = control.in_words and len({control.of(run) for run in self.runs}) == 1
+        return self._is_used(control) and (measured or not shared)
+
+    def _is_used(self, control) -> bool:
+        """Whether some run has another value than the usual one."""
+        return any(control.of(run) != control.options[0] for run in self.runs)
 
     def _can_measure(self, control) -> bool:
         return self.measures is not None and self.measures(control.setting)
@@ -90,7 +98,7 @@ class ExplorerState:
         shown = {
             control.setting: self.values[control.setting]
             for control in self.controls
-            if control.known or self.offers(control)
+            if control.known or self._is_used(control)
         }
         return shown | ({"devices": self.devices} if self.communicates else {})
 

@@ -19,7 +19,7 @@ _ANCHOR = {"left": "start", "center": "middle", "right": "end"}
 
 
 def recorded_frames(replay) -> dict:
-    """`width` and `height`, `background` (an SVG), `words` for each step, and `frames`: {shape: attributes} of what each step changes.
+    """`width` and `height`, `fold` (right and lower end of what a narrow page may put above the rest, or None), `background` (an SVG), `words` for each step, and `frames`: {shape: attributes} of what each step changes.
 
     An attribute None is taken away; "kind" is rect, text or path. The replay is left at its last step.
     """
@@ -47,6 +47,7 @@ def recorded_frames(replay) -> dict:
     return {
         "width": round(72 * picture.get_figwidth(), 2),
         "height": round(72 * picture.get_figheight(), 2),
+        "fold": replay.fold and [round(72 * inches, 2) for inches in replay.fold],
         "background": background,
         "frames": frames,
         "words": [replay.words(step) for step in range(replay.steps)],

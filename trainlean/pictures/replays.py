@@ -65,7 +65,10 @@ class LoopReplay:
     def _draw_source(self, lines, code_width, width, height):
         axes = self.picture.add_axes((0, 0.2 / height, code_width / width, 1 - 0.72 / height))
         axes.axis("off")
-        rows = max(len(lines), axes.get_position().height * height / 0.25)
+        high = axes.get_position().height * height
+        rows = max(len(lines), high / 0.25)
+        # Where the code ends, in inches from the left and from the top.
+        self.fold: tuple | None = (code_width + 0.1, 0.65 + len(lines) * high / rows)
         axes.set(xlim=(0, code_width), ylim=(rows, 0))
         self.highlight: Any = axes.add_patch(
             Rectangle((0.12, 0), code_width - 0.2, 1, facecolor=CURRENT_LINE, alpha=0.25)
@@ -82,7 +85,7 @@ class LoopReplay:
                 str(i + 1),
                 ha="right",
                 color=FAINT,
-                **{**mono, "size": size - 1.5},
+                **{**mono, "size": size - 0.75},
             )
             axes.text(0.62, i + 0.5, code, **mono)
             if comment:
@@ -300,8 +303,9 @@ class LivesReplay:
         self.name = f"{name}: " if name else ""
         self.bytes = lives.live_bytes
         self.turn = lives.turn
+        self.fold = None
         with course_style():
-            self.picture = Picture(9.6, 2.3 + 0.22 * lives.layers, "")
+            self.picture = Picture(8.4, 2.3 + 0.22 * lives.layers, "")
             self.title = self.picture.text(
                 0.012,
                 1 - 0.24 / self.picture.get_figheight(),
@@ -334,7 +338,7 @@ class LivesReplay:
             for layer in range(self.lives.layers)
         ]
         self.box_texts = [
-            axes.text(0.5, layer + 0.98, "", ha="center", va="center", size=7.5)
+            axes.text(0.5, layer + 0.98, "", ha="center", va="center", size=8)
             for layer in range(self.lives.layers)
         ]
 

@@ -1,12 +1,12 @@
 """What the written scripts need to prove that accumulation equals the large batch."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import nn
 
-from trainlean.costs.batches import map_tensors
+from trainlean.costs.batches import map_tensors, tensors_of_batch
 from trainlean.costs.meter import Meter
 
 TOLERANCE = 1e-6  # of the gradient's norm
@@ -99,14 +99,18 @@ def report_proof(one: torch.Tensor, other: torch.Tensor, micro_batch: int, steps
     print(f"{words}: the same training.")
 
 
-def report_peak(meter: Meter, predicted: int) -> None:
+def report_peak(meter: Meter, predicted: int, ahead: Sequence = ()) -> None:
     """Print the most bytes that the allocator handed out while the meter looked on, beside the plan's figure.
 
     On a card that is what its allocator held in reserve, on a CPU where it was not heard what the meter's tensors needed.
+    `ahead` are the samples that a library's loader holds beside the micro-batch that is trained on; on a CPU their share is told.
     """
+    ahead_of = ""
     if torch.cuda.is_available() and torch.cuda.max_memory_reserved():
         measured = torch.cuda.max_memory_reserved()
     else:
         measured = meter.allocator_peak or meter.peak_bytes
+        held = sum(tensor.nbytes for tensor in tensors_of_batch([*ahead])) / predicted
+        ahead_of = f"; micro-batches that are fetched ahead are {held:.2%}" if held > 1e-3 else ""
     more = measured / predicted - 1
-    print(f"Peak: {measured:,} bytes; the plan said {predicted:,} ({more:+.2%}).")
+    print(f"Peak: {measured:,} bytes; the plan said {predicted:,} ({more:+.2%}{ahead_of}).")

@@ -76,7 +76,7 @@ def function_of_file(path: Path, function: str) -> Callable:
     sys.path.insert(0, str(path.resolve().parent))  # as `python file.py` would
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{path} cannot be run: {_words(error)}") from None
     finally:
         sys.path.pop(0)

@@ -258,8 +258,9 @@ def _driver():
 
 
 def measure_as_planned(row: Row, model: str, device: str, repeats: int | None) -> Run:
-    """Measure one row of a model of MODELS in this process; `repeats` timed epochs, or the plan's."""
+    """Measure one row of a model of MODELS in this process; `repeats` timed epochs, or the plan's, but no more than TRAINLEAN_REPEATS says, and one at least."""
+    from trainlean.costs.measuring import allowed_repeats
+
     plan = MODELS[model]
-    if repeats:
-        plan = replace(plan, repeats=repeats)
+    plan = replace(plan, repeats=max(1, allowed_repeats(repeats or plan.repeats)))
     return measure_row(row, model_config(model), plan, device)

@@ -290,12 +290,10 @@ const describe = (run) =>
   `${run.shown}, ${run.collectives ? "time modelled" : run.origin}: ${mib(run.peak)}` +
   (run.speed ? `, ${three(run.speed)} samples/s` : ", not timed");
 
-let counter = 0;
-
 class Figure {
   /** The points, the memory of one of them, and the times of a step. `pick(run)` and `budget(bytes)` take what a hand does. */
   constructor(pick, budget) {
-    this.id = `trainlean-explorer-${++counter}`;
+    this.id = unique("explorer");
     this.pick = pick;
     this.sentence = make("p", { class: "tl-sentence", role: "status" });
     this.plot = make("svg", { class: "tl-plot", role: "group", "aria-label": "Memory against speed" });
@@ -396,7 +394,9 @@ class Figure {
   }
 
   drawPoints(data, chosen, seen, width, height) {
-    const { left, right, top, untimed } = this.frame, box = (this.box = [58, 8, width - 8, height - 42]);
+    const { left, right, top, untimed } = this.frame, levels = ticks(0, top, 6);
+    const digits = Math.max(...levels.map(([, words]) => words.length)); // long ones need room beside the axis' name
+    const box = (this.box = [Math.max(58, 32 + 7 * digits), 8, width - 8, height - 42]);
     const X = (speed) => box[0] + ((speed - left) / (right - left)) * (box[2] - box[0]);
     const Y = (bytes) => box[3] - (bytes / MiB / top) * (box[3] - box[1]);
     this.plot.setAttribute("width", width);
@@ -408,7 +408,7 @@ class Figure {
     const inside = chosen.budget / MiB < top, line = inside ? Y(chosen.budget) : box[1];
     if (seen.shown.length) below.push(make("rect", { class: "tl-beyond", x: box[0], y: box[1], width: box[2] - box[0], height: line - box[1] }));
     if (seen.shown.length)
-      for (const [value, words] of ticks(0, top, 6)) {
+      for (const [value, words] of levels) {
         const y = Y(value * MiB);
         below.push(make("line", { class: "tl-grid", x1: box[0], x2: box[2], y1: y, y2: y }));
         below.push(make("text", { class: "tl-tick", x: box[0] - 6, y: y + 4, "text-anchor": "end" }, words));
@@ -524,7 +524,7 @@ class Figure {
       marks.push(make("text", { class: seen.run ? "tl-label" : "tl-label tl-soft", x: box[0] + 76, y: heights[i] + 4 }, `${name}  ${mib(size)}`));
     });
     if (run) {
-      marks.push(make("text", { class: "tl-label tl-total", x: box[0], y: Math.max(10, Y(below) - 5) }, mib(run.peak)));
+      marks.push(make("text", { class: "tl-label tl-total", x: box[0], y: Math.max(10, Math.min(Y(below) - 5, heights[heights.length - 1] - 10)) }, mib(run.peak)));
       marks.push(make("path", { class: "tl-axis", d: `M${box[0] - 4},${box[2]}h64` }));
     }
     this.stack.replaceChildren(...marks);

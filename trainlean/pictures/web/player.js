@@ -48,6 +48,7 @@ const SIGNS = {
 const sign = (name) => make("svg", { width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true", class: `tl-sign tl-${name}` }, make("path", { d: SIGNS[name] }));
 
 const PACE = 700; // milliseconds of a step
+const LEAST = 0.9; // of its width, and the picture is not made smaller
 
 function render({ model, el }) {
   const recording = model.get("recording"), last = recording.frames.length;
@@ -74,9 +75,22 @@ function render({ model, el }) {
   const svg = picture.querySelector("svg");
   svg.setAttribute("aria-hidden", "true");
   svg.removeAttribute("height");
-  svg.setAttribute("width", Math.round((recording.width * 96) / 72));
-  const shapes = make("g");
-  svg.append(shapes);
+  const { width, height, fold } = recording, scale = 96 / 72; // points to pixels
+  svg.setAttribute("width", Math.round(width * scale));
+  const shapes = make("g"), all = make("g", { id: unique("player") });
+  all.append(...svg.childNodes, shapes);
+  svg.append(all);
+  // On a narrow page what is right of the fold stands below: side by side, letters would be too small to read.
+  const rest = make("svg", { "aria-hidden": "true" }, make("use", { href: `#${all.id}` }));
+  const lay = (room) => {
+    const folded = Boolean(fold) && room < LEAST * width * scale, [right, low] = folded ? fold : [width, height];
+    svg.setAttribute("viewBox", `0 0 ${right} ${low}`);
+    svg.setAttribute("width", Math.round(right * scale));
+    if (!folded) return rest.remove();
+    rest.setAttribute("viewBox", `${right} 0 ${width - right} ${height}`);
+    rest.setAttribute("width", Math.round((width - right) * scale));
+    picture.append(rest);
+  };
   const words = make("p", { class: "tl-note" });
   root.append(bar, picture, words);
   el.append(root);
@@ -119,9 +133,13 @@ function render({ model, el }) {
   };
   model.on("change:step", elsewhere);
   show();
+  lay(root.clientWidth);
+  const size = new ResizeObserver(([{ contentRect }]) => lay(contentRect.width));
+  size.observe(root);
   const forget = followTheme(root);
   return () => {
     pause();
+    size.disconnect();
     forget();
     model.off("change:step", elsewhere);
   };

@@ -1,7 +1,7 @@
 // What all widgets use; Python puts it before each of them, since a widget is one module.
 
 const NS = "http://www.w3.org/2000/svg";
-const DRAWN = ["svg", "g", "path", "line", "rect", "circle", "text"];
+const DRAWN = ["svg", "g", "path", "line", "rect", "circle", "text", "use"];
 
 /** An element of HTML or SVG, with attributes (null and false leave one out) and children. */
 function make(name, attributes = {}, ...children) {
@@ -14,6 +14,9 @@ function make(name, attributes = {}, ...children) {
   element.append(...children);
   return element;
 }
+
+/** An id that nothing else on the page has: in Jupyter each widget is a module of its own, which cannot count the others. */
+const unique = (kind) => `trainlean-${kind}-${Math.random().toString(36).slice(2)}`;
 
 /** Marks the widget as dark where the page's text is light, whatever the page says about its theme. */
 function followTheme(root) {

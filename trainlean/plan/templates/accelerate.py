@@ -76,7 +76,7 @@ def main():
         )
         train(accelerator, model, optimizer, dataloader)
     if accelerator.is_main_process:
-        report_peak(meter, PREDICTED_PEAK)
+        report_peak(meter, PREDICTED_PEAK, ahead=data[:MICRO_BATCH])  # Accelerate's loader
     accelerator.end_training()
 
 

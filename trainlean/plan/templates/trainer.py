@@ -101,7 +101,8 @@ def main():
         with Meter() as meter:
             train(make_model(), data, args)
     if args.process_index == 0:
-        report_peak(meter, PREDICTED_PEAK)
+        # The Trainer takes the whole window from Accelerate's loader first.
+        report_peak(meter, PREDICTED_PEAK, ahead=data[: MICRO_BATCH * ACCUMULATION_STEPS])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,67 @@
+"""The sliders predict in the browser what `Scaling.run` predicts, and show it on a page without a kernel."""
+
+import numpy as np
+import pytest
+from transformers import LlamaConfig
+
+from trainlean.costs.scaling import Scaling
+from trainlean.costs.subject import subject_of
+from trainlean.pictures.what_if import WhatIf, what_if
+from trainlean.pictures.widget import script
+from trainlean.setup import TrainingSetup
+
+PREDICT = """([source, tables, cases]) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })))
+  .then(({ predict }) => cases.map((one) => predict(tables.ways[one.way], one)))"""
+SHOW = """([source, state]) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' }))).then((module) => {
+  const model = { get: (name) => state[name], set: (name, value) => { state[name] = value; }, save_changes() {}, on() {}, off() {} };
+  module.default.render({ model, el: document.body });
+  const slider = document.querySelector('input[aria-label="micro-batch"]'), began = performance.now();
+  slider.value = 9;
+  slider.dispatchEvent(new Event('input'));
+  return [document.querySelector('[role=status]').textContent, state.chosen.micro_batch, performance.now() - began];
+})"""
+
+
+@pytest.fixture(scope="module")
+def widget():
+    subject, draw = subject_of(LlamaConfig(num_hidden_layers=6), "causal-lm"), np.random.default_rng(0)  # fmt: skip
+
+    def table(way):
+        rows = draw.integers(0, 1000, (9, 12, 5)).astype(float)
+        setup = TrainingSetup(2, sequence_length=16, checkpointing=way)
+        return Scaling(subject, setup, (8, 40), 1, [6], rows, rows[0, :, 0])
+
+    return WhatIf([table(0), table(1)])
+
+
+def test_the_browser_predicts_what_the_table_does(widget, chromium):
+    cases = [
+        dict(way=way, micro_batch=size, sequence_length=length, layers=[layers])
+        for way in (0, 1)
+        for size in (2, 7, 64)
+        for length in (8, 33)
+        for layers in (2, 6, 12)
+    ]
+    page = chromium.new_page()
+    found = page.evaluate(PREDICT, [script("what_if"), widget.tables, cases])
+    page.close()
+    for case, seen in zip(cases, found, strict=True):
+        run = widget.scalings[case["way"]].run(
+            case["micro_batch"], case["sequence_length"], case["layers"]
+        )
+        assert (list(run.peak.values()), run.flops) == (seen["peak"], seen["flops"])
+
+
+def test_a_slider_is_answered_without_a_kernel(widget, chromium):
+    page = chromium.new_page()
+    state = {name: getattr(widget, name) for name in widget.handed_over}
+    words, size, milliseconds = page.evaluate(SHOW, [script("what_if"), state])
+    page.close()
+    run = widget.scalings[0].run(9, 16, [6])
+    assert size == 9 and milliseconds < 50
+    assert words.startswith(f"{run.peak_bytes / 2**20:.1f} MiB: weights")
+
+
+def test_no_way_of_checkpointing_at_all_is_a_sentence():
+    with pytest.raises(ValueError, match="name one way at least"):
+        what_if(LlamaConfig(num_hidden_layers=6), task="causal-lm", checkpointings=())
