@@ -104,6 +104,10 @@ class Meeting:
         return f"waits in {self.waiting[rank][1]}" if rank in self.waiting else "is still busy"
 
     def _fail(self, reason):
+        if (
+            self.failure is not None
+        ):  # told by a rank whose time ran out in the same moment, which may have ended since
+            return
         waiting = (
             f"rank {number} waited in vain in {kind}{rank.moment()}"
             for number, (rank, kind) in sorted(self.waiting.items())

@@ -58,6 +58,15 @@ def draw(case: Case, seed: int, *, width: int = 4, samples: int = 3):
     return model, data
 
 
+def in_groups(model: nn.Module) -> list[dict]:
+    """A model's parameters for an optimizer, in two groups as for weight decay: matrices, and the rest."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [one for one in parameters if (one.ndim > 1) is matrices]}
+        for matrices in (True, False)
+    ]
+
+
 def lopsided_loss(input, target):
     """The mean squared error, with twice the weight where the input is above the target: exchanged they give another loss."""
     errors = input - target

@@ -1,12 +1,14 @@
 """The ranks of a check are threads; whatever torch offers to make a mean of their tensors must work on them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 from exercises_tests.probing.own_globals import for_every_rank
-from exercises_tests.probing.rank_threads import as_ranks
+from exercises_tests.probing.rank_threads import Meeting, WaitedInVain, as_ranks
 from trainlean.devices.waiting import DeviceError
 
 RANKS = 3
@@ -139,6 +141,22 @@ def test_what_is_not_waited_for_has_not_arrived():
 def test_a_wait_in_vain_is_told(wait, told):
     with pytest.raises(DeviceError, match=told):
         as_ranks(wait, 2)
+
+
+@pytest.mark.parametrize("wait", ["join", "fetch"])
+def test_of_two_ranks_whose_time_runs_out_together_the_first_is_told(wait):
+    meeting = Meeting(2)
+
+    def run_out(seconds):
+        meeting._fail("rank 1 waits in recv")
+        meeting.ended[0] = ""
+        return False
+
+    meeting.changed.wait = run_out
+    given = {"join": ("all_reduce", [], []), "fetch": (1, 0)}[wait]
+    with pytest.raises(WaitedInVain):
+        getattr(meeting, wait)(SimpleNamespace(number=0, moment=str), *given)
+    assert meeting.failure.endswith("rank 1 waits in recv")
 
 
 COUNTING = """
