@@ -2,8 +2,8 @@
 
     python benchmarks/interrupted.py [--short] [--kills 20] [--workers 2]
 
-Each run is killed (SIGKILL) at a random moment after at least one notebook more was judged. Every notebook must be in the
-log once, and the gradebook the same to the letter. `--short` kills once, with one worker.
+Each run is killed (SIGKILL) at a random moment after at least one notebook more was judged, and leaves half a line in the log.
+Every notebook must be in the log once, and the gradebook the same to the letter. `--short` kills once, with one worker.
 """
 
 import argparse
@@ -59,6 +59,11 @@ def killed(where: Path, output: Path, workers: int, choose: random.Random) -> bo
     if running:
         os.kill(process.pid, signal.SIGKILL)
     process.communicate()
+    if running:
+        with log_path(output).open("a") as log:
+            log.write(
+                '{"event": "notebook", "cut o'
+            )  # as a kill in the middle of a write leaves it
     return running
 
 
@@ -67,7 +72,9 @@ def main(kills: int, workers: int) -> int:
     choose, found = random.Random(0), []
     with TemporaryDirectory() as folder:
         where, once, often = (Path(folder, name) for name in ("class", "once", "often"))
-        count = 2 * AT_A_TIME * kills + 4  # some more are judged before the kill takes effect
+        count = (
+            2 * AT_A_TIME * kills + 2 * workers
+        )  # some more are judged before the kill takes effect
         honest(Class(where), count)
         for output in (once, often):
             output.mkdir()

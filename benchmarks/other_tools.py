@@ -1,4 +1,4 @@
-"""What would people use instead, and how far off is it? Predictions of memory by this course and by other tools, on the same cases.
+"""What would people use instead, and how far off is it? Predictions of memory by this course, rules of thumb and other tools, on the same cases.
 
     pip install --no-deps fitcheck-llm==0.3.1 fitscout==0.1.1 torch-preflight==0.5.0 libcst
     python benchmarks/other_tools.py [--short]
@@ -137,6 +137,27 @@ def accelerates(case):
     return max(estimate_training_usage(size * case.weights, kind).values())
 
 
+def sixteen_bytes(case):
+    """Weights, gradients and AdamW's state of what is trained; what is frozen is held in the type of its task."""
+    return 16 * case.trained + (2 if case.setup.lora else 4) * (case.weights - case.trained)
+
+
+def korthikantis(case):
+    """The 16 bytes, and the activations of Korthikanti et al. (2022); their scores only where attention keeps them."""
+    config, setup = case.config, case.setup
+    tokens = setup.micro_batch * setup.sequence_length
+    size = 4 if setup.precision == "fp32" and not setup.lora else 2
+    each, score = (66, 9) if size == 4 else (34, 5)  # bytes, with masks of one byte
+    layer = tokens * config.hidden_size * each
+    if setup.attention == "eager":
+        layer += tokens * score * config.num_attention_heads * setup.sequence_length
+    boundary = tokens * config.hidden_size * size
+    layers = config.num_hidden_layers
+    return sixteen_bytes(case) + (
+        layers * boundary + layer if setup.checkpointing else layers * layer
+    )
+
+
 def fitchecks(case):
     from fitcheck.config_parser import ModelConfig
     from fitcheck.estimator import TrainingConfig, _compute_components
@@ -235,6 +256,8 @@ def ours(case):
 
 TOOLS = {
     "this course": ours,
+    "16 bytes": sixteen_bytes,
+    "Korthikanti": korthikantis,
     "accelerate": accelerates,
     "fitcheck-llm": fitchecks,
     "torch-preflight": preflights,
@@ -244,7 +267,7 @@ TOOLS = {
 
 def installed(tool):
     module = {"fitcheck-llm": "fitcheck", "torch-preflight": "torch_preflight"}.get(tool, tool)
-    if tool in ("this course", "accelerate"):
+    if tool in ("this course", "16 bytes", "Korthikanti", "accelerate"):
         return True
     from importlib.util import find_spec
 

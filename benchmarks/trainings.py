@@ -944,6 +944,100 @@ def averaged_model_and_schedule():
 
 
 @training
+def selective_state_space():
+    """A recurrence over tokens, written as a loop, with a state for each channel."""
+    decay, into, out = nn.Parameter(torch.rand(32, 8)), nn.Linear(32, 32), nn.Linear(32, 4)
+    optimizer = torch.optim.Adam([decay, *into.parameters(), *out.parameters()])
+    for _ in range(3):
+        x = into(torch.randn(4, 20, 32))
+        state, outputs = x.new_zeros(4, 32, 8), []
+        for token in x.unbind(1):
+            state = state * torch.exp(-decay) + token[..., None]
+            outputs.append(state.sum(-1))
+        logits = out(torch.stack(outputs, 1)).flatten(0, 1)
+        F.cross_entropy(logits, torch.randint(4, (80,))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@training
+def messages_on_a_graph():
+    layer, head = nn.Linear(16, 16), nn.Linear(16, 3)
+    optimizer = torch.optim.RMSprop([*layer.parameters(), *head.parameters()])
+    sources, targets = torch.randint(200, (2, 2000))
+    for _ in range(3):
+        x = torch.randn(200, 16)
+        for _ in range(3):
+            x = torch.zeros_like(x).index_add_(0, targets, layer(x)[sources]).relu()
+            x = x.scatter_reduce(0, targets[:, None].expand(-1, 16), layer(x)[sources], "amax")
+        F.cross_entropy(head(x), torch.randint(3, (200,))).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
+class Reversible(torch.autograd.Function):
+    """Keeps its outputs on the context itself, which is a reference cycle: memory that only the garbage collector gives back."""
+
+    @staticmethod
+    def forward(context, x, y, block):
+        with torch.no_grad():
+            z = y + block(x)
+        context.block, context.outputs = block, (x, z)
+        return x.clone(), z
+
+    @staticmethod
+    def backward(context, of_x, of_z):
+        with torch.enable_grad():
+            x = context.outputs[0].detach().requires_grad_()
+            result = context.block(x)
+        result.backward(of_z)
+        return of_x + x.grad, of_z, None
+
+
+@training
+def reversible_blocks():
+    blocks = nn.ModuleList(mlp(32, 64, 32) for _ in range(4))
+    optimizer = torch.optim.NAdam(blocks.parameters())
+    for _ in range(3):
+        x, y = (torch.randn(64, 32, requires_grad=True) for _ in range(2))
+        for block in blocks:
+            y, x = Reversible.apply(x, y, block)
+        (x + y).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@training
+def several_losses_on_one_graph():
+    model, heads = mlp(64, 128, 10), nn.ModuleList(nn.Linear(10, 3) for _ in range(4))
+    optimizer = torch.optim.AdamW([*model.parameters(), *heads.parameters()], fused=True)
+    for _ in range(3):
+        shared = model(rows()[0])
+        for number, head in enumerate(heads, 1):
+            loss = F.cross_entropy(head(shared), torch.randint(3, (128,)))
+            loss.backward(retain_graph=number < len(heads))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@training
+def quantisation_aware():
+    model = mlp(64, 128, 10)
+    optimizer = torch.optim.Rprop(model.parameters())
+    for _ in range(3):
+        inputs, targets = rows()
+        rounded = {
+            name: torch.fake_quantize_per_tensor_affine(
+                p, p.detach().abs().max() / 127, torch.zeros((), dtype=torch.int32), -128, 127
+            )
+            for name, p in model.named_parameters()
+        }
+        F.cross_entropy(torch.func.functional_call(model, rounded, (inputs,)), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@training
 def user_defined_dispatch_mode():
     from torch.utils.flop_counter import FlopCounterMode
 

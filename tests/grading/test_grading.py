@@ -5,11 +5,8 @@ import csv
 import dataclasses
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
@@ -24,7 +21,7 @@ from trainlean.grading.cluster import cluster_workers, on_engines
 from trainlean.grading.dry_run import show_dry_run
 from trainlean.grading.formats.gradescope import Gradescope
 from trainlean.grading.judging import judge_answers
-from trainlean.grading.log import last_run, log_path, read_log
+from trainlean.grading.log import log_path, read_log
 from trainlean.grading.options import GradeOptions, command_parameters
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Answers, Graded, Plan
@@ -37,7 +34,7 @@ from trainlean.workspace import COURSE, CourseError
 
 LESSON = "1_accumulation/1_pytorch"
 ONE, TWO = "train_accumulated", "train_accumulated_to_the_end"
-WAIT_SECONDS = 120  # for a process of a test
+ELSEWHERE = {"run_checkpointed": "2_checkpointing/2_accelerator"}  # what is not due
 
 
 def isolation():
@@ -105,7 +102,7 @@ def small_course(monkeypatch, two_exercises):
 @pytest.fixture(scope="module")
 def worker(two_exercises):
     """One worker for the tests that only ask; its start is most of what they cost."""
-    process = WorkerProcess(Plan(two_exercises, 7, isolation()))
+    process = WorkerProcess(Plan(two_exercises, 7, isolation(), elsewhere=ELSEWHERE))
     yield process
     process.stop()
 
@@ -227,7 +224,7 @@ DAMAGED = {
     "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(100), "not UTF-8"),
     "a web page": (b"<html><body>1_pytorch</body></html>", "not JSON"),
     "another JSON": (b'{"cells": 3}', "not a Jupyter notebook"),
-    "deep JSON": (b"[" * 100_000, "not JSON"),
+    "deep JSON": (b"[" * 100_000, "nested too deeply"),
     "a newer format": (
         b'{"cells": [], "metadata": {}, "nbformat": 9, "nbformat_minor": 0}',
         "notebook format 9",
@@ -237,6 +234,24 @@ DAMAGED = {
         "no exercise of this course",
     ),
 }
+
+
+def test_a_notebook_of_a_lesson_that_is_not_due_is_no_other_lessons(worker):
+    """`checkpoint` is an exercise, and a name that many lessons' notebooks use; without marks names decide."""
+    later = notebook_of(f"def run_checkpointed():\n    return {ONE}")
+    assert list(outcomes(worker, later)) == [ONE, TWO]
+    later.cells[0].metadata["nbgrader"] = {"grade_id": "run_checkpointed", "solution": True}
+    data = nbformat.writes(later).encode()
+    lessons = tuple(ELSEWHERE.values())
+    assert worker.collect(data, "2_accelerator.ipynb") == Answers(not_due=lessons)
+    assert worker.lessons_in(data, "a.ipynb") == ("", (f"{lessons[0]}, not due",))
+
+
+def test_an_answer_that_closes_its_pipe_is_not_said_to_want_memory(worker):
+    closes = f"import os\n{SIGNATURE}    os.closerange(0, 1000)\n    while True: pass"
+    answers = worker.collect(nbformat.writes(notebook_of(closes)).encode(), "a.ipynb")
+    head, _ = answers.given[ONE]
+    assert "closed what it was to answer through" in head["message"] and not head["short_of"]
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -398,61 +413,6 @@ def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, two_exerc
     )
     assert (row["total"], row["adjustment"], row["comment"]) == ("2", "2", "talked about it")
     assert grades(output) == EXPECTED
-
-
-RUN = """
-import sys
-from trainlean.grading import classroom
-from trainlean.grading.options import GradeOptions
-from trainlean.grading.overlay import exercises_with
-two = {name: exercise for name, exercise in exercises_with().items() if name in sys.argv[3:]}
-classroom.exercises_with = lambda overlay=None: two
-print("begin", flush=True)
-sys.exit(classroom.grade_class(GradeOptions(sys.argv[1], sys.argv[2], seed=11, workers=1, trust_submissions=True)))
-"""
-
-
-def test_killed_half_way_it_resumes_to_the_same_gradebook(tmp_path, first_run, capsys):
-    """The run is killed as soon as something is in its log; the same command then grades the rest, and only that."""
-    folder, whole, _ = first_run
-    shutil.copytree(folder / "class", tmp_path / "class")
-    for number in range(12):
-        hand_in(tmp_path / "class", f"more {number:02}", solved())
-    output = tmp_path / "grades.csv"
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUN, tmp_path / "class", output, ONE, TWO],
-        stdout=subprocess.PIPE,
-        cwd=tmp_path,
-    )
-    try:
-        until = time.monotonic() + WAIT_SECONDS
-        while (
-            time.monotonic() < until
-            and sum(line["event"] == "notebook" for line in read_log(log_path(output))) < 3
-        ):
-            time.sleep(0.01)
-        process.kill()
-        process.wait(WAIT_SECONDS)
-    finally:
-        process.kill()
-        process.stdout.close()
-    start, done, ended = last_run(read_log(log_path(output)))
-    assert 3 <= len(done) < 16 and not ended and not output.exists()
-    with log_path(output).open("a") as log:
-        log.write('{"event": "notebook", "cut o')  # as a kill in the middle of a write leaves it
-    assert grade_class(GradeOptions(tmp_path / "class", output, workers=1)) == 1
-    assert f"{len(done)} notebooks are graded already" in capsys.readouterr().out
-    lines = [line["where"] for line in read_log(log_path(output)) if line["event"] == "notebook"]
-    assert len(lines) == len(set(lines)) == 16  # none twice, none lost
-    assert (
-        {learner: points for learner, points in grades(output).items() if "more" not in learner}
-        == grades(whole)
-        == EXPECTED
-    )
-    assert all(
-        points == ("3", "3") for learner, points in grades(output).items() if "more" in learner
-    )
-    assert last_run(read_log(log_path(output)))[0]["seed"] == 11
 
 
 def test_interrupted_from_the_keyboard(tmp_path, monkeypatch, capsys):

@@ -2,8 +2,8 @@
 
 import errno
 import json
+import threading
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.seeing import Seen, pack, see
 from trainlean.exercises.verdicts import CRASHED, RIGHT
-from trainlean.grading import classroom, run
+from trainlean.grading import classroom, cluster, run
 from trainlean.grading.log import Log, last_run, log_path, read_log
 from trainlean.grading.options import GradeOptions
 from trainlean.grading.plan import Answers, Plan
@@ -102,7 +102,7 @@ def without_workers(monkeypatch):
 
     monkeypatch.setattr(run, "local_workers", workers)
     monkeypatch.setattr(classroom, "exercises_with", lambda overlay=None: {"numbers": EXERCISE})
-    monkeypatch.setattr(classroom, "Plan", lambda exercises, seed, _: replace(PLAN, seed=seed))
+    monkeypatch.setattr(classroom, "Plan", lambda *_, **__: PLAN)
     monkeypatch.setattr(Plan, "fingerprint", lambda self: "the same")
 
 
@@ -169,3 +169,34 @@ def test_what_was_seen_is_in_the_log_and_not_in_memory(tmp_path, without_workers
     lines = list(read_log(log_path(options.output)))
     assert all(line["seen"] for line in lines if line["event"] == "notebook")
     assert [one.seen for one in last_run(lines)[1]] == [{}] * 3
+
+
+def test_a_controller_that_is_gone_is_a_sentence(monkeypatch):
+    """The engines are still listed, and what they were asked never comes back."""
+    never = threading.Event()
+
+    class Engine:
+        def apply_async(self, *_):
+            return self
+
+        def ready(self):
+            return False
+
+    class Client:
+        ids = (0,)
+
+        def __getitem__(self, engine):
+            return Engine()
+
+        def queue_status(self):
+            never.wait(30)
+
+    monkeypatch.setattr(cluster, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
+    try:
+        with pytest.raises(CourseError, match=r"controller .* same command to go on"):
+            list(
+                cluster.on_engines(Client(), Plan({}, 7, UNPROTECTED), iter([(0, b"", "x")]), True)
+            )
+    finally:
+        never.set()

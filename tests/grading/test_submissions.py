@@ -68,6 +68,49 @@ def test_a_folder_zip_or_notebook_for_each_learner(tmp_path):
     assert isinstance(found["bob"].submitted, datetime)
 
 
+@pytest.mark.parametrize("listed", ["submission_metadata.yml", "index.html"])
+@pytest.mark.parametrize("wrapper", ["", "assignment_123_export/"])
+def test_the_list_that_an_lms_writes_beside_folders_is_nobody(tmp_path, wrapper, listed):
+    files = {f"{wrapper}submission_{n}/1_pytorch.ipynb": NOTEBOOK for n in (1, 2)}
+    files[f"{wrapper}{listed}"] = b"what was handed in"
+    assert list(by_learner(tree(tmp_path / "class", files))) == ["submission_1", "submission_2"]
+    zipped = by_learner(zip_of(tmp_path / "class.zip", files))
+    assert list(zipped) == ["submission_1", "submission_2"]
+
+
+def test_the_folders_of_one_learners_units_are_no_learners(tmp_path):
+    files = {f"ada/{unit}/1_pytorch.ipynb": NOTEBOOK for unit in ("1_accumulation", "3_local_sgd")}
+    [ada] = find_submissions(tree(tmp_path / "class", files))
+    assert ada.learner == "ada" and len(ada.notebooks) == 2
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_courses_own_solutions_are_not_handed_in(tmp_path, packed):
+    """Whoever hands in the whole course has not written what is in its solutions, however new those files are."""
+    files = {
+        f"{kind}/1_accumulation/1_pytorch.ipynb": NOTEBOOK for kind in ("lessons", "solutions")
+    }
+    everything = {f"train-lean-main/{name}": data for name, data in files.items()}
+    handed_in = (
+        {"all.zip": zip_bytes(everything), "my solutions/1_pytorch.ipynb": NOTEBOOK}
+        if packed
+        else everything | {"my solutions/1_pytorch.ipynb": NOTEBOOK}
+    )
+    found = {f"ada/{name}": data for name, data in handed_in.items()} | {"bob.ipynb": NOTEBOOK}
+    ada = by_learner(tree(tmp_path / "class", found))["ada"]
+    assert len(ada.notebooks) == 2 and not any("/solutions/" in name for name in names(ada))
+    assert ada.notes == ["The course's own solutions are in this submission; they were not graded."]
+
+
+def test_a_zip_may_be_written_with_backslashes(tmp_path):
+    inner = zip_bytes({"mine\\unit 1\\1_pytorch.ipynb": NOTEBOOK})
+    files = {"ada\\1_accumulation\\1_pytorch.ipynb": NOTEBOOK, "bob\\all.zip": inner}
+    found = by_learner(zip_of(tmp_path / "class.zip", files))
+    assert names(found["ada"]) == ["ada/1_accumulation/1_pytorch.ipynb"]
+    assert names(found["bob"]) == ["bob/all.zip/mine/unit 1/1_pytorch.ipynb"]
+    assert found["bob"].notebooks[0].read() == NOTEBOOK
+
+
 def test_the_zip_that_canvas_makes(tmp_path):
     files = {
         "müllerzoë_123_4567_1_pytorch.ipynb": NOTEBOOK,

@@ -92,7 +92,7 @@ done = []
 worker = Worker.__new__(Worker)
 worker.sink, worker.isolated, worker.users, worker.collected = io.BytesIO(), True, 0, 0
 worker.exercises, worker.imports = {"a": "a", "b": "b"}, {"a": ["x"], "b": ["y"]}
-worker._read = lambda data, where, only_names: ("", [({"exercise": name, "names": []}, b"1") for name in "ab"])
+worker._read = lambda data, where, only_names: ("", [({"exercise": name, "names": []}, b"1") for name in "ab"], [])
 worker._import = lambda modules: done.extend(modules)
 worker._temporary_folder = lambda: "nowhere"
 worker._clean = lambda folder: print(*done, flush=True)

@@ -35,7 +35,11 @@ def pretend(kind: str, setattr=setattr) -> None:
     def everywhere(value):
         return lambda *_, **__: value
 
-    setattr(torch.accelerator, "is_available", everywhere(True))
+    def available(*_, **__):
+        """Not for torch.compile, which keeps streams and a generator's state of any card there is: they have no stand-ins."""
+        return not sys._getframe(1).f_globals.get("__name__", "").startswith("torch._dynamo")
+
+    setattr(torch.accelerator, "is_available", available)
     setattr(torch.accelerator, "current_accelerator", everywhere(torch.device(kind)))
     setattr(torch.accelerator, "device_count", everywhere(CARDS if kind == "cuda" else 1))
     # What torch's own averager and optimizers ask of any card, wherever the tensors are.
@@ -48,8 +52,8 @@ def pretend(kind: str, setattr=setattr) -> None:
         for module in (torch.cuda, torch.cuda.random, torch.cuda.memory):
             if hasattr(module, "_lazy_init"):
                 setattr(module, "_lazy_init", moved())
+        setattr(torch.cuda, "is_available", available)
         for name, value in {
-            "is_available": True,
             "device_count": CARDS,
             "get_device_name": "a pretended card",
             "get_device_capability": (9, 0),
@@ -110,6 +114,8 @@ def pretend_once_torch_is_there() -> None:
         if any("ipykernel" in word for word in sys.orig_argv):
             for name in ("ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES"):
                 os.environ.pop(name, None)
+        if kind == "cuda" and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+            return  # this process was told that there is none
         sys.meta_path.insert(0, _AfterTorch(kind))
 
 

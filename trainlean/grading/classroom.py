@@ -46,12 +46,15 @@ def grade_class(options: GradeOptions) -> int:
     CourseError for options that cannot be, and where the disk is full.
     """
     output = options.output
-    exercises = due(exercises_with(options.overlay), options.lessons)
+    every = exercises_with(options.overlay)
+    exercises = due(every, options.lessons)
+    elsewhere = {name: one.notebook for name, one in every.items() if name not in exercises}
     policy = load_late_policy(options.late)
     read_manual(output)  # what is wrong with it is said before the run, not after
     submissions = find_submissions(options.submissions)
     if options.dry_run:  # nothing is run, so that limits do where isolation does not work
-        return show_dry_run(submissions, Plan(exercises, 0, find_isolation(trust=True)))
+        plan = Plan(exercises, 0, find_isolation(trust=True), elsewhere=elsewhere)
+        return show_dry_run(submissions, plan)
     isolation = (
         Isolation(
             NONE,
@@ -61,7 +64,8 @@ def grade_class(options: GradeOptions) -> int:
         else find_isolation(options.trust_submissions)
     )
     _say(isolation.sentence)
-    plan, done, resumes = _plan(options, exercises, isolation)
+    wanted = Plan(exercises, 0, isolation, elsewhere=elsewhere)
+    plan, done, resumes = _plan(options, wanted)
     if resumes:
         _say(
             f"Going on with the run that was interrupted: {len(done)} notebooks are graded already."
@@ -151,21 +155,20 @@ def due(exercises: dict[str, Exercise], lessons: Sequence[str]) -> dict[str, Exe
     }
 
 
-def _plan(
-    options: GradeOptions, exercises: dict[str, Exercise], isolation: Isolation
-) -> tuple[Plan, list[Graded], bool]:
-    """The plan, what an interrupted run of the same plan has graded, and whether there is one to go on with."""
+def _plan(options: GradeOptions, plan: Plan) -> tuple[Plan, list[Graded], bool]:
+    """The plan with its seed, what an interrupted run of the same plan has graded, and whether there is one to go on with."""
     start: Any  # None only where there is no earlier run, which counts as ended
     start, done, ended = last_run(read_log(log_path(options.output)))
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
-    plan = Plan(exercises, seed, isolation)
     resumes = (
         not ended
         and start["fingerprint"] == plan.fingerprint()
         and options.seed in (None, start["seed"])
-        and start["exercises"] == list(exercises)
+        and start["exercises"] == list(plan.exercises)
     )
-    return (Plan(exercises, start["seed"], isolation), done, True) if resumes else (plan, [], False)
+    if resumes:
+        return replace(plan, seed=start["seed"]), done, True
+    return replace(plan, seed=seed), [], False
 
 
 def _still_there(done: list[Graded], submissions: list[Submission]) -> list[Graded]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,8 @@ from trainlean.grading.workers import WorkerEnded, WorkerProcess, collect_timed
 from trainlean.workspace import CourseError
 
 TASK_SECONDS = 600  # for one notebook on an engine, its worker's start included
+ASK_SECONDS = 10  # between two questions to the controller
+ANSWER_SECONDS = 60  # for it to answer one
 _workers_here: dict[str, WorkerProcess] = {}
 
 
@@ -71,8 +74,9 @@ def on_engines(
 ) -> Iterator[tuple[int, Answers, float]]:
     """One notebook at a time to each engine; what an engine was at when it ended is given to another.
 
-    CourseError when no engine is left, or when one of them cannot isolate submissions.
+    CourseError when no engine is left, the controller is gone, or an engine cannot isolate submissions.
     """
+    controller = _Controller(client)
     settings = json.dumps(plan.settings())
     busy: dict[int, tuple] = {}  # engine: (task, result, when it was sent)
     again: list[tuple] = []
@@ -115,7 +119,33 @@ def on_engines(
                 again.append(task)
                 continue
             yield task[0], answers, seconds
+        controller.look()
         time.sleep(0.01)
+
+
+class _Controller:
+    """A cluster's controller, through which all answers come: when it ends, nobody tells the client."""
+
+    def __init__(self, client):
+        self.client, self.asked = client, time.monotonic()
+        self.asking: threading.Thread | None = None
+
+    def look(self) -> None:
+        """Ask now and then, in a thread that may wait in vain; CourseError where no answer has come for long."""
+        waited = time.monotonic() - self.asked
+        if self.asking is not None and self.asking.is_alive():
+            if waited > ANSWER_SECONDS:
+                raise CourseError(
+                    f"The controller of the cluster has not answered for {ANSWER_SECONDS} s; start the cluster again, then run the same command to go on."
+                )
+        elif waited > ASK_SECONDS:
+            self.asking = threading.Thread(target=self._ask, daemon=True)
+            self.asked = time.monotonic()
+            self.asking.start()
+
+    def _ask(self) -> None:
+        with contextlib.suppress(Exception):  # an error is an answer
+            self.client.queue_status()
 
 
 def collect_on_engine(
@@ -131,6 +161,7 @@ def collect_on_engine(
             find_isolation(trust),
             Limits(**content["limits"]),
             content["time_factor"],
+            content["elsewhere"],
         )
         for worker in _workers_here.values():
             worker.stop()

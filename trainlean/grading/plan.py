@@ -19,11 +19,13 @@ class Plan:
     isolation: Isolation
     limits: Limits = Limits()
     time_factor: float = 1.0  # times the usual seconds per exercise
+    elsewhere: dict[str, str] = field(default_factory=dict)  # other exercises: {name: lesson}
 
     def settings(self) -> dict:
         """What a worker reads first; probes only, no oracle and no mistake."""
         return {
             "probes": {name: probe_files(exercise) for name, exercise in self.exercises.items()},
+            "elsewhere": self.elsewhere,
             "handouts": {lesson: asdict(handout([lesson])) for lesson in self._lessons()},
             "seed": self.seed,
             "limits": asdict(self.limits),
@@ -49,6 +51,7 @@ class Answers:
     exercises: tuple[str, ...] = ()
     given: dict[str, tuple[dict, bytes]] = field(default_factory=dict)
     short_of: str = ""  # what was wanting where the notebook could not be read
+    not_due: tuple[str, ...] = ()  # lessons of this course that it belongs to instead
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Graded:
     seconds: float = 0.0
     seen: dict = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was done that a reader should know
+    not_due: tuple[str, ...] = ()  # the lessons that it belongs to where none of them is asked for
 
     @property
     def lessons(self) -> list[str]:

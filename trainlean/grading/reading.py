@@ -35,11 +35,21 @@ def packed_notebook(
     exercises: Iterable[Exercise],
     handouts: dict[str, Handout],
     only_names: bool = False,
+    elsewhere: Iterable[Exercise] = (),
 ) -> bytes:
-    """What `unpack_notebook` gives back: a problem, or the exercises that the notebook belongs to and (not for `only_names`) their statements."""
+    """What `unpack_notebook` gives back: a problem, or the exercises that the notebook belongs to and (not for `only_names`) their statements.
+
+    A notebook of the lessons `elsewhere` belongs there, though a name from one of `exercises` may stand in it.
+    """
+    exercises = list(exercises)
+    asked = {one.name for one in exercises}
     try:
         notebook = notebook_of(data, where)
-        chosen = belonging(Path(where), notebook, exercises)
+        found_here = belonging(Path(where), notebook, [*exercises, *elsewhere])
+        chosen = [one for one in found_here if one.name in asked]
+        if not chosen:
+            lessons = sorted({one.notebook for one in found_here})
+            return _pack({"problem": "", "exercises": [], "not_due": lessons}, [])
         if only_names:
             named = [{"exercise": exercise.name, "bytes": 0} for exercise in chosen]
             return _pack({"problem": "", "exercises": named}, [])
@@ -105,15 +115,18 @@ def _pack(head: dict, blobs: list[bytes]) -> bytes:
     return struct.pack("Q", len(text)) + text + b"".join(blobs)
 
 
-def unpack_notebook(packed: bytes) -> tuple[str, list[tuple[dict, bytes]]]:
-    """The problem, or the exercises: what is known of each, and its packed statements (none where there is nothing to run)."""
+def unpack_notebook(packed: bytes) -> tuple[str, list[tuple[dict, bytes]], list[str]]:
+    """The problem, or the exercises: what is known of each, and its packed statements (none where there is nothing to run).
+
+    Where there are none, the lessons that the notebook belongs to instead.
+    """
     [size] = struct.unpack("Q", packed[:8])
     head, place = json.loads(packed[8 : 8 + size]), 8 + size
     exercises = []
     for entry in head["exercises"]:
         exercises.append((entry, packed[place : place + entry["bytes"]]))
         place += entry["bytes"]
-    return head["problem"], exercises
+    return head["problem"], exercises, head.get("not_due", [])
 
 
 def unpack_statements(blob: bytes) -> Needed:

@@ -97,7 +97,7 @@ def rows_of(
         for one in sorted(mine, key=lambda one: (changed[one.where], one.where)):
             if one.problem:
                 row.reasons.append(one.problem)
-            for lesson in one.lessons:
+            for lesson in (*one.lessons, *one.not_due):
                 if lesson not in lessons:
                     row.reasons.append(
                         f"{one.where} holds {lesson}, which is not due and does not count."

@@ -75,6 +75,7 @@ def _judged(
             file.submitted.isoformat(timespec="seconds") if file.submitted else None,
             round(seconds, 3),
             {name: noted(observation) for name, observation in observations.items()},
+            not_due=answers.not_due,
         )
         yield number, one, answers
 

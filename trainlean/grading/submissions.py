@@ -31,6 +31,12 @@ UNPACKED = (
 LISTED_FILES = 10 * LEARNER_FILES  # of a learner's zip, for its list to be read at all
 LEARNER_NOTEBOOKS = 100  # that are graded of one learner: each may take minutes
 IGNORED = re.compile(r"^(\..*|__MACOSX|Thumbs\.db|desktop\.ini)$")
+UNIT = re.compile(r"\d_\w+$")  # how the course's units are named
+SOLUTION = re.compile(
+    r"(^|/)solutions/\d_\w+/[^/]+\.ipynb$", re.IGNORECASE
+)  # in a copy of the whole course
+# What an LMS (Gradescope, Brightspace) writes beside the learners' folders.
+LISTS = ("submission_metadata.yml", "index.html")
 # Both begin at the left with what the LMS writes; the rest is the learner's choice and may look like anything.
 MOODLE = re.compile(
     r"^(?P<name>.+?)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>.*)$", re.IGNORECASE
@@ -153,7 +159,7 @@ def find_submissions(path: Path) -> list[Submission]:
             raise CourseError(f"{path} {error}") from None
     else:
         entries = [_Entry((path.name,), _changed(path), partial(_open_file, path))]
-    entries = _without_wrapper(entries)
+    entries = _without_lists(_without_wrapper(entries))
     pattern = _pattern_of({entry.parts[0] for entry in entries})
     found: dict[tuple[str, str], Submission] = {}
     allowances: dict[tuple[str, str], _Allowance] = {}
@@ -175,16 +181,28 @@ def find_submissions(path: Path) -> list[Submission]:
     )
 
 
+def _without_lists(entries: list[_Entry]) -> list[_Entry]:
+    """Leaves out what an LMS writes beside several learners' folders: it is nobody's submission."""
+    if len({entry.parts[0] for entry in entries}) <= 2:
+        return entries
+    return [entry for entry in entries if entry.parts not in {(name,) for name in LISTS}]
+
+
 def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
-    """Leaves out a folder that only holds the learners' folders or zips."""
+    """Leaves out a folder that only holds the learners' folders or zips, and perhaps an LMS's list of them."""
     files = [entry for entry in entries if not entry.is_folder]
     tops = {entry.parts[0] for entry in entries}
     inner = {entry.parts[1] for entry in entries if len(entry.parts) > 1}
     direct = [entry.parts[1] for entry in files if len(entry.parts) == 2]
     if len(tops) > 1 or any(len(entry.parts) == 1 for entry in files) or len(inner) < 2:
         return entries
+    if all(UNIT.match(name) for name in inner):  # one learner's, with a folder for each unit
+        return entries
     if any(
-        not name.lower().endswith(".zip") and not MOODLE.match(name) and not CANVAS.match(name)
+        not name.lower().endswith(".zip")
+        and not MOODLE.match(name)
+        and not CANVAS.match(name)
+        and name not in LISTS
         for name in direct
     ):
         return entries
@@ -305,6 +323,8 @@ def _sort_in(entry: _Entry, name: str, submission: Submission, allowance: _Allow
         submission.problems.append(f"{plain} {entry.problem}")
     elif name.lower().endswith(".zip"):
         _sort_in_zip(entry, plain, submission, allowance)
+    elif _is_solution(plain, submission):
+        return
     elif name.lower().endswith(".ipynb"):
         read = allowance.reader(entry.open, NOTEBOOK_LIMIT)  # type: ignore[arg-type]  # neither a folder nor a problem
         submission.notebooks.append(File(plain, entry.submitted, read, entry.submitted))
@@ -323,6 +343,8 @@ def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _
                 return
             if inner.problem:
                 submission.problems.append(f"{inside} {inner.problem}")
+            elif _is_solution(inside, submission):
+                continue
             elif inside.lower().endswith(".ipynb"):
                 read = allowance.reader(inner.open, NOTEBOOK_LIMIT)  # type: ignore[arg-type]  # neither a folder nor a problem
                 submission.notebooks.append(File(inside, entry.submitted, read, inner.submitted))
@@ -330,6 +352,16 @@ def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _
                 submission.others.append(_clean(inner.parts[-1]))
     except Unread as error:
         submission.problems.append(f"{where} {error}")
+
+
+def _is_solution(where: str, submission: Submission) -> bool:
+    """Whether a file is one of the course's solutions, in a copy of the whole course; the first is told."""
+    if not SOLUTION.search(where):
+        return False
+    said = "The course's own solutions are in this submission; they were not graded."
+    if said not in submission.notes:
+        submission.notes.append(said)
+    return True
 
 
 def _counted(submission: Submission, allowance: _Allowance) -> bool:
@@ -434,6 +466,8 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
         ):  # without this mark names are cp437 by the letter and often UTF-8 in fact
             with contextlib.suppress(UnicodeError):
                 name = name.encode("cp437").decode("utf-8")
+        # Some of Windows's tools write "\\" between folders; a name that begins so leads out, as with "/".
+        name = name.replace("\\", "/")
         parts = tuple(part for part in name.split("/") if part not in ("", "."))
         hidden = [part for part in parts if _ignored(part) and part != ".."]
         folder = name.endswith("/") or hidden
@@ -446,12 +480,7 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
                     yield _Entry(parts[:2])
             continue
         problem = ""
-        if (
-            ".." in parts
-            or name.startswith(("/", "\\"))
-            or "\\" in name
-            or re.match(r"^[A-Za-z]:", name)
-        ):
+        if ".." in parts or name.startswith("/") or re.match(r"^[A-Za-z]:", name):
             problem = "climbs out of the zip; it was not read."
             parts = tuple(part for part in parts if part != "..") or ("?",)
         elif stat.S_ISLNK(info.external_attr >> 16):

@@ -123,6 +123,12 @@ class Worker:
             protect_worker()
             if os.readlink("/proc/self/ns/pid") == self.outside or os.getpid() > 9:
                 sys.exit("this worker is not alone among its processes")
+        self.elsewhere = [
+            exercise_without_probe(
+                {"about": {"name": name, "points": 0, "requires": "", "notebook": lesson}}
+            )
+            for name, lesson in settings["elsewhere"].items()
+        ]
         self.imports = {
             name: [*PRELOADED, *imports_of(cut)] for name, cut in settings["probes"].items()
         }
@@ -133,13 +139,13 @@ class Worker:
         """Send a frame for each exercise of a notebook that is not in `request["done"]`, then one that ends it."""
         self.user = self.users + self.collected % USERS_OF_A_WORKER
         self.collected += 1
-        problem, exercises = self._read(data, request["where"], request["only_names"])
+        problem, exercises, not_due = self._read(data, request["where"], request["only_names"])
         if problem:
             _send(self.sink, {"end": True, "problem": problem, "short_of": self.short_of})
             return
         _send(self.sink, {"exercises": [known["exercise"] for known, _ in exercises]})
-        if request["only_names"]:
-            _send(self.sink, {"end": True, "problem": ""})
+        if request["only_names"] or not_due:
+            _send(self.sink, {"end": True, "problem": "", "not_due": not_due})
             return
         exercises = [one for one in exercises if one[0]["exercise"] not in request["done"]]
         # All imports come before any answer runs: libraries read settings from folders in which an answer may write.
@@ -201,8 +207,8 @@ class Worker:
 
     def _read(
         self, data: bytes | bytearray, where: str, only_names: bool = False
-    ) -> tuple[str, list[tuple[dict, bytes]]]:
-        """Why a notebook cannot be read, or its exercises with their statements; both from a process under limits."""
+    ) -> tuple[str, list[tuple[dict, bytes]], list[str]]:
+        """As `unpack_notebook`: why a notebook cannot be read, or its exercises with their statements; from a process under limits."""
         seconds = READING_SECONDS * self.time_factor
 
         def read(pipe):
@@ -212,7 +218,7 @@ class Worker:
             confine(self.limits, self.isolated, seconds, self.user)
             known = self.exercises.values(), self.handouts
             try:
-                _reply(packed_notebook(bytes(data), where, *known, only_names))
+                _reply(packed_notebook(bytes(data), where, *known, only_names, self.elsewhere))
             except MemoryError:
                 os.kill(os.getpid(), signal.SIGKILL)  # as who watches the memory ends it
 
@@ -220,10 +226,11 @@ class Worker:
         if found is not None:
             return unpack_notebook(found)
         why = {
+            "memory, as it seems,": f"seems to take more than {self.limits.memory >> 20:,} MiB of memory to read",
             "time": f"takes more than {seconds:g} s to read",
             "memory": f"takes more than {self.limits.memory >> 20:,} MiB of memory to read",
         }.get(self.short_of, f"cannot be read: what reads it ended (exit status {status})")
-        return f"{where} {why}.", []
+        return f"{where} {why}.", [], []
 
     def _probe(self, exercise, statements: bytes, folder: str) -> bytes | str:
         """The packed answer of a process forked for one exercise, or a sentence why there is none."""
@@ -249,6 +256,7 @@ class Worker:
         os.close(theirs)
         try:
             data, problem = self._receive(what, ours, child, seconds)
+            ended_itself = data is None and not problem and _has_ended(child)
         finally:
             os.close(ours)
             status, used = self._end(child)
@@ -257,8 +265,10 @@ class Worker:
             if status == -signal.SIGXCPU or status < 0 and used >= seconds:
                 used = max(used, seconds)
                 self.short_of, problem = "time", too_long(what, seconds, used, used)
+            elif not ended_itself and status == -signal.SIGKILL:
+                problem = f"{what} closed what it was to answer through."
             elif status in ENDED_FOR_MEMORY:
-                self.short_of = "memory"
+                self.short_of = "memory, as it seems,"
         return data, problem, status
 
     def _answer(self, exercise, chosen, folder: str, pipe: int, seconds: float) -> None:
@@ -406,6 +416,16 @@ def serve_processes() -> None:
         ours,
         process,
     )
+
+
+def _has_ended(child: int) -> bool:
+    """Whether a process that no longer holds its pipe ends by itself, after a while; it stays for `wait`."""
+    until = time.monotonic() + LEFT_SECONDS
+    while not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _own_settings() -> tuple:

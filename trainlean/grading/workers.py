@@ -64,7 +64,11 @@ class WorkerProcess:
         """Why a notebook cannot be read, and the lessons that it belongs to; nothing of it is run."""
         read = self._collect(data, where, only_names=True)
         lessons = dict.fromkeys(self.plan.exercises[name].notebook for name in read.exercises)
-        return read.problem, tuple(lessons)
+        return read.problem, tuple(lessons) or tuple(f"{one}, not due" for one in read.not_due)
+
+    def _not_due(self, head: dict) -> tuple[str, ...]:
+        known, said = set(self.plan.elsewhere.values()), head.get("not_due")
+        return tuple(one for one in known if one in said) if isinstance(said, list) else ()
 
     def _collect(self, data: bytes, where: str, only_names: bool = False) -> Answers:
         given: dict[str, tuple[dict, bytes]] = {}
@@ -79,7 +83,8 @@ class WorkerProcess:
                     head, blob = self._receive(time.monotonic() + seconds)
                     if head.get("end"):
                         problem = str(head.get("problem", ""))[:TEXT_LIMIT]
-                        return Answers(problem, exercises, given, str(head.get("short_of", "")))
+                        short_of = str(head.get("short_of", ""))
+                        return Answers(problem, exercises, given, short_of, self._not_due(head))
                     if "exercises" in head:
                         exercises = tuple(
                             name for name in head["exercises"] if name in self.plan.exercises

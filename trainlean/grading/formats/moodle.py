@@ -27,7 +27,7 @@ class Moodle(Form):
         places = {name: place for place, name in enumerate(table[0])}
         if "Identifier" not in places or "Grade" not in places:
             raise CourseError(
-                f"{self.path} is no grading worksheet; download it from the assignment: View all submissions > Download grading worksheet."
+                f"{self.path} is no grading worksheet in English, with columns Identifier and Grade; download it from the assignment, with Moodle in English: View all submissions > Download grading worksheet."
             )
 
         def write(line, row):
