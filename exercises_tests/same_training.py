@@ -17,6 +17,10 @@ SILENT = "Under LocalSGD nothing is synchronised, whatever `accumulate` says."
 SKIPS = "A prepared optimizer skips `zero_grad` inside a window by itself."
 ONE_NAME = "A record is described by one row of the table, whichever is asked first."
 A_HUNDREDTH = "No sum of shares is a whole hundredth beside 1."
+EITHER_LENGTH = "Both have the same length where the test is to pass, and where it is not they differ by far more."
+EITHER_WAY = "A difference is as long from either side."
+NEVER_EXACTLY = "No difference is exactly a tenth of a per mille of the length."
+OTHER_PARTS = "Another cut of the same window."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
@@ -521,5 +525,218 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "dist.broadcast(parameter.data, src=number % world_size)",
             "dist.broadcast(parameter, src=number % world_size)",
         ): "The same numbers in the same place.",
+    },
+    "test_accumulation": {
+        (
+            "assert len(parts) == len(large)",
+            "assert len(parts) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
+        ): ORDER,
+        (
+            "large, parts = (train(32, 1), train(8, 4))",
+            "parts, large = (train(32, 1), train(8, 4))",
+        ): EITHER_LENGTH,
+        (
+            "large, parts = (train(32, 1), train(8, 4))",
+            "large, parts = (train(8, 4), train(32, 1))",
+        ): EITHER_LENGTH,
+        (
+            "for one, other in zip(large, parts):",
+            "for other, one in zip(large, parts):",
+        ): EITHER_LENGTH,
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in zip(parts, large):",
+        ): EITHER_LENGTH,
+        (
+            "large, parts = (train(32, 1), train(8, 4))",
+            "large, parts = (train(32, 1), train(4, 8))",
+        ): OTHER_PARTS,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() <= 0.0001 * one.norm()",
+        ): NEVER_EXACTLY,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (one - other).norm() < 0.0001 * one.norm()",
+        ): EITHER_WAY,
+    },
+    "test_last_window": {
+        (
+            "for samples in (64, 56):",
+            "for samples in (56, 64):",
+        ): "Both are asked, whichever comes first.",
+        (
+            "assert len(parts) == len(large)",
+            "assert len(parts) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
+        ): ORDER,
+        (
+            "large, parts = (train(32, 1, samples), train(8, 4, samples))",
+            "parts, large = (train(32, 1, samples), train(8, 4, samples))",
+        ): EITHER_LENGTH,
+        (
+            "large, parts = (train(32, 1, samples), train(8, 4, samples))",
+            "large, parts = (train(8, 4, samples), train(32, 1, samples))",
+        ): EITHER_LENGTH,
+        (
+            "for one, other in zip(large, parts):",
+            "for other, one in zip(large, parts):",
+        ): EITHER_LENGTH,
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in zip(parts, large):",
+        ): EITHER_LENGTH,
+        (
+            "large, parts = (train(32, 1, samples), train(8, 4, samples))",
+            "large, parts = (train(32, 1, samples), train(4, 8, samples))",
+        ): OTHER_PARTS,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() <= 0.0001 * one.norm()",
+        ): NEVER_EXACTLY,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (one - other).norm() < 0.0001 * one.norm()",
+        ): EITHER_WAY,
+    },
+    "test_ranks": {
+        (
+            "large, = train(32, 1)\nfor ranks in (2, 4):",
+            "for ranks in (2, 4):\n    large, = train(32, 1)",
+        ): "The same large batch, trained again for each number of ranks.",
+        ("for ranks in (2, 4):", "for ranks in (4, 2):"): "Both are asked, whichever comes first.",
+        ("for ranks in (2, 4):", "for ranks in (4,):"): "Four ranks show what two show.",
+        ("for ranks in (2, 4):", "for ranks in (1, 4):"): "Four ranks show what two show.",
+        (
+            "for own in train(32 // ranks, ranks):",
+            "for own in train(ranks, 32 // ranks):",
+        ): "Sixteen and eight ranks in place of two and four.",
+        (
+            "assert len(own) == len(large)",
+            "assert len(own) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
+        ): ORDER,
+        ("for one, other in zip(large, own):", "for other, one in zip(large, own):"): EITHER_LENGTH,
+        ("for one, other in zip(large, own):", "for one, other in zip(own, large):"): EITHER_LENGTH,
+        (
+            "for own in train(32 // ranks, ranks):",
+            "for own in train(33 // ranks, ranks):",
+        ): "Rounded down it is the same number.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() <= 0.0001 * one.norm()",
+        ): NEVER_EXACTLY,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (one - other).norm() < 0.0001 * one.norm()",
+        ): EITHER_WAY,
+    },
+    "test_token_weights": {
+        (
+            "assert len(parts) == len(large)",
+            "assert len(parts) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
+        ): ORDER,
+        (
+            "lengths = list(range(1, 17))",
+            "lengths = range(1, 17)",
+        ): "A range holds the same numbers.",
+        (
+            "large, parts = (train(8, 1, lengths), train(2, 4, lengths))",
+            "parts, large = (train(8, 1, lengths), train(2, 4, lengths))",
+        ): EITHER_LENGTH,
+        (
+            "large, parts = (train(8, 1, lengths), train(2, 4, lengths))",
+            "large, parts = (train(2, 4, lengths), train(8, 1, lengths))",
+        ): EITHER_LENGTH,
+        (
+            "for one, other in zip(large, parts):",
+            "for other, one in zip(large, parts):",
+        ): EITHER_LENGTH,
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in zip(parts, large):",
+        ): EITHER_LENGTH,
+        (
+            "large, parts = (train(8, 1, lengths), train(2, 4, lengths))",
+            "large, parts = (train(8, 1, lengths), train(4, 2, lengths))",
+        ): OTHER_PARTS,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() <= 0.0001 * one.norm()",
+        ): NEVER_EXACTLY,
+        (
+            "lengths = list(range(1, 17))",
+            "lengths = list(range(2, 17))",
+        ): "A text fewer: micro-batches and windows still differ in their targets.",
+        (
+            "lengths = list(range(1, 17))",
+            "lengths = list(range(1, 16))",
+        ): "A text fewer: micro-batches and windows still differ in their targets.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (one - other).norm() < 0.0001 * one.norm()",
+        ): EITHER_WAY,
+    },
+    "train_with_masters": {
+        (
+            "    with torch.no_grad():\n        for weight, master in zip(weights, masters):\n            weight.copy_(master)",
+            "with torch.no_grad():\n    for weight, master in zip(weights, masters):\n        weight.copy_(master)",
+        ): "The masters stay as they are until the next step.",
+        ("optimizer.zero_grad()", "optimizer.zero_grad()  # after: weight.copy_(master)"): ORDER,
+        (
+            "optimizer.zero_grad()\nwith torch.no_grad():",
+            "with torch.no_grad():\n    optimizer.zero_grad()",
+        ): ORDER,
+    },
+    "loss_in_chunks": {
+        (
+            "hidden = model.model(input_ids=inputs['input_ids']).last_hidden_state[:, :-1].flatten(0, 1)\ntargets = inputs['labels'][:, 1:].flatten()",
+            "targets = inputs['labels'][:, 1:].flatten()\nhidden = model.model(input_ids=inputs['input_ids']).last_hidden_state[:, :-1].flatten(0, 1)",
+        ): ORDER,
+        (
+            "head = model.lm_head.weight",
+            "head = model.lm_head.weight  # after: return cross_entropy(hidden @ head.T, targets, reduction='sum')",
+        ): ORDER,
+        (
+            "for one, wanted in zip(hidden.split(chunk), targets.split(chunk)):\n    total = total + checkpoint(sum_of, one, wanted, use_reentrant=False)\nif num_items_in_batch is None:\n    num_items_in_batch = targets.ne(-100).sum()",
+            "if num_items_in_batch is None:\n    num_items_in_batch = targets.ne(-100).sum()\nfor one, wanted in zip(hidden.split(chunk), targets.split(chunk)):\n    total = total + checkpoint(sum_of, one, wanted, use_reentrant=False)",
+        ): MOVED,
+        (
+            "if num_items_in_batch is None:\n    num_items_in_batch = targets.ne(-100).sum()",
+            "    if num_items_in_batch is None:\n        num_items_in_batch = targets.ne(-100).sum()",
+        ): MOVED,
+    },
+    "explain_row": {
+        (
+            "return {'weights': sum((weight.nbytes for weight in model.parameters())), 'gradients': trained, 'optimizer state': 2 * trained, 'logits': micro_batch * length * model.config.vocab_size * 4}",
+            "return {'weights': sum((weight.nbytes for weight in model.parameters())), 'gradients': trained, 'optimizer state': 2 * trained, 'logits': micro_batch * length * model.vocab_size * 4}",
+        ): "The class of the decoder has the number beside its configuration.",
+    },
+    "chunked_loss": {
+        (
+            "total = total + checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
+            "total = total + checkpoint(sum_of, some_hidden, head, some_targets)",
+        ): "Both tensors that may ask for a gradient are handed to the checkpoint.",
+        (
+            "total = total + checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
+            "total = total + checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=True)",
+        ): "Both tensors that may ask for a gradient are handed to the checkpoint.",
+    },
+    "token_backward": {
+        (
+            "from contextlib import nullcontext\nfrom torch import distributed",
+            "from torch import distributed\nfrom contextlib import nullcontext",
+        ): ORDER,
+        (
+            "from torch import distributed\ncount = sum((batch['labels'][:, 1:].ne(-100).sum() for batch in window))",
+            "count = sum((batch['labels'][:, 1:].ne(-100).sum() for batch in window))\nfrom torch import distributed",
+        ): ORDER,
+        (
+            "share = distributed.get_world_size() / count\nfor index, batch in enumerate(window):",
+            "for index, batch in enumerate(window):\n    share = distributed.get_world_size() / count",
+        ): "The same number, divided again for every micro-batch.",
+        (
+            "    (loss * share).backward()",
+            "(loss * share).backward()",
+        ): "DDP decides in the forward pass whether the backward pass sends.",
+        ("last = index == len(window) - 1", "last = index >= len(window) - 1"): NEVER_ABOVE,
     },
 }

@@ -1,5 +1,6 @@
 """Short runs of a learner's loop on a model of one weight, recorded for questions about it."""
 
+import linecache
 from functools import partial
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
 from trainlean.exercises.own_loop import OwnRun, Watched
+from trainlean.recordings.loops import record
 
 SAMPLES = 2  # of a micro-batch
 
@@ -125,3 +127,72 @@ def backward_run(loop) -> OwnRun:
         "run on three micro-batches (numbered from 1) and a model of one weight",
         watched.record(loop, model, window),
     )
+
+
+def rank_run(loop, number: int, k: int, local_steps: int) -> OwnRun:
+    """Rank 0's run of loop(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps) on two ranks."""
+    from exercises_tests.probing.local_sgd import squared_error
+    from exercises_tests.probing.own_globals import for_every_rank
+    from exercises_tests.probing.rank_threads import as_ranks
+
+    loops = for_every_rank(loop, 2)
+    data = [(inputs / (number * SAMPLES), targets) for inputs, targets in micro_batches_of(number)]
+
+    def train(rank):
+        model = one_weight()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.002)
+        given = (model, optimizer, squared_error, list(data), k, local_steps)
+        if rank.number:
+            return loops[rank.number](*given)
+        watched = Watched(data, model)
+        watched.watch["met"] = lambda _: len(rank.sent)
+        return watched.record(loops[0], *given)
+
+    words = f"as rank 0 of 2, {number} micro-batches (numbered from 1) in all, {k} accumulation steps, H = {local_steps}"
+    return OwnRun(words, as_ranks(train)[0])
+
+
+def marked_run(loop, number: int, k: int) -> OwnRun:
+    """A run of a lazy loop(model, optimizer, loss_function, micro_batches, accumulation_steps), in a process of its own."""
+    from trainlean.devices.lazy import in_fresh_process
+
+    path = loop.__code__.co_filename
+    return in_fresh_process(_marked, loop, number, k, path, linecache.getlines(path))
+
+
+def _marked(loop, number, k, path, lines):
+    import torch._lazy.metrics
+    import torch._lazy.ts_backend
+
+    linecache.cache[path] = (
+        sum(map(len, lines)),
+        None,
+        lines,
+        path,
+    )  # a cell is known to its kernel
+    torch._lazy.ts_backend.init()
+    seen = {"micro-batch": 0, "steps": 0}
+
+    def count(name):
+        seen[name] += 1
+
+    def graphs():
+        names = ("UncachedCompile", "CachedCompile")
+        return sum(torch._lazy.metrics.counter_value(name) or 0 for name in names)
+
+    def squared_error(outputs, targets):
+        difference = outputs - targets
+        return (difference * difference).mean()
+
+    model = one_weight().to("lazy")
+    model.weight.grad = torch.zeros_like(model.weight)
+    data = [(one.to("lazy"), two.to("lazy")) for one, two in micro_batches_of(number)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.002, foreach=False)
+    torch._lazy.mark_step(wait=True)
+    before = graphs()
+    model.register_forward_pre_hook(lambda *_: count("micro-batch"))
+    optimizer.register_step_post_hook(lambda *_: count("steps"))
+    watch = {name: lambda _, name=name: seen[name] for name in seen}
+    watch["graphs"] = lambda _: graphs() - before
+    trace = record(loop, model, optimizer, squared_error, data, k, watch=watch)
+    return OwnRun(said(number, k), trace)

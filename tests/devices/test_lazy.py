@@ -9,6 +9,8 @@ from trainlean.devices import lazy
 from trainlean.exercises import feedback
 from trainlean.exercises.checking import check_notebooks
 from trainlean.exercises.finding import find_exercise
+from trainlean.exercises.own_loop import questions_about
+from trainlean.exercises.questions import written
 from trainlean.exercises.solutions import answer_of
 from trainlean.exercises.verdicts import CANNOT, RIGHT, judge
 from trainlean.pictures.graphs import graph_layers, plot_graph, plot_graphs_run
@@ -102,3 +104,26 @@ def test_pictures_say_what_they_show():
     picture = plot_graphs_run({"one": [(10, True), (10, False)], "two": [(3, True)]})
     assert repr(picture) == "one: 2 graphs; two: 1 graphs"
     assert picture.png().startswith(b"\x89PNG")
+
+
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    from torch._lazy import mark_step
+
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        mark_step()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            mark_step()
+
+
+def test_a_right_lazy_loop_is_asked_which_line_ran_what():
+    run = written("OWN_RUNS", "train_with_marks")(train_with_marks)
+    first, graphs, update = questions_about("train_with_marks", run)
+    lines = run.trace.source.splitlines()
+    marks = [i for i, line in enumerate(lines, start=1) if "mark_step()" in line]
+    assert [one.right.text.split(":")[0] for one in (first, update)] == [
+        f"line {number}" for number in marks
+    ]
+    assert graphs.right.text == "8" and "6" in [one.text for one in graphs.wrong]

@@ -1,5 +1,6 @@
 """Checking whole notebooks from outside: what is taken out of them, and what becomes of damaged ones."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -299,20 +300,15 @@ def test_a_comprehension_and_the_body_of_a_class_run_at_once():
         assert answer == [1, 2] or answer.made == 2
 
 
-def every_name():
-    """Each exercise with each name that its lesson binds at its top level."""
-    for lesson in dict.fromkeys(exercise.notebook for exercise in all_exercises().values()):
-        found, _ = statements(read_authored(Place(lesson)))
-        names = {name for one in found for name in one.binds if name.isidentifier()}
-        for exercise in all_exercises().values():
-            if exercise.notebook == lesson:
-                yield exercise, sorted(names - {exercise.name})
+@functools.cache
+def names_of(lesson):
+    """What a lesson binds at its top level."""
+    found, _ = statements(read_authored(Place(lesson)))
+    return {name for one in found for name in one.binds if name.isidentifier()}
 
 
-@pytest.mark.parametrize(
-    ("exercise", "names"), list(every_name()), ids=lambda value: getattr(value, "name", "")
-)
-def test_a_helper_may_have_any_name_that_its_lesson_binds(exercise, names):
+@pytest.mark.parametrize("exercise", all_exercises().values(), ids=lambda exercise: exercise.name)
+def test_a_helper_may_have_any_name_that_its_lesson_binds(exercise):
     """The answer sees the learner's helper, and nothing that trains or starts devices runs on the way."""
     cells = read_authored(Place(exercise.notebook)).cells
     number = next(
@@ -324,7 +320,7 @@ def test_a_helper_may_have_any_name_that_its_lesson_binds(exercise, names):
         cell_statements(n, source, handed_out.cells[text_hash(source)]) if source else []
         for n, source in enumerate(lesson)
     ]
-    for name in names:
+    for name in sorted(names_of(exercise.notebook) - {exercise.name}):
         helper = f"def {name}():\n    return 'mine'\ndef {exercise.name}():\n    return {name}()\n"
         found = [
             one

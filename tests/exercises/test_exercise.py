@@ -169,6 +169,22 @@ def test_values_are_seen_as_numbers_texts_and_arrays():
     assert plain(("x" * 300,)) == f"('{'x' * 198}..."
 
 
+def test_values_that_cannot_travel_are_told():
+    """Else the process that runs an answer ends on its way home, and nobody learns what was returned."""
+
+    class Mute:
+        def __repr__(self):
+            raise KeyError("no")
+
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert plain(10**20_000) == "an integer of 66,439 bits" and plain(2**70) == 2**70
+    assert plain([10**30, 1]) == f"[{10**30}, 1]"
+    assert plain(Mute()) == "a Mute that cannot be shown (KeyError)"
+    assert plain(deep) == "a list that cannot be shown (RecursionError)"
+
+
 def test_equality_of_values():
     assert equal(1, 1) and not equal(1, 2)
     assert not equal(1_000_000, 1_000_001) and equal(
@@ -216,6 +232,7 @@ def test_first_difference_in_words(got, told):
         ("3", 3, "is 3 (str); the truth is 3 (int)"),
         (True, 1, "is True; the truth is 1"),
         (np.array([1.0, 2.0]), np.array([1.0, 2.001]), "is [1, 2]; the truth is [1, 2.001]"),
+        (np.array([4]), np.array([4, 9]), "is [4]; the truth is [4, 9]"),
     ],
 )
 def test_two_values_have_as_many_digits_as_they_need(got, want, told):

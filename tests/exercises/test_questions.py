@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from torch import distributed
 
 from trainlean.exercises import ordering, own_loop, questions, recall
 from trainlean.exercises.feedback import check
@@ -439,6 +440,29 @@ def token_weighted_backward(model, window):
 def test_a_loop_that_makes_no_step_is_asked_for_its_parts():
     line, parts = asked_about("token_weighted_backward", token_weighted_backward).values()
     assert "`(loss / number).backward()`" in line.right.text and parts.right.text == "3"
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    for weight in model.parameters():
+        distributed.broadcast(weight.data, src=0)
+    steps = len(micro_batches) // (ranks * accumulation_steps)
+    mine = iter(micro_batches[rank::ranks])
+    for step in range(1, steps + 1):
+        for _ in range(accumulation_steps):
+            (loss_of(model, next(mine)) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for weight in model.parameters():
+                distributed.all_reduce(weight.data, distributed.ReduceOp.AVG)
+
+
+def test_on_ranks_the_questions_are_where_they_met():
+    gradient, met, meeting = asked_about("train_local_sgd", train_local_sgd).values()
+    assert ".backward()`" in gradient.right.text and "all_reduce(" in meeting.right.text
+    assert met.right.text == "after 7, 15, 19" and "2 more" in met.right.says
+    assert "after 3, 7, 11, 15, 19" in [one.text for one in met.wrong]
 
 
 def test_after_a_right_answer_and_no_other(shown):

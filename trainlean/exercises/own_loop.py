@@ -17,8 +17,9 @@ MOST_LINES = 3  # wrong lines to choose from
 class OwnRun:
     """A run of a learner's loop on a few micro-batches: what was run, in words, and its recording.
 
-    The frames have "gradient" and "weight" of a model with one weight, and "micro-batch", the number of the one that last went
-    forward, counted from 1.
+    The frames have "micro-batch", the number of the one that last went forward, counted from 1, "gradient" and "weight" of a
+    model with one weight, and on a rank "met", how many collectives it has taken part in. A lazy loop's have "graphs" and
+    "steps" in place of the weight, which nobody can read without running a graph: how many have run, and the optimizer's steps.
     """
 
     said: str
@@ -69,27 +70,83 @@ def ask_about_own_loop(name: str, answer: object) -> None:
 
 def questions_about(name: str, run: OwnRun) -> list[Question]:
     """The questions that the recording can answer, at the most three."""
-    frames = run.trace.frames
-    found = [
-        _which_line(
-            f"{name}: gradient",
-            "Which of your lines put the first gradient into `.grad`?",
-            run.trace,
-            _first(frames, "gradient"),
-            ("`.grad` was empty", "`.grad` had its first gradient"),
-        ),
-        _which_micro_batches(f"{name}: steps", frames),
-        _which_line(
-            f"{name}: weight",
-            "Which of your lines moved the weight for the first time?",
-            run.trace,
-            updates(frames)[0] if updates(frames) else None,
-            ("the weight had not moved", "the weight had moved"),
-        )
-        if updates(frames)
-        else _how_many_parts(f"{name}: parts", frames),
+    watched = run.trace.frames[0].values if run.trace.frames else {}
+    kind = _of_graphs if "graphs" in watched else _of_a_rank if "met" in watched else _of_a_weight
+    return [question for question in kind(name, run.trace) if question]
+
+
+def _of_a_weight(name: str, trace: Trace) -> list[Question | None]:
+    return [
+        _first_gradient(name, trace),
+        _which_micro_batches(f"{name}: steps", trace.frames),
+        _first_move(name, trace)
+        if updates(trace.frames)
+        else _how_many_parts(f"{name}: parts", trace.frames),
     ]
-    return [question for question in found if question]
+
+
+def _of_a_rank(name: str, trace: Trace) -> list[Question | None]:
+    meetings = _meetings(trace.frames)
+    return [
+        _first_gradient(name, trace),
+        _where_ranks_met(f"{name}: averages", trace.frames),
+        _which_line(
+            f"{name}: meeting",
+            "After the start, which of your lines brought the ranks together for the first time?",
+            trace,
+            meetings[0] if meetings else None,
+            ("the ranks had not met again", "they had met"),
+        ),
+    ]
+
+
+def _of_graphs(name: str, trace: Trace) -> list[Question | None]:
+    frames = trace.frames
+    stepped = _first(frames, "steps")
+    updated = None
+    if stepped is not None:
+        known = frames[stepped].values["graphs"] or 0
+        updated = next(
+            (i for i, one in enumerate(frames) if i > stepped and one.values["graphs"] != known),
+            None,
+        )
+    return [
+        _which_line(
+            f"{name}: first graph",
+            "Which of your lines ran the first graph?",
+            trace,
+            _first(frames, "graphs"),
+            ("everything was only recorded", "one graph had run"),
+        ),
+        _how_many_graphs(f"{name}: graphs", frames),
+        _which_line(
+            f"{name}: update",
+            "Which of your lines ran the graph of the first update?",
+            trace,
+            updated,
+            ("the update had not run", "it had run"),
+        ),
+    ]
+
+
+def _first_gradient(name: str, trace: Trace) -> Question | None:
+    return _which_line(
+        f"{name}: gradient",
+        "Which of your lines put the first gradient into `.grad`?",
+        trace,
+        _first(trace.frames, "gradient"),
+        ("`.grad` was empty", "`.grad` had its first gradient"),
+    )
+
+
+def _first_move(name: str, trace: Trace) -> Question | None:
+    return _which_line(
+        f"{name}: weight",
+        "Which of your lines moved the weight for the first time?",
+        trace,
+        updates(trace.frames)[0],
+        ("the weight had not moved", "the weight had moved"),
+    )
 
 
 def _first(frames: list[Frame], name: str) -> int | None:
@@ -152,9 +209,6 @@ def _which_micro_batches(name: str, frames: list[Frame]) -> Question | None:
     last = max(int(frame.values["micro-batch"] or 0) for frame in frames)
     weights = {int(f.values["micro-batch"]): f.values["weight"] for f in frames if f.values["micro-batch"]}  # fmt: skip
 
-    def told(numbers: list[int]) -> str:
-        return "after " + ", ".join(map(str, numbers))
-
     every, late = [*range(1, last + 1)], sorted({min(step + 1, last) for step in steps})
     candidates = [
         (every, f"A step for each micro-batch: but after micro-batch 1 the weight stood at {weights[1]:.4g}, where it began."),
@@ -162,19 +216,98 @@ def _which_micro_batches(name: str, frames: list[Frame]) -> Question | None:
         (late, f"That is one too late: the weight first moved right after micro-batch {steps[0]}."),
         ([1, *steps], f"Micro-batch 1 only began the window: the weight stood still until micro-batch {steps[0]} had gone through."),
     ]  # fmt: skip
-    wrong = [
-        Option(told(numbers), says)
-        for numbers, says in candidates
-        if numbers and sorted(set(numbers)) != steps and not (numbers is every and 1 in steps)
+    return _after_which(
+        name,
+        f"{last} micro-batches went through. After which of them did the weight move?",
+        (steps, f"{len(steps)} times in all: that many windows were complete."),
+        [one for one in candidates if not (one[0] is every and 1 in steps)],
+    )
+
+
+def _after_which(
+    name: str, ask: str, right: tuple[list[int], str], wrong: list[tuple[list[int], str]]
+) -> Question | None:
+    """After which micro-batches something happened: the right numbers and wrong ones, each with what is said of them."""
+    numbers, says = right
+
+    def told(numbers: list[int]) -> str:
+        return "after " + ", ".join(map(str, numbers))
+
+    options = [
+        Option(told(other), why) for other, why in wrong if other and sorted({*other}) != numbers
     ]
-    wrong = list({option.text: option for option in wrong}.values())[:3]
+    options = list({option.text: option for option in options}.values())[:3]
+    if len(options) < 2:
+        return None
+    return Question(name, ask, Option(told(numbers), says), (*options,))
+
+
+def _meetings(frames: list[Frame]) -> list[int]:
+    """The indices of the frames in which a rank met the others, after its first micro-batch had gone forward."""
+    return [
+        i
+        for i in range(1, len(frames))
+        if frames[i].values["met"] != frames[i - 1].values["met"]
+        and frames[i].values["micro-batch"]
+    ]
+
+
+def _where_ranks_met(name: str, frames: list[Frame]) -> Question | None:
+    """After which of its micro-batches a rank met the others."""
+
+    def numbers(indices) -> list[int]:
+        return list(dict.fromkeys(int(frames[i].values["micro-batch"] or 0) for i in indices))
+
+    met = _meetings(frames)
+    steps = numbers(i for i in updates(frames) if i not in met)
+    trained, meetings = numbers(range(len(frames))), numbers(met)
+    trained = [number for number in trained if number]
+    if not meetings:
+        return None
+    apart = len(steps) - len(meetings)
+    return _after_which(
+        name,
+        f"This rank trained on micro-batches {', '.join(map(str, trained))}. After which of them did it meet the other one?",
+        (meetings, f"In between it made {apart} more optimizer steps alone."),
+        [
+            (steps, f"Those are its optimizer steps; {apart} of them it made alone."),
+            (
+                meetings[:-1],
+                f"They met once more, after micro-batch {meetings[-1]}, so that they end equal.",
+            ),
+            (
+                trained,
+                f"After micro-batch {trained[0]} nothing was sent, nor was the weight moved.",
+            ),
+        ],
+    )
+
+
+def _how_many_graphs(name: str, frames: list[Frame]) -> Question | None:
+    """How many graphs a lazy loop ran."""
+    graphs = [int(frame.values["graphs"] or 0) for frame in frames]
+    micro_batches, steps = (
+        int(max(frame.values[name] or 0 for frame in frames)) for name in ("micro-batch", "steps")
+    )
+    ran = graphs[-1]
+
+    def says(count: int) -> str:
+        if count > ran:
+            return f"Recorded were {ran}: a graph runs only where something asks for it."
+        later = next(i for i, number in enumerate(graphs) if number > count)
+        return f"After graph {count} another one ran, in line {frames[later].line}."
+
+    wrong = [
+        Option(str(count), says(count))
+        for count in sorted({steps, micro_batches, ran + steps, 2 * micro_batches} - {0, ran})
+    ]
     if len(wrong) < 2:
         return None
     return Question(
         name,
-        f"{last} micro-batches went through. After which of them did the weight move?",
-        Option(told(steps), f"{len(steps)} times in all: that many windows were complete."),
-        (*wrong,),
+        f"{micro_batches} micro-batches and {steps} updates were recorded. How many graphs had run at the end?",
+        Option(str(ran), f"The last of them ran in line {frames[graphs.index(ran)].line}."),
+        (*wrong[:3],),
     )
 
 

@@ -145,6 +145,7 @@ _MISUSES = (
 
 
 NUMBERS = "biuf"  # the kinds of arrays that an observation may hold
+BITS = 1024  # of an integer that travels as a number: as many as the largest float has
 LETTERS, LETTERS_OF_A_VALUE = 10_000, 4_000  # of what travels
 
 
@@ -156,6 +157,8 @@ def plain(value: object) -> object:
         value = value.item()
     if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS:
         return value
+    if isinstance(value, int) and value.bit_length() > BITS:
+        return f"an integer of {value.bit_length():,} bits"
     if isinstance(value, bool | int | float | str | type(None)):
         return value
     if (
@@ -163,8 +166,13 @@ def plain(value: object) -> object:
         and value
         and all(isinstance(item, int | float) for item in value)
     ):
-        return np.asarray(value)
-    text = repr(value)
+        array = np.asarray(value)
+        if array.dtype.kind in NUMBERS:
+            return array
+    try:
+        text = repr(value)
+    except Exception as error:  # too deep for Python, or of a class that cannot say what it is
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 

@@ -401,6 +401,12 @@ largest_batch = (
         hint="Which part of the peak stays when the batch doubles?",
     ),
     Mistake(
+        "never less than one sample",
+        {f"max(0, {WHOLE})": f"max(1, {WHOLE})"},
+        why="Where not even one sample fits beside the weights, gradients and optimizer state, the answer is 0.",
+        hint="What should the answer be when the weights do not fit?",
+    ),
+    Mistake(
         "less than nothing",
         {f"max(0, {WHOLE})": WHOLE},
         why="Where the fixed part alone is over the budget, no sample fits: that is 0, not a negative number.",

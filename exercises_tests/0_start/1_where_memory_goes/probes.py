@@ -108,17 +108,18 @@ def draw_peak(seed):
     return dict(zip(CATEGORIES, sizes, strict=True)), batch, new_batch
 
 
-def draw_half_bytes(seed):
-    """A small peak at batch 16 whose samples take half a byte beside the whole ones, and a batch whose bytes are whole again."""
+def draw_half_bytes(seed, larger):
+    """A small peak at batch 16 whose samples take half a byte beside the whole ones, and a batch whose bytes are whole again, but no whole multiple or part of 16."""
     random = np.random.default_rng(seed)
     peak, _, _ = draw_peak(seed)
     for category in GROWING:
         peak[category] = 16 * int(random.integers(30, 90)) + 8
-    return peak, 16, 2 * int(random.integers(9, 30))
+    return peak, 16, 16 * int(random.integers(1, 4)) * larger + 2 * int(random.integers(5, 8))
 
 
 def draw_peaks(seed):
-    return [*(draw_peak(seed + number) for number in range(4)), draw_half_bytes(seed)]
+    halves = (draw_half_bytes(seed, larger) for larger in (True, False))
+    return [*(draw_peak(seed + number) for number in range(4)), *halves]
 
 
 def peak_at_batch(answer, seed):

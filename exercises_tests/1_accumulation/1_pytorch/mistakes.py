@@ -19,9 +19,23 @@ def usual_mistakes(
     with_each = [{} if d == own else {divided: divided.replace(own, d)} for d in divisors]
     step, zero = update.split("\n")
     in_place = "for parameter in model.parameters():\n    if parameter.grad is not None:\n        "
+    rates = 'for group in optimizer.param_groups:\n    group["lr"] {} {{0}}\n'
+    margin = zero.removesuffix(zero.strip())
+    around = (rates.format("/=") + f"{step}\n" + rates.format("*=").rstrip()).replace(
+        "\n", f"\n{margin}"
+    )
     inside, swapped = "\n" + " " * spaces, f"{zero.strip()}\n{zero.replace(zero.strip(), step)}"
     return (
         usual("loss not divided", {divided: "loss.backward()"}),
+        Mistake(
+            "the learning rate divided instead",
+            *(
+                {divided: "loss.backward()", update: update.replace(step, around.format(d))}
+                for d in divisors
+            ),
+            why="With plain SGD the weights come out right, but the gradient is a sum over the window: momentum, AdamW and clipping see one that is k times too large.",
+            hint="What does AdamW do with a gradient that is four times as large, and what with a quarter of the learning rate?",
+        ),
         usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),
         usual(
             "gradients divided in every round",
@@ -92,6 +106,12 @@ train_accumulated = (
         },
     ),
     *usual_mistakes(BACKWARD, ("accumulation_steps",), STEP, 8),
+    Mistake(
+        "divided by the number of all micro-batches",
+        {BACKWARD: "(loss / len(micro_batches)).backward()"},
+        why="A step is the mean over its own window; `len(micro_batches)` counts those of all windows.",
+        hint="How many micro-batches stand behind one step, and how many are in the list?",
+    ),
     usual(
         "ends after the first window",
         {STEP: f"{STEP}\n            return"},
@@ -409,6 +429,12 @@ first_wrong_step = (
         hint="What does your loop do when one record has a step more than the other?",
     ),
     Mistake(
+        "the comparison ends with the right run",
+        {PAIRS: "zip_longest(steps[: len(right)], right)"},
+        why="A record can be right to its end and then go on: a step that the right run does not have is wrong, too.",
+        hint="What does your loop do with the steps that are left when the right run is over?",
+    ),
+    Mistake(
         "the number of steps compared first",
         {
             SIDE_BY_SIDE: f"    if len(steps) != len(right):\n        return min(len(steps), len(right)) + 1\n{SIDE_BY_SIDE}"
@@ -478,6 +504,31 @@ token_weighted_backward = (
         },
         why="A text of few targets weighs as much as one of many: the mean over the targets is wanted, not over texts.",
         hint="How many targets has each micro-batch, and is that the same for every text?",
+    ),
+    Mistake(
+        "a mean in each text",
+        {
+            SUM: ', reduction="none").view(targets.shape).sum(1) / targets.ne(-100).sum(1).clamp(min=1',
+            LEAVE: '(loss.sum() / sum(len(one["labels"]) for one in window)).backward()',
+        },
+        why="Each text's mean gets the same weight, so a token in a short text counts for more than one in a long text.",
+        hint="Over how many targets in the whole window should one token's loss be divided?",
+    ),
+    Mistake(
+        "shifted over the end of a text",
+        {
+            SHIFT: """        logits = model(micro_batch["input_ids"]).flatten(0, 1)[None, :-1]
+        targets = micro_batch["labels"].flatten()[None, 1:]
+""",
+            TARGETS: 'sum(one["labels"].flatten()[1:].ne(-100).sum() for one in window)',
+        },
+        {
+            SHIFT: """        logits = model(micro_batch["input_ids"]).flatten(0, 1)[None, :-1]
+        targets = micro_batch["labels"].flatten()[None, 1:]
+"""
+        },
+        why="Flattened before they are shifted, the texts are one long text: the last position of each one is to predict the first label of the next.",
+        hint="What stands behind the last label of the first text once the labels are flattened?",
     ),
     Mistake(
         "the window changed",

@@ -18,6 +18,7 @@ from exercises_tests.probing.toys import (
     as_it_was,
     draw,
     flat,
+    in_groups,
     lopsided_loss,
     training,
     windows,
@@ -51,7 +52,7 @@ def probe_loop(cases):
             model, micro_batches = draw(case, seed, samples=SAMPLES)
             with Held(model) as one:
                 lopsided_loss(model(micro_batches[0][0]), micro_batches[0][1])
-            optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+            optimizer = torch.optim.SGD(in_groups(model), lr=LEARNING_RATE)
             recorder = Recorder(model, optimizer, SAMPLES)
             with Held(model) as held:
                 for _ in range(case.epochs):
@@ -273,6 +274,8 @@ class TinyLanguageModel(nn.Module):
         self.embedding = nn.Embedding(VOCABULARY, 5)
         self.middle = nn.Linear(5, 5)
         self.head = nn.Linear(5, VOCABULARY, bias=False)
+        # Scores far apart give gradients longer than 1: somebody who clips them there is seen.
+        nn.init.normal_(self.head.weight, std=4.0)
         if tied:
             self.head.weight = self.embedding.weight
         self.embedding.requires_grad_(not frozen)

@@ -15,7 +15,7 @@ BECAUSE = question(
     ),
     (
         "Attention compares every review of the batch with every other.",
-        "It compares the tokens of one review with each other. Between reviews it would make a square: not as many times the activations, but that many times that many.",
+        "It compares the tokens of one review with each other. Were it between reviews, sixteen times the batch would make 256 times the scores.",
     ),
     (
         "The gradients of more reviews are larger.",

@@ -324,6 +324,14 @@ linear_decay = (
         hint="By how much does the rate fall from one step to the next, and is that always the same?",
     ),
     Mistake(
+        "begun below the whole rate",
+        {
+            PREPARED: "accelerator.prepare(\n        torch.optim.lr_scheduler.LinearLR(optimizer, end_factor=0.0, total_iters=num_training_steps)\n    )"
+        },
+        why="`LinearLR` begins at a third of the rate unless its `start_factor` is 1.",
+        hint="What is the learning rate at the first optimizer step, and what is the default of `start_factor`?",
+    ),
+    Mistake(
         "divided by the devices",
         *with_and_without_floor(
             {

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.rank_threads import Rank, as_ranks
-from exercises_tests.probing.toys import Case, Held, Recorder, draw, flat, training
+from exercises_tests.probing.toys import Case, Held, Recorder, draw, flat, in_groups, training
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -105,7 +105,7 @@ def train_with_accelerator(answer, seed):
     shown, forgotten = {}, {}
     for case in (*CLIPPED, CLIPPED_REST):
         model, micro_batches = draw(case, seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        optimizer = torch.optim.SGD(in_groups(model), lr=LEARNING_RATE)
         most = at_once(model, micro_batches)
         recorder = Recorder(model, optimizer)
         asked = mock.patch.object(
@@ -283,7 +283,7 @@ def train_synchronised_once(answer, seed):
             replica, share = replicas[rank.number], shares[rank.number]
             most = at_once(replica, share)
             model = nn.parallel.DistributedDataParallel(replica, process_group=group)
-            optimizer = torch.optim.SGD(replica.parameters(), lr=LEARNING_RATE)
+            optimizer = torch.optim.SGD(in_groups(replica), lr=LEARNING_RATE)
             recorder = Recorder(replica, optimizer)
             synchronisation = Synchronisation(model, optimizer, group, rank)
             with Held(replica) as held:

@@ -63,6 +63,7 @@ accumulation_arguments = (
     Mistake(
         "warm-up not counted in optimizer steps",
         {WARMUP: "warmup_steps=-(-samples // micro_batch)"},
+        {WARMUP: "warmup_steps=samples // micro_batch"},
         {WARMUP: "warmup_steps=samples"},
         why="`warmup_steps` counts optimizer steps; the Trainer moves the learning rate once per optimizer step, not once per micro-batch or sample.",
         hint="How often does the learning rate move in one epoch?",
@@ -77,6 +78,13 @@ accumulation_arguments = (
         "warm-up one step short",
         {WARMUP: "warmup_steps=steps_per_epoch - 1"},
         why="The rate is to be whole with the first step of the second epoch; with one step less it is whole at the last step of the first.",
+        hint="How many optimizer steps, counted from the one with rate 0, come before the second epoch's first?",
+    ),
+    Mistake(
+        "warm-up one step too long",
+        {WARMUP: "warmup_steps=steps_per_epoch + 1"},
+        {WARMUP: "warmup_steps=samples // effective_batch + 1"},
+        why="The rate is to be whole with the first step of the second epoch; with one step more it is whole only with the second.",
         hint="How many optimizer steps, counted from the one with rate 0, come before the second epoch's first?",
     ),
     Mistake(
@@ -357,6 +365,15 @@ window_token_loss = (
         {LOGITS: "outputs.logits", TARGETS: "labels.roll(-1, 1)"},
         why="`roll` moves the labels on, and the first one comes round to the last position, where nothing is to be predicted.",
         hint="Which label stands at the last position after your shift?",
+    ),
+    Mistake(
+        "shifted over the end of a text",
+        {
+            f"{LOGITS}.flatten(0, 1)": "outputs.logits.flatten(0, 1)[:-1]",
+            f"{TARGETS}.flatten()": "labels.flatten()[1:]",
+        },
+        why="Flattened before they are shifted, the texts are one long text: the last position of each one is to predict the first label of the next.",
+        hint="What stands behind the last label of the first text once the labels are flattened?",
     ),
     Mistake(
         "weighed by the positions",

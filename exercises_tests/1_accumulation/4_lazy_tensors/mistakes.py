@@ -19,9 +19,10 @@ NO_MARK_AFTER_BACKWARD = {
     "hint": "What has been recorded, and not yet run, when the second forward pass of a window begins?",
 }
 NO_MARK_AFTER_THE_UPDATE = {
-    "why": "The update is recorded but not run: it becomes part of the next micro-batch's graph, and the last one is never run by the loop.",
+    "why": "The update is recorded but not run: it becomes part of the next micro-batch's graph, and the last one waits for a mark behind the loop, if there is one.",
     "hint": "Which operations are recorded between step() and the next mark?",
 }
+MARK_AT_THE_END = {"    # END SOLUTION": "    mark_step()\n    # END SOLUTION"}
 
 MARKS = (
     Mistake("no mark after backward", NO_MICRO_BATCH_MARK, **NO_MARK_AFTER_BACKWARD),
@@ -29,6 +30,7 @@ MARKS = (
         "no mark after the update",
         NO_UPDATE_MARK,
         {UPDATE_MARK: "optimizer.zero_grad()"},
+        *({UPDATE_MARK: zero, **MARK_AT_THE_END} for zero in (ZERO, "optimizer.zero_grad()")),
         **NO_MARK_AFTER_THE_UPDATE,
     ),
     Mistake(
@@ -140,6 +142,12 @@ fallbacks = (
         {" in calls.items() if count}": " in calls.items() if count and name in before}"},
         why="A counter begins with its first call: an operator that train() is the first to call is only in the second reading.",
         hint="Over the names of which of the two readings does your loop go?",
+    ),
+    Mistake(
+        "whether, not how often",
+        {"return {name: count for": "return {name: 1 for"},
+        why="The operators are the right ones; how often each of them fell back tells which one to cure first.",
+        hint="How many calls does your dictionary give to an operator that fell back in every micro-batch?",
     ),
     Mistake(
         "names cut short",
@@ -259,6 +267,12 @@ clip_without_fallback = (
         hint="What is left of a generator after the first loop over it, and where could its parameters be kept?",
     ),
     Mistake(
+        "the sizes of the entries added up",
+        {LENGTH: "sum(gradient.abs().sum() for gradient in gradients)"},
+        why="The length is the root of the sum of squares; the sum of the sizes is larger, so too much is cut off.",
+        hint="What is the length of the vector (3, 4)?",
+    ),
+    Mistake(
         "the root is missing",
         {LENGTH: LENGTH.removesuffix(".sqrt()")},
         why="The sum of squares is the square of the length.",
@@ -278,6 +292,14 @@ clip_without_fallback = (
 train_with_marks = (
     *MARKS,
     usual("steps on the first micro-batch", {", start=1": ""}),
+    usual(
+        "no step behind the last window",
+        {
+            ", start=1": "",
+            FORWARD: f"        if number and number % accumulation_steps == 0:\n{STEP}            {UPDATE_MARK}\n{FORWARD}",
+            f"        if number % accumulation_steps == 0:\n{STEP}            {UPDATE_MARK}\n": "",
+        },
+    ),
     usual("ends after the first window", {UPDATE_MARK: f"{UPDATE_MARK}\n            return"}),
     usual("loss not divided", {BACKWARD: "        loss.backward()\n"}),
     Mistake(

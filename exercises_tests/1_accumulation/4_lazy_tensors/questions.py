@@ -1,5 +1,6 @@
 """What the lesson 1_accumulation/4_lazy_tensors asks besides its exercises."""
 
+from exercises_tests.asking.own_runs import marked_run
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 
@@ -36,6 +37,8 @@ BECAUSE = question(
         "A graph that is compiled runs once, like one from the cache; the others are the marks' own.",
     ),
 )
+
+OWN_RUNS = {"train_with_marks": lambda loop: marked_run(loop, 6, 3)}
 
 
 def marks(draw):

@@ -364,6 +364,14 @@ run_in_segments = (
         hint="For 7 layers in 3 segments: which layers does each of yours hold, and what says the formula of the task?",
     ),
     Mistake(
+        "checkpoint_sequential of a Sequential",
+        {
+            SEGMENTS: "    return checkpoint_sequential(\n        nn.Sequential(*layers), segments, x, use_reentrant=False\n    )\n"
+        },
+        why="checkpoint_sequential puts the whole rest into the last segment. And it takes the children of an nn.Sequential, among which a layer that stands in it several times is found once.",
+        hint="For 7 layers in 3 segments: which layers does each of its segments hold? And how many children has nn.Sequential(a, b, a)?",
+    ),
+    Mistake(
         "a layer looked for by its first place",
         {
             SEGMENTS: f"""    cuts = {CUTS}
@@ -382,6 +390,7 @@ run_in_segments = (
     Mistake(
         "a layer that stands twice run once",
         {PART: "nn.Sequential(*dict.fromkeys(layers[start:end]))"},
+        {f"    cuts = {CUTS}\n": f"    layers = list(dict.fromkeys(layers))\n    cuts = {CUTS}\n"},
         why="A layer may stand in the list more than once, and runs each time; a set or the keys of a dictionary hold it once.",
         hint="How many layers has a segment in which one layer stands twice?",
     ),

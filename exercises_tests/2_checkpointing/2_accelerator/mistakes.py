@@ -90,6 +90,12 @@ train_checkpointed = (
         hint="Which method makes the accelerator's own of model, optimizer and data loader?",
     ),
     Mistake(
+        "only the model prepared",
+        {PREPARE: "    model = accelerator.prepare(model)\n"},
+        why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one steps after each micro-batch.",
+        hint="Which of the three must wait for the end of a window, and which one knows that the data ends?",
+    ),
+    Mistake(
         "another accelerator",
         {
             TRAIN_MODE: f"""    accelerator = Accelerator(
@@ -100,6 +106,7 @@ train_checkpointed = (
         {
             TRAIN_MODE: f"    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)\n{TRAIN_MODE}"
         },
+        {TRAIN_MODE: f"    accelerator = Accelerator(cpu=True)\n{TRAIN_MODE}"},
         why="The accelerator that was handed in took no part: what it was set up for (devices, precision, accumulation) is ignored.",
         hint="Where does the accelerator of your loop come from?",
     ),
@@ -326,6 +333,24 @@ untrained_parameters = (
         {LIST: f"{LIST}[:1]"},
         why="Several parameters may be without a gradient; all of them were asked for.",
         hint="Does your function go on after the first name that it has found?",
+    ),
+    Mistake(
+        "only the model's own parameters",
+        {"model.named_parameters()": "model.named_parameters(recurse=False)"},
+        {"model.named_parameters()": "model._parameters.items()"},
+        why="With `recurse=False` a module names the parameters that are its own, and leaves out those of the modules inside it, where nearly all are.",
+        hint="How many parameters does `named_parameters()` give, and how many with `recurse=False`?",
+    ),
+    Mistake(
+        "a parameter frozen when it was found",
+        {
+            f"return {LIST}": f"""names = {LIST}
+    for name in names:
+        model.get_parameter(name).requires_grad_(False)
+    return names"""
+        },
+        why="The question was who does not train. Frozen, these parameters never will, and the next call finds nothing.",
+        hint="What would a second call say?",
     ),
     Mistake(
         "names without their path",

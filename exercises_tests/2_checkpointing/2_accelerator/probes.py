@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.bert import draw_samples, tiny_bert
-from exercises_tests.probing.toys import Case, Recorder, as_it_was, flat, training
+from exercises_tests.probing.toys import Case, Recorder, as_it_was, flat, in_groups, training
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -123,7 +123,7 @@ def train_checkpointed(answer, seed):
     for case in (*WHOLE_WINDOWS, WITH_A_REST):
         model, samples, masks = draw_classifier(case, seed)
         again = Again(model, [layer.attention for layer in model.bert.encoder.layer])
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        optimizer = torch.optim.SGD(in_groups(model), lr=LEARNING_RATE)
         recorder = Recorder(model, optimizer)
         with fresh_accelerate(), read_from() as loaders:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
@@ -192,7 +192,8 @@ class Stack(nn.Module):
         super().__init__()
         self.run = run
         self.embed, self.head = nn.Embedding(20, WIDTH), nn.Linear(WIDTH, 2)
-        self.scale = nn.Parameter(torch.ones(WIDTH))  # of the model itself
+        self.scale = nn.Parameter(torch.ones(WIDTH))  # these two are of the model itself
+        self.shift = nn.Parameter(torch.zeros(WIDTH))
         self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
         if tied:
             self.blocks[2] = self.blocks[1]
@@ -201,7 +202,7 @@ class Stack(nn.Module):
     def forward(self, tokens, padding):
         self.embedded = self.embed(tokens)
         hidden = self.run(self.blocks, self.embedded, padding)
-        return self.head(self.scale * hidden.mean(dim=1))
+        return self.head(self.scale * hidden.mean(dim=1) + self.shift)
 
 
 INPUT_GRADIENT = "whether hidden, which needed no gradient, has one afterwards"
@@ -295,10 +296,11 @@ def draw_after_backward(seed: int, reentrant: bool, frozen: bool, lost: list[str
 
 
 def draw_lost(seed: int) -> list[str]:
-    """Three parameters: of the model itself, in its head, and in a block."""
+    """Four parameters: two of the model itself, one in its head, and one in a block."""
     generator = torch.Generator().manual_seed(seed)
     return [
         "scale",
+        "shift",
         "head.bias",
         f"blocks.1.mlp.{2 * int(torch.randint(2, (), generator=generator))}.weight",
     ]

@@ -89,6 +89,15 @@ peak_activations = (
         hint="From what is a layer computed again?",
     ),
     Mistake(
+        "no boundary for a checkpointed layer",
+        {PEAK: "return interiors * interior + (layers - checkpointed) * boundary"},
+        {
+            PEAK: "return interiors * interior + (layers - checkpointed + ((layers - 1) % every_n_layers == 0)) * boundary"
+        },
+        why="A checkpointed layer keeps what went into it, its boundary, from the forward pass to its turn in the backward pass.",
+        hint="From what is a layer computed again?",
+    ),
+    Mistake(
         "no boundary for a plain layer",
         {PEAK: "return interiors * interior + checkpointed * boundary"},
         {
@@ -277,6 +286,14 @@ arguments_for_budget = (
     Mistake(
         "micro-batches that do not divide the effective batch",
         {SIZES: "range(effective_batch, 0, -1)"},
+        {
+            SIZES: "range(effective_batch, 0, -1)",
+            "effective_batch // size": "round(effective_batch / size)",
+        },
+        {
+            SIZES: "range(effective_batch, 0, -1)",
+            "effective_batch // size": "-(-effective_batch // size)",
+        },
         why="The effective batch must be a whole number of micro-batches, or it changes.",
         hint="What is the remainder of the effective batch divided by your micro-batch?",
     ),

@@ -71,7 +71,31 @@ def counting_micro_batches(due: str, *, early: str = "") -> dict:
 
 # ---------------------------------------------------------------- train_local_sgd
 
+HOOKED = """    done = 0
+
+    def average(*_):
+        nonlocal done
+        done += 1
+        if done % local_steps == 0 or done >= steps:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= world_size
+
+    optimizer.register_step_post_hook(average)
+"""
+BY_A_HOOK = {
+    "    for step in range(1, steps + 1):\n": HOOKED + "    for step in range(1, steps + 1):\n",
+    AVERAGE: "",
+}
+
 train_local_sgd = (
+    Mistake(
+        "a hook left on the optimizer",
+        BY_A_HOOK,
+        {key: text.replace("done >=", "done ==") for key, text in BY_A_HOOK.items()},
+        why="The training is right. The hook stays where it is when your function is through: a later step of this optimizer averages and waits for the other ranks.",
+        hint="What does `register_step_post_hook` return, and what can be done with that?",
+    ),
     Mistake(
         "gradients averaged in place of parameters",
         {

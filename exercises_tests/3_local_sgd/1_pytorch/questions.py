@@ -1,5 +1,6 @@
 """What the lesson 3_local_sgd/1_pytorch asks besides its exercises."""
 
+from exercises_tests.asking.own_runs import rank_run
 from exercises_tests.probing.toys import windows
 from trainlean.costs.links import traffic
 from trainlean.exercises.questions import question
@@ -36,6 +37,8 @@ BECAUSE = question(
         "An average is a meeting of all ranks, and counts once.",
     ),
 )
+
+OWN_RUNS = {"train_local_sgd": lambda loop: rank_run(loop, 20, 2, 2)}
 
 
 def averages(draw):

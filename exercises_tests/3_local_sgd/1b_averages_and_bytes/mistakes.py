@@ -39,6 +39,24 @@ MEAN_OF_ALL = (
 WHOLE_PERIODS = "len(micro_batches) // local_steps * local_steps"
 OF_RANK_0 = {SUM: "dist.broadcast(parameter.data, src=0)", DIVISION: ""}
 
+HOOKED = """    done = 0
+
+    def average(*_):
+        nonlocal done
+        done += 1
+        if done % local_steps == 0 or done >= len(micro_batches):
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= dist.get_world_size()
+
+    optimizer.register_step_post_hook(average)
+"""
+BY_A_HOOK = {
+    "    for batch in micro_batches": HOOKED + "    for batch in micro_batches",
+    ASKED: "",
+    **NO_LAST,
+}
+
 train_with_averager = (
     Mistake(
         "averaged in every step",
@@ -187,6 +205,13 @@ train_with_averager = (
         hint="Which tensors of the ranks are to be equal after step H?",
     ),
     Mistake(
+        "a hook left on the optimizer",
+        BY_A_HOOK,
+        {key: text.replace("done >=", "done ==") for key, text in BY_A_HOOK.items()},
+        why="The training is right. The hook stays where it is when your function is through: a later step of this optimizer averages and waits for the other ranks.",
+        hint="What does `register_step_post_hook` return, and what can be done with that?",
+    ),
+    Mistake(
         "last average on rank 0 only",
         {LAST: f"    if dist.get_rank() == 0:\n{indent(LAST, '    ')}"},
         why="A collective needs every rank: rank 0 waits for the others, which have already ended.",
@@ -270,6 +295,13 @@ communication = (
         {AVERAGES: "steps // local_steps + 1"},
         why="When the last step is a multiple of H, the replicas have just been averaged and no further average is needed.",
         hint="With 8 steps and H = 4: after which steps are the replicas averaged?",
+    ),
+    Mistake(
+        "rounded to the nearest",
+        {AVERAGES: "round(steps / local_steps)"},
+        {AVERAGES: "max(1, round(steps / local_steps))"},
+        why="A rest of less than half a period is rounded away, and its last average with it.",
+        hint="With 7 steps and H = 3: after which steps are the replicas averaged?",
     ),
     Mistake(
         "not rounded",
@@ -373,6 +405,12 @@ average_replicas = (
         {"dist.get_world_size()": "2", **NO_BUFFERS},
         why="The mean over three ranks is a third of the sum; the number of ranks is `dist.get_world_size()`.",
         hint="How many summands does the sum have on three ranks?",
+    ),
+    Mistake(
+        "gradients thrown away",
+        {LOOP: "    model.zero_grad()\n" + LOOP},
+        why="The values are right; the gradients were to stay as they are, and a training that has not stepped yet has lost them.",
+        hint="What stands in `.grad` before your function, and what after it?",
     ),
     Mistake(
         "frozen parameters left out",

@@ -12,6 +12,12 @@ ZEROED = "        model.zero_grad()\n"
 SUM = "            dist.all_reduce(parameter.grad)\n"
 DIVISION = "            parameter.grad /= world_size\n"
 MEAN = "        for parameter in trained:\n" + SUM + DIVISION
+MEAN_OF_ITS_OWN = """        for number, parameter in enumerate(trained):
+            mean = parameter.grad.clone()
+            dist.all_reduce(mean)
+            if number % world_size == rank:
+                parameter.grad = mean / world_size
+"""
 STEP = "        optimizer.step()\n"
 SENT = """        for number, parameter in enumerate(trained):
             dist.broadcast(parameter.data, src=number % world_size)
@@ -114,6 +120,7 @@ train_sharded = (
     Mistake(
         "only its own gradients zeroed",
         {ZEROED: "        optimizer.zero_grad()\n"},
+        {ZEROED: "        optimizer.zero_grad()\n", MEAN: MEAN_OF_ITS_OWN},
         why="The optimizer empties the gradients of its own parameters; those of the others go on adding up, and are summed into their owners' gradients at the next step.",
         hint="Which gradients does `optimizer.zero_grad()` empty, when the optimizer has half of the parameters?",
     ),

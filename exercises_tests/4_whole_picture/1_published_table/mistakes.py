@@ -66,7 +66,7 @@ ratios = (
             MEMORY: 'row["memory"] / vanilla["memory"]',
         },
         {"vanilla = rows[0]": "vanilla = rows.pop(0)", "pairs = []": "pairs = [(1.0, 1.0)]"},
-        why="The rows belong to the caller: asked again, or drawn afterwards, the table has lost its context or its first row.",
+        why="The list and its rows belong to the caller, who finds them in another order, fewer, or with something else in them when your function has been called.",
         hint="What do the rows hold after your function has been called?",
     ),
     Mistake(
@@ -292,7 +292,7 @@ choose_row = (
     fitting = [""",
             WITHIN: 'row["memory"] <= budget',
         },
-        why="The list and its rows belong to the caller, who finds them in another order, fewer, or with other numbers when your function has been called.",
+        why="The list and its rows belong to the caller, who finds them in another order, fewer, or with something else in them when your function has been called.",
         hint="Which of your lines changes a list or a row, and which expression would give a new one?",
     ),
     Mistake(

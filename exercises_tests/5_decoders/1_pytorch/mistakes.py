@@ -373,6 +373,12 @@ AT_THE_STEP = """            for weight, master in zip(weights, masters):
 
 train_with_masters = (
     Mistake(
+        "outputs and targets exchanged",
+        {"loss_function(model(inputs), targets)": "loss_function(targets, model(inputs))"},
+        why="A loss function takes outputs first and targets second; where it does not treat both alike this is another loss, and it is the targets that are made float32 here.",
+        hint="In which order does `cross_entropy` take its two tensors?",
+    ),
+    Mistake(
         "gradients added up in bf16",
         {INNER: "", STEP: AT_THE_STEP + STEP},
         {

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from exercises_tests.probing.one_number import one_number
 from exercises_tests.probing.scores import Scores, at_once, finite
-from exercises_tests.probing.toys import as_it_was
+from exercises_tests.probing.toys import as_it_was, lopsided_loss
 
 IGNORED = -100
 
@@ -245,7 +244,7 @@ def draw_masters(case, seed):
 
 
 def loss_in_float32(outputs, targets):
-    return mse_loss(outputs.float(), targets)
+    return lopsided_loss(outputs.float(), targets)
 
 
 class Watched(torch.optim.SGD):

@@ -2,6 +2,7 @@
 
 import torch
 
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise, computed
 
@@ -71,6 +72,13 @@ BECAUSE = (
         ),
     )
 )
+
+LINES = {
+    "chunked_loss": Puzzle(
+        ("all tokens counted", "not checkpointed", "mean of the chunks' means"),
+        orders=((3, 1, 2, 4, 5, 6),),
+    ),
+}
 
 
 def chunk(draw):

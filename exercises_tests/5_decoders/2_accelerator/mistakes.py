@@ -236,6 +236,7 @@ make_it_learn = (
     Mistake(
         "frozen layers of the blocks trained",
         {CURE: f"{CURE}    for block in model.blocks:\n        block.requires_grad_(True)\n"},
+        {CURE: "    for block in model.blocks:\n        block.requires_grad_(True)\n"},
         {
             CURE: f'{CURE}    for name, weight in model.named_parameters():\n        if "embed" not in name:\n            weight.requires_grad_(True)\n'
         },

@@ -39,7 +39,10 @@ EXERCISES = (
                 NONE: "",
                 DIVIDE: "return total / (targets.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)",
             },
-            {"sum_of, one, wanted, use_reentrant=False": "sum_of, one, wanted, use_reentrant=True"},
+            {
+                "def sum_of(hidden, targets):": "def sum_of(hidden, targets, head):",
+                "sum_of, one, wanted, use_reentrant=False": "sum_of, one, wanted, head, use_reentrant=True",
+            },
         ),
     ),
     Exercise(

@@ -111,8 +111,14 @@ loss_in_chunks = (
         {
             TARGETS: 'inputs["labels"][:, :-1] = inputs["labels"][:, 1:].clone()\n    targets = inputs["labels"][:, :-1].flatten()'
         },
-        why="What is written into `inputs` stays there: the caller's labels are shifted afterwards, and shifted again the next time.",
+        why="What is written into `inputs` stays there: whoever takes the loss a second time finds other labels.",
         hint="Which of your lines writes into the caller's tensors?",
+    ),
+    Mistake(
+        "the labels taken out",
+        {TARGETS: 'targets = inputs.pop("labels")[:, 1:].flatten()'},
+        why="pop() takes the labels out of the caller's own dictionary: whoever asks it for them afterwards finds none.",
+        hint="Which names has `inputs` when your function is through?",
     ),
     Mistake(
         "mean of the chunks' means",
@@ -120,6 +126,13 @@ loss_in_chunks = (
         {SUM: ""},
         why="Each chunk's loss is a mean already; what is to be divided is the sum over all targets.",
         hint="What does `reduction` say when it is not given?",
+    ),
+    Mistake(
+        "reentrant checkpoint",
+        {CALL: "checkpoint(sum_of, one, wanted, use_reentrant=True)"},
+        {CALL: "checkpoint(sum_of, one, wanted)"},
+        why="The older variant gives a gradient only when one of the tensors that it is handed asks for one; the head, which the function takes from outside, is not handed to it.",
+        hint="What is trained when everything but the head is frozen, and does checkpoint know about it?",
     ),
     Mistake(
         "not divided",
@@ -176,6 +189,12 @@ evaluation_bytes = (
         {"8 if": "4 if"},
         why="argmax gives whole numbers of 64 bits, eight bytes each.",
         hint="Of which type is the result of argmax?",
+    ),
+    Mistake(
+        "logits in eight bytes",
+        {"4 * vocabulary": "8 * vocabulary"},
+        why="The model's float32 logits stay float32 as an array of NumPy: four bytes each.",
+        hint="Of which type was the array above?",
     ),
     Mistake(
         "numbers, not bytes",
@@ -253,7 +272,7 @@ token_accuracy = (
     Mistake(
         "the labels written over",
         {SHIFT: f"labels[labels == -100] = -1\n    {SHIFT}", COUNTED: "counted = wanted >= 0"},
-        why="The share is right, and the caller's own labels are others afterwards: who asks a second time finds no -100 any more.",
+        why="The share is right, and the caller's own arrays are others afterwards: who asks a second time gets another share.",
         hint="Which of your lines writes into the caller's array?",
     ),
     Mistake(

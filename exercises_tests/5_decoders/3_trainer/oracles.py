@@ -63,6 +63,7 @@ def loss_in_chunks(seed):
             f"the number of tokens whose logits are in memory between forward and backward ({name})"
         ] = 0
         shown[f"whether the logits of several chunks are in memory together ({name})"] = False
+        shown[f"what the inputs hold afterwards ({name})"] = "input_ids, labels"
         shown[f"whether the inputs are as they were ({name})"] = True
     return shown
 

@@ -50,11 +50,12 @@ def token_weights(answer, seed):
 # ---------------------------------------------------------------- loss_in_chunks
 
 VOCABULARY, HIDDEN = 37, 5
-LOSSES = (  # texts, length, chunk, targets of the window beside these (None: not said)
-    (2, 6, 1, 9),
-    (2, 7, 5, None),
-    (1, 8, 3, 30),
-    (2, 4, 50, 0),
+LOSSES = (  # texts, length, chunk, targets of the window beside these (None: not said), whether the head is trained alone
+    (2, 6, 1, 9, False),
+    (2, 7, 5, None, False),
+    (1, 8, 3, 30, False),
+    (2, 4, 50, 0, False),
+    (2, 5, 3, 7, True),
 )
 
 
@@ -76,11 +77,12 @@ class Decoder(nn.Module):
 
 
 def draw_loss(case, seed):
-    texts, length, _, more = case
+    texts, length, _, more, head_alone = case
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Decoder()
+    model.model.requires_grad_(not head_alone)
     ids = torch.randint(1, VOCABULARY, (texts, length), generator=generator)
     labels = ids.clone()
     labels[-1, length // 2 :] = IGNORED
@@ -90,8 +92,9 @@ def draw_loss(case, seed):
 
 
 def name_loss(case):
-    texts, length, chunk, more = case
+    texts, length, chunk, more, head_alone = case
     said = "the window's targets not said" if more is None else f"{more} more targets in the window"
+    said += ", the head trained alone" * head_alone
     return f"{texts} x {length} tokens, chunk {chunk}, {said}"
 
 
@@ -118,6 +121,7 @@ def loss_in_chunks(answer, seed):
         shown[f"whether the logits of several chunks are in memory together ({name})"] = (
             scores.most > 5 * chunk  # three copies of one, and one or two of a way of its own
         )
+        shown[f"what the inputs hold afterwards ({name})"] = ", ".join(sorted(inputs))
         shown[f"whether the inputs are as they were ({name})"] = as_it_was(
             inputs, draw_loss(case, seed)[1]
         )

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import torch
 
 INPUTS, OUTPUTS, SAMPLES, LEARNING_RATE = 4, 3, 64, 0.05
+VERY_SHORT = (
+    1e-9  # below what comparisons take for nothing that bring a fixed tolerance of their own
+)
 
 
 @dataclass
@@ -165,6 +168,19 @@ def times(factor, when=lambda window: window.accumulates):
     return lambda window: window.mean() * (factor if when(window) else 1.0)
 
 
+def one_entry_off(when=lambda window: window.accumulates):
+    """One entry of middling size is a few per cent too long where `when` holds: about half a per cent of the gradient's length."""
+
+    def rule(window):
+        gradient = window.mean().clone()
+        if when(window):
+            entry = (gradient.abs() / gradient.norm() - 0.2).abs().argmin()
+            gradient[entry] *= 1.025
+        return gradient
+
+    return rule
+
+
 def without_last_entries(window):
     gradient = window.mean().clone()
     if window.accumulates:
@@ -220,6 +236,10 @@ def without_the_last(groups, steps):
     return groups[:-1] if steps > 1 else groups
 
 
+def none_of_them(groups, steps):
+    return [] if steps > 1 else groups
+
+
 def whole_windows(seed):
     factor = drawn_factor(seed)
 
@@ -230,19 +250,23 @@ def whole_windows(seed):
         "window by window": accumulated(seed, mean),
         "divided at the end": accumulated(seed, divided_at_the_end),
         "added up in float64": accumulated(seed, in_float64),
-        "with gradients a hundred thousand times as long": accumulated(seed, in_float64, 1e5),
+        "with gradients a hundred thousand times as long": accumulated(
+            seed, zero_but_for_rounding, 1e5
+        ),
         "with gradients a million times as short": accumulated(seed, in_float64, 1e-6),
         "with an entry that is zero but for rounding": accumulated(seed, zero_but_for_rounding),
         "windows put together again": stepping_once(accumulated(seed, mean)),
         "steps on every micro-batch": accumulated(seed, mean, grouped=each_alone),
         "no step behind the last window": accumulated(seed, mean, grouped=without_the_last),
+        "no step at all": accumulated(seed, mean, grouped=none_of_them),
         "a step too many behind the last window": accumulated(seed, mean, grouped=one_too_many),
         "loss not divided": accumulated(seed, total),
-        "loss not divided, with short gradients": accumulated(seed, total, 1e-6),
+        "loss not divided, with short gradients": accumulated(seed, total, VERY_SHORT),
         "zeroed inside the window": accumulated(seed, only_the_last),
         "never zeroed": accumulated(seed, with_the_step_before),
         "right at the first step only": accumulated(seed, times(2.0, first)),
         f"a gradient {factor} times too long": accumulated(seed, times(factor)),
+        "one entry a few per cent too long": accumulated(seed, one_entry_off()),
         "one bias that gets no gradient": accumulated(seed, without_last_entries),
         "a last gradient of the right length in a wrong direction": accumulated(
             seed, in_another_order
@@ -314,6 +338,11 @@ def a_rest_turned_round(window):
     return window.mean().flip(0) if short(window) else window.mean()
 
 
+def last_one_not_divided_where_complete(window):
+    """As where the divisor of the last window is what is left: nothing, and the loop takes that for 1."""
+    return total(window) if at_its_last(window) and not short(window) else window.mean()
+
+
 def complete_ones_not_divided(window):
     return window.mean() if short(window) else total(window)
 
@@ -324,15 +353,22 @@ def last_windows(seed):
         "window by window": accumulated(seed, mean),
         "divided at the end": accumulated(seed, divided_at_the_end),
         "added up in float64": accumulated(seed, in_float64),
-        "with gradients a hundred thousand times as long": accumulated(seed, in_float64, 1e5),
+        "with gradients a hundred thousand times as long": accumulated(
+            seed, zero_but_for_rounding, 1e5
+        ),
         "every micro-batch divided by the length of its window": accumulated(seed, in_equal_parts),
         "windows put together again": stepping_once(accumulated(seed, mean)),
+        "no step at all": accumulated(seed, mean, grouped=none_of_them),
         "last window dropped": accumulated(seed, mean, grouped=dropped),
         "last window divided by k": accumulated(seed, divided_by_k),
         "last window not divided": accumulated(seed, not_divided),
         "only the last of what is left": accumulated(seed, last_of_what_is_left),
         "a rest of the right length in a wrong direction": accumulated(seed, a_rest_turned_round),
+        "one entry of a rest a few per cent too long": accumulated(seed, one_entry_off(short)),
         "complete windows not divided": accumulated(seed, complete_ones_not_divided),
+        "the last window not divided where nothing is left": accumulated(
+            seed, last_one_not_divided_where_complete
+        ),
         "divided by what is left": accumulated(seed, by_what_is_left),
         "a step for each one that is left": accumulated(seed, mean, grouped=each_that_is_left),
         "what is left put into the window before": accumulated(
@@ -357,6 +393,7 @@ def on_ranks(
     rule: Callable[[list[torch.Tensor], bool, bool], list[torch.Tensor]],
     shared=True,
     first_rate=LEARNING_RATE,
+    scale=1.0,
 ):
     """train(micro_batch, ranks): the gradients of all ranks' steps, by rank; `rule(gradients, first, last)` makes what each rank steps with at a first, last or other step."""
 
@@ -364,7 +401,7 @@ def on_ranks(
         micro_batch = whole_number("micro_batch", micro_batch)
         ranks = whole_number("ranks", ranks, 64)
         inputs, targets = draw_samples(seed, SAMPLES)
-        layers = [Layer(seed) for _ in range(ranks)]
+        layers = [Layer(seed, scale) for _ in range(ranks)]
         found: list[list] = [[] for _ in range(ranks)]
         window = micro_batch * ranks
         for step, start in enumerate(range(0, SAMPLES, window)):
@@ -384,14 +421,14 @@ def on_ranks(
     return train
 
 
-def without_a_last_step(train):
-    """The last of several ranks stops one step before the others."""
+def the_last_rank(steps: Callable[[list], list], train):
+    """The last of several ranks makes other steps: `steps` of those that it would have made."""
 
-    def stopped(micro_batch, ranks):
+    def changed(micro_batch, ranks):
         found = train(micro_batch, ranks)
-        return [*found[:-1], found[-1][:-1]] if ranks > 1 else found
+        return [*found[:-1], steps(found[-1])] if ranks > 1 else found
 
-    return stopped
+    return changed
 
 
 def alone(train):
@@ -401,6 +438,13 @@ def alone(train):
 
 def averaged(own, first, last):
     return [sum(own) / len(own)] * len(own)
+
+
+def averaged_but_for_rounding(own, first, last):
+    """The mean; its last entry is zero but for rounding, which depends on the number of ranks."""
+    mean = (sum(own) / len(own)).clone()
+    mean[-1] = mean.norm() * (2e-7 if len(own) > 1 else -1e-7)
+    return [mean] * len(own)
 
 
 def averaged_in_float64(own, first, last):
@@ -492,7 +536,11 @@ def some_ranks(seed):
         "averaged": on_ranks(seed, averaged),
         "averaged in float64": on_ranks(seed, averaged_in_float64),
         "the whole batch on every rank": alone(on_ranks(seed, averaged)),
+        "with gradients a hundred thousand times as long": on_ranks(
+            seed, averaged_but_for_rounding, scale=1e5
+        ),
         "summed over the ranks": on_ranks(seed, summed),
+        "summed over the ranks, with short gradients": on_ranks(seed, summed, scale=VERY_SHORT),
         "averaged twice": on_ranks(seed, averaged_twice),
         "not averaged": on_ranks(seed, not_averaged),
         "averaged on rank 0 only": on_ranks(seed, on_rank_0_only),
@@ -516,8 +564,14 @@ def some_ranks(seed):
         "at the first step summed over the ranks, with a step of 0": on_ranks(
             seed, summed_at_first, first_rate=0
         ),
-        "averaged, and the last rank stops a step too early": without_a_last_step(
-            on_ranks(seed, averaged)
+        "averaged, and the last rank stops a step too early": the_last_rank(
+            lambda steps: steps[:-1], on_ranks(seed, averaged)
+        ),
+        "averaged, and the last rank steps once more": the_last_rank(
+            lambda steps: [*steps, steps[-1]], on_ranks(seed, averaged)
+        ),
+        "averaged, and the last rank makes no step": the_last_rank(
+            lambda steps: [], on_ranks(seed, averaged)
         ),
     }
 
@@ -599,7 +653,7 @@ def token_windows(seed):
         "divided at the end": texts(seed, divided_at_the_end),
         "added up in float64": texts(seed, in_float64),
         "windows put together again": stepping_once(texts(seed, mean)),
-        "with gradients a hundred thousand times as long": texts(seed, in_float64, 1e5),
+        "with gradients a hundred thousand times as long": texts(seed, zero_but_for_rounding, 1e5),
         "with gradients a million times as short": texts(seed, in_float64, 1e-6),
         "a sum of means": texts(seed, total),
         "a mean of means": texts(seed, in_equal_parts),
@@ -610,9 +664,10 @@ def token_windows(seed):
         "every window divided by the targets of the first": texts(seed, by_the_first_window),
         f"a gradient {factor} times too long": texts(seed, times(factor)),
         "a last gradient of the right length in a wrong direction": texts(seed, in_another_order),
-        "a mean of means, with short gradients": texts(seed, in_equal_parts, 1e-6),
+        "a mean of means, with short gradients": texts(seed, in_equal_parts, VERY_SHORT),
         "steps on every micro-batch": texts(seed, mean, grouped=each_alone),
         "no step behind the last window": texts(seed, mean, grouped=without_the_last),
+        "no step at all": texts(seed, mean, grouped=none_of_them),
         "a step too many behind the last window": texts(seed, mean, grouped=one_too_many),
         "a mean of means at the first step, with a step of 0": texts(
             seed, means_at_the_first_step, first_rate=0

@@ -46,8 +46,8 @@ name_fault = (
     Mistake(
         "the record changed",
         {"last = receipts[0], receipts[-1]": "last = receipts[0], receipts.pop()"},
-        why="pop() takes the last step out of the caller's own record: who reads it a second time finds another run.",
-        hint="How many steps has the record when your function is through?",
+        why="The record is the caller's own: what is taken out of it, or written into it, is so when it is read a second time.",
+        hint="What does the record hold when your function is through?",
     ),
     Mistake(
         "an early step taken for the last micro-batch",

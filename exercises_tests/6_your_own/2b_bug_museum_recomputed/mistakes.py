@@ -43,6 +43,17 @@ cured_blocks = (
         hint="How often does the first block run?",
     ),
     Mistake(
+        "the last block not checkpointed",
+        {
+            CALL: "block(output) if block is blocks[-1] else checkpoint(block, output, use_reentrant=False)"
+        },
+        {
+            LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(list(blocks), len(blocks), output, use_reentrant=False)\n"
+        },
+        why="The gradients are right, and the last block keeps its activations from the forward pass on: `checkpoint_sequential` leaves the last of its segments as it is, and here every block was to be checkpointed.",
+        hint="How often does the last block run?",
+    ),
+    Mistake(
         "not checkpointed",
         {CALL: "block(output)"},
         why="The gradients are right, and nothing is computed again: all activations are kept.",

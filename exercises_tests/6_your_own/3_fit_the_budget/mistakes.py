@@ -83,6 +83,13 @@ explain_row = (
         hint="Of which type is the state of AdamW for a bf16 weight?",
     ),
     Mistake(
+        "buffers among the weights",
+        {WEIGHTS: WEIGHTS + " + sum(buffer.nbytes for buffer in model.buffers())"},
+        {WEIGHTS: '"weights": model.get_memory_footprint()'},
+        why="Buffers, such as the frequencies of the positions, are in memory, too, but they are no weights; `get_memory_footprint()` of transformers adds them.",
+        hint="Which tensors does `model.buffers()` give?",
+    ),
+    Mistake(
         "logits in the type of the weights",
         {LOGITS: LOGITS[:-1] + "next(model.parameters()).element_size()"},
         why="The loss takes the logits in float32, whatever type the weights have.",
@@ -266,6 +273,18 @@ fewest_flops = (
         {KEY: 'row["flops"]'},
         why="Several rows have the fewest FLOPs, and min takes the first that it meets, whatever its micro-batch.",
         hint="What decides where FLOPs are equal?",
+    ),
+    Mistake(
+        "the last of several",
+        {RETURN: 'return min(reversed(fitting), key=lambda row: row["flops"], default=None)'},
+        why="Several rows have the fewest FLOPs, and this takes the one that stands last in the table, whatever its micro-batch.",
+        hint="What decides where FLOPs are equal?",
+    ),
+    Mistake(
+        "a row where nothing fits",
+        {RETURN: 'fitting = fitting or [min(rows, key=lambda row: row["peak"])]\n    ' + RETURN},
+        why="Where nothing fits no row is the answer: the leanest one runs out of memory, too.",
+        hint="What should come out when the budget is one byte?",
     ),
     Mistake(
         "the least memory",

@@ -101,6 +101,7 @@ def train_within(seed):
             loss.backward()
         gradient = flat(model, gradients=True)
         shown[f"the number of optimizer steps ({case})"] = 1
+        shown[f"what the batch holds afterwards ({case})"] = "input_ids, labels"
         shown[f"whether the batch is as it was ({case})"] = True
         shown[f"the gradient at step 1 ({case})"] = gradient
         shown[f"the weights afterwards ({case})"] = before - LEARNING_RATE * gradient

@@ -252,12 +252,13 @@ def draw_texts(model, seed):
     return {"input_ids": tokens, "labels": labels}
 
 
-def of_one_part(model, batch, size, checkpointing):
-    """Peak bytes of one part's passes while another one's gradients wait."""
-    model = copy.deepcopy(model)
+@functools.lru_cache(maxsize=8)
+def of_one_part(seed, size, checkpointing):
+    """Peak bytes of one part's passes while another one's gradients wait; the same for every answer."""
+    model = tiny_decoder(seed)
     if checkpointing:
         model.activation_checkpointing_enable()
-    part = {name: value[:size] for name, value in batch.items()}
+    part = {name: value[:size] for name, value in draw_texts(model, seed).items()}
     with Meter() as meter:
         for _ in range(2):
             model(**part).loss.backward()
@@ -281,7 +282,7 @@ def train_within(answer, seed):
         if before:
             model.activation_checkpointing_enable()
         batch = draw_texts(model, seed)
-        budget = ROOM * of_one_part(model, batch, size, checkpointing)
+        budget = ROOM * of_one_part(seed, size, checkpointing or before)
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         gradients: list[np.ndarray] = []
         optimizer.register_step_post_hook(
@@ -291,6 +292,7 @@ def train_within(answer, seed):
         with Meter() as meter:
             answer(model, optimizer, given, size, checkpointing)
         shown[f"the number of optimizer steps ({case})"] = len(gradients)
+        shown[f"what the batch holds afterwards ({case})"] = ", ".join(sorted(given))
         shown[f"whether the batch is as it was ({case})"] = as_it_was(given, batch)
         for number, gradient in enumerate(gradients, 1):
             shown[f"the gradient at step {number} ({case})"] = gradient

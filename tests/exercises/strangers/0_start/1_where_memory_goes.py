@@ -602,3 +602,9 @@ def training_state_bytes(model, optimizer_name):
         return everything
     averages = ("sgd", "momentum", "adamw").index(optimizer_name)
     return everything + (1 + averages) * parameters_to_vector(trained).nbytes
+
+
+# %% peak_at_batch: wrong
+def peak_at_batch(peak, batch, new_batch):
+    ratio = new_batch // batch if new_batch >= batch else 1 / (batch // new_batch)
+    return {k: v * ratio if k in {"activations", "temporary"} else v for k, v in peak.items()}

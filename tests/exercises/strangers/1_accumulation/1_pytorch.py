@@ -159,7 +159,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             count = 0
 
 
-# %% train_accumulated: wrong
+# %% train_accumulated: wrong, divided by the number of all micro-batches
 # divides by the number of all micro-batches
 def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
     n = len(micro_batches)
@@ -691,7 +691,7 @@ def token_weighted_backward(model, window):
         (cross_entropy(logits, targets, reduction="sum") / n).backward()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, shifted over the end of a text
 # shifted after flattening: the last position of a text predicts the first token of the next
 def token_weighted_backward(model, window):
     n = sum((one["labels"].flatten()[1:] != -100).sum() for one in window)
@@ -1262,3 +1262,53 @@ def token_weighted_backward(model, window):
         picked = -logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
         mean = (picked * mask).sum() / mask.sum()
         (mean * mask.sum() / total).backward()
+
+
+# %% train_accumulated_to_the_end: wrong
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    count = 0
+    for i, (x, y) in enumerate(micro_batches):
+        loss_function(model(x), y).backward()
+        count += 1
+        if count == accumulation_steps or i + 1 == len(micro_batches):
+            for p in optimizer.param_groups[0]["params"]:
+                if p.grad is not None:
+                    p.grad.div_(count)
+            optimizer.step()
+            optimizer.zero_grad()
+            count = 0
+
+
+# %% token_weighted_backward: wrong
+def token_weighted_backward(model, window):
+    model.zero_grad()
+    n = sum(b["labels"][:, 1:].ne(-100).sum() for b in window)
+    for b in window:
+        logits = model(b["input_ids"])
+        loss = (
+            cross_entropy(
+                logits[:, :-1].flatten(0, 1), b["labels"][:, 1:].flatten(), reduction="sum"
+            )
+            / n
+        )
+        loss.backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                torch.nn.utils.clip_grad_norm_([p], 1.0)
+
+
+# %% first_wrong_step: wrong, the comparison ends with the right run
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    n = 0
+    for e in range(epochs):
+        for start in range(0, micro_batches, accumulation_steps):
+            ids = [
+                e * micro_batches + i
+                for i in range(start, min(start + accumulation_steps, micro_batches))
+            ]
+            if n == len(steps) or steps[n] != dict.fromkeys(ids, len(ids)):
+                return n + 1
+            n += 1
+    return None

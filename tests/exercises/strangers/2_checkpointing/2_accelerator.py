@@ -844,7 +844,7 @@ def run_checkpointed(blocks, hidden, padding):
     return state
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, a parameter frozen when it was found
 # freezes what it finds
 def untrained_parameters(model):
     found = []
@@ -885,3 +885,10 @@ def run_checkpointed(blocks, hidden, padding):
     for block in blocks:
         hidden = block(hidden, padding)
     return hidden
+
+
+# %% untrained_parameters: wrong, only the model's own parameters
+def untrained_parameters(model):
+    return [
+        n for n, p in model.named_parameters(recurse=False) if p.requires_grad and p.grad is None
+    ]

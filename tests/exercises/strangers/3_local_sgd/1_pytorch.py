@@ -663,7 +663,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
     hook.remove()
 
 
-# %% train_local_sgd: wrong
+# %% train_local_sgd: wrong, a hook left on the optimizer
 # hook left on the optimizer
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     rank, n = dist.get_rank(), dist.get_world_size()

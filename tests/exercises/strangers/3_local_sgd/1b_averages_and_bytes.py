@@ -963,7 +963,7 @@ def average_replicas(model):
             buffer /= n
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, gradients thrown away
 # zeroes the gradients
 def average_replicas(model):
     n = dist.get_world_size()
@@ -981,3 +981,29 @@ def average_replicas(model):
         mean = tensor.float()
         dist.all_reduce(mean)
         tensor.copy_(mean / dist.get_world_size())
+
+
+# %% communication: wrong, rounded to the nearest
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
+    steps = micro_batches // (devices * accumulation_steps)
+    times = steps if local_steps is None else max(1, round(steps / local_steps))
+    payload = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return times, times * payload
+
+
+# %% train_with_averager: wrong, a hook left on the optimizer
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    seen = {"steps": 0}
+
+    def average(opt, args, kwargs):
+        seen["steps"] += 1
+        if seen["steps"] % local_steps == 0 or seen["steps"] >= len(micro_batches):
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data.div_(dist.get_world_size())
+
+    optimizer.register_step_post_hook(average)
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()

@@ -290,3 +290,21 @@ def train_sharded(model, make_optimizer, loss_of, micro_batches):
 # equal shares
 def shard_bytes(model, ranks):
     return [sum(p.nbytes for p in model.parameters()) // ranks] * ranks
+
+
+# %% train_sharded: wrong, only its own gradients zeroed
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::world_size])
+    for batch in micro_batches:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        for i, p in enumerate(trained):
+            total = p.grad.clone()
+            dist.all_reduce(total)
+            if i % world_size == rank:
+                p.grad = total / world_size
+        optimizer.step()
+        for i, p in enumerate(trained):
+            dist.broadcast(p.data, src=i % world_size)

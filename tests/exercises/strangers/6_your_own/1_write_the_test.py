@@ -151,6 +151,19 @@ def test_ranks(train):
 
 # %% test_ranks: right
 def test_ranks(train):
+    truth = torch.stack(train(32, 1)[0])
+    lengths = truth.norm(dim=1)
+    for ranks in (2, 4, 8):
+        found = train(32 // ranks, ranks)
+        assert len(found) == ranks
+        for own in found:
+            assert len(own) == len(truth)
+            assert ((torch.stack(list(own)) - truth).norm(dim=1) < 1e-4 * lengths).all()
+
+
+# its fixed tolerance is rounding beside long gradients, and all of a short one
+# %% test_ranks: wrong, a fixed tolerance
+def test_ranks(train):
     one = torch.cat(train(16, 1)[0])
     four = [torch.cat(gradients) for gradients in train(4, 4)]
     for rank, gradients in enumerate(four):
@@ -322,3 +335,20 @@ def test_token_weights(train):
     large, parts = train(8, 1, lengths), train(2, 4, lengths)
     assert len(parts) == len(large)
     assert (large[-1] - parts[-1]).norm() < 1e-4 * large[-1].norm()
+
+
+# %% test_accumulation: wrong, a fixed tolerance
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        torch.testing.assert_close(a, b)
+
+
+# %% test_accumulation: wrong, too wide
+def test_accumulation(train):
+    large, parts = train(32, 1), train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert abs(a.norm() / b.norm() - 1) < 1e-2
+        assert torch.nn.functional.cosine_similarity(a, b, dim=0) > 0.999

@@ -406,3 +406,14 @@ def fewest_flops(rows, budget):
         row["fits"] = row["peak"] <= budget
     fitting = [r for r in rows if r["fits"]]
     return min(fitting, key=lambda r: (r["flops"], -r["micro_batch"]), default=None)
+
+
+# %% explain_row: wrong, buffers among the weights
+def explain_row(model, micro_batch, length):
+    trained = sum(w.nbytes for w in model.parameters() if w.requires_grad)
+    return {
+        "weights": model.get_memory_footprint(),
+        "gradients": trained,
+        "optimizer state": 2 * trained,
+        "logits": micro_batch * length * model.config.vocab_size * 4,
+    }
