@@ -95,6 +95,7 @@ class TrainingSetup:
     - `compiled`: whether torch.compile makes the model's kernels
     - `padded`: whether some sample is shorter than the batch, so that the attention needs a mask
     - `lora`: the rank of LoRA's adapters, which alone are trained (None: all weights are)
+    - `loss_chunk`: tokens whose logits the loss computes at a time (None: all of a micro-batch's)
     - `model`: its name in records ("": not said)
     """
 
@@ -121,6 +122,11 @@ class TrainingSetup:
     )
     lora: int | None = _count(
         None, label=lambda setup: f" LoRA {setup.lora}" if setup.lora else "", optional=True
+    )
+    loss_chunk: int | None = _count(
+        None,
+        label=lambda setup: f" chunk {setup.loss_chunk}" if setup.loss_chunk else "",
+        optional=True,
     )
     model: str = _setting("", "a name", lambda value: isinstance(value, str), optional=True)
 

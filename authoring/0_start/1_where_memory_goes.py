@@ -163,7 +163,7 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts of tensors and operations (a GFLOP is a thousand million FLOPs). On the CPU they are the same on every machine. The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
+# Memory, steps and FLOPs are counts of tensors and operations (a GFLOP is a thousand million FLOPs). On the CPU, and with the same versions of the libraries, they are the same on every machine. The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
 
 # %%
 plot_memory(runs)
@@ -397,10 +397,10 @@ plot_memory(predicted)
 # So this is where the rest was: at batch 4 most of it is activations.
 #
 # Put the numbers beside the published ones. Those were read from the card's *driver*, the program that runs the card (`nvidia-smi` shows the same).
-# The driver also counts the *CUDA context*, what CUDA itself needs on the card: 1,343 MB on that machine before any tensor existed. What the source calls MB are MiB.
+# The driver also counts the *CUDA context*, what CUDA itself needs on the card: 1,343 MB on that machine, read with a single number on the card. What the source calls MB are MiB.
 
 # %%
-CONTEXT = 1343  # MiB, measured by the authors of the table before any tensor existed
+CONTEXT = 1343  # MiB, measured by the authors of the table with a single number on the card
 published = published_runs()[:3]
 for ours, theirs in zip(predicted, published, strict=True):
     peak = ours.peak_bytes / 2**20 + CONTEXT
@@ -427,7 +427,7 @@ for category in ("weights", "gradients", "optimizer state"):
     )
 
 # %% [markdown]
-# Many people train with mixed precision today (`bf16=True`): operations run in 16 bits, while the weights and their update stay in 32. Does the training state get smaller?
+# Many people train with mixed precision today (`bf16=True`): most operations run in 16 bits, while weights that were loaded in 32 bits stay there, and so does their update. Does the training state get smaller?
 
 # %%
 mixed = predict_run(
@@ -463,8 +463,8 @@ for run in (predicted[1], mixed):
 #
 # - Training memory is weights, gradients, optimizer state, activations, and a little that is temporary.
 # - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too.
-# - Activations grow with the batch. They are what the techniques of this course make smaller.
+# - Activations grow with the batch. They are what two of the three techniques of this course make smaller.
 # - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
-# - A training run fits if both peaks fit. Counts (bytes, FLOPs, steps) are the same on every CPU; seconds are yours alone.
+# - A training run fits if both peaks fit. Counts (bytes, FLOPs, steps) are the same on every CPU with the same versions; seconds are yours alone.
 #
 # Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.

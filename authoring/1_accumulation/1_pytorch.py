@@ -366,12 +366,12 @@ print("differ < 1e-6:", largest_difference(at_once, in_parts) < 1e-6)
 # %% [markdown]
 # ## What it saves, what it costs
 #
-# Six ways through the same 128 reviews. `4 x 16` means: micro-batches of 4, 16 accumulation steps. The first two step after every 4 reviews, the other four after every 64.
+# Six ways to train. `4 x 16` means: micro-batches of 4, 16 accumulation steps. The first two step after every 4 reviews and see 32 of them, the other four step after every 64 and see 128.
 
 
 # %%
 def measure_bert(micro_batch, accumulation_steps=1):
-    samples = max(128, micro_batch * accumulation_steps)
+    samples = max(32, 2 * micro_batch * accumulation_steps)  # the second update has the state
     return measure(
         lambda: train_bert(micro_batch, accumulation_steps, samples=samples),
         name=f"{micro_batch} x {accumulation_steps}",
@@ -444,11 +444,11 @@ plot_memory(large_runs)
 #
 # So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
 #
-# What about time? The FLOPs are equal to the last one:
+# What about time? The FLOPs for a review are equal to the last one:
 
 # %%
 runs = small_runs + large_runs
-print("the same FLOPs:", len({run.flops for run in runs}) == 1)
+print("the same FLOPs for a review:", len({run.flops / run.samples for run in runs}) == 1)
 
 # %% [markdown]
 # Accumulation does the same work in smaller pieces. Against the *true* large batch there is nothing to win by it, and small pieces are less efficient.
@@ -468,7 +468,7 @@ for micro_batch, steps, lr in ((4, 1, 0.005), (4, 16, 0.005), (4, 16, 16 * 0.005
     print(f"{micro_batch} x {steps:2}, learning rate {lr:.3f}: moved by {moved.norm():.3f}")
 
 # %% [markdown]
-# With the old learning rate the weights hardly move. (One step with sixteen times the rate goes further than sixteen small ones: each small step already sees what those before it have changed.)
+# With the old learning rate the weights hardly move. (Here one step with sixteen times the rate goes further than sixteen small ones: each small step already sees what those before it have changed.)
 #
 # For SGD the usual first guess is a rate that grows with the batch, reached over a warm-up (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with its square root (Malladi et al. 2022).
 # Both fail where the batch is so large that averaging more takes out little noise. They are where a search begins, and no more.

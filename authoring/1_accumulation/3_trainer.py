@@ -947,7 +947,7 @@ for name, value in {
 # | `group_by_length=True` | `train_sampling_strategy="group_by_length"` |
 # | `Trainer(tokenizer=...)` | `Trainer(processing_class=...)` |
 #
-# The `default_args` of the well-known guide to training on one GPU contain `evaluation_strategy="steps"`. They no longer run.
+# The `default_args` with which the [published table](../4_whole_picture/1_published_table.ipynb) was measured contain `evaluation_strategy="steps"`. They no longer run.
 
 # %% [markdown]
 # ## What to keep

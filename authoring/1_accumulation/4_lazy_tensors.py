@@ -375,7 +375,7 @@ check(clip_without_fallback)
 #
 # Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
 #
-# - Model, data and gradients are on the lazy device already; the gradients begin as zeros. `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
+# - Model, data and gradients are on the lazy device already; the gradients begin as zeros (a frozen weight has none). `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
 # - `mark_step()` ends a graph. When the loop is done, nothing is left unrun.
 # - Whether gradients are set to zeros or to None is left to you.
 
@@ -722,7 +722,7 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 #
 # ## What became of it
 #
-# PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), ended with release 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
+# PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), has had no release after 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
 # Accelerate 1.15 and transformers 5.23 still carry the mark: on TPUs Accelerate calls `xm.mark_step()` when `sync_gradients` becomes true, which is *before* the forward pass of the micro-batch that ends a window. So it is not the second mark of this lesson.
 #
 # The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there.

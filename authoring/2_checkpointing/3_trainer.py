@@ -186,7 +186,7 @@ pd.DataFrame(
 # %% [markdown]
 # (The authors read their card with a few lines of their own, which divide by 1024 x 1024 and print MB; so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low: the card ran the PyTorch of 2022, which kept other things than today's; [the last lesson](../4_whole_picture/1_published_table.ipynb) finds out which.
 #
-# What did checkpointing cost the authors? Their text says "about 20 %". Their last two rows, in samples a second and in seconds:
+# What did checkpointing cost the authors? Their text gives a rule of thumb, "about 20%". Their last two rows, in samples a second and in seconds:
 
 # %%
 slower = published[2].seconds[0] / published[1].seconds[0]
@@ -197,7 +197,7 @@ print(
 )
 
 # %% [markdown]
-# Fewer samples a second and more seconds are the same fact in two numbers. Both are called "slower", so say which you mean; "about 20 %" is nearer to the first. Compare the predicted FLOPs with the seconds.
+# Fewer samples a second and more seconds are the same fact in two numbers. Both are called "slower", so say which you mean; "about 20%" is nearer to the first. Compare the predicted FLOPs with the seconds.
 #
 # ## Not all layers
 #

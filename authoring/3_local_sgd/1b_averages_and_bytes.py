@@ -170,7 +170,7 @@ reveal("first average of torch, period 4", equal[0], "steps")
 # 1. **The first average comes after the first step.** The averager's counter begins at 0, and 0 is a multiple of everything. From then on the periods are right, but shifted.
 # 2. **There is no last average.** The run ends with the replicas apart.
 #
-# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`; the warm-up steps are DDP's, and averaging right after them makes sense. Afterwards gradients may still be averaged within one machine.
+# The class was made for *post-local SGD* ([arXiv 1808.07217](https://arxiv.org/abs/1808.07217)): first a *warm-up* of ordinary DDP steps, then steps alone. In torch's documentation it stands beside DDP with `post_localSGD_hook`. Both are told the same number of warm-up steps, and the averager begins to count where they end. Afterwards gradients may still be averaged within one machine.
 #
 # Without DDP both have a cure. `warmup_steps` makes the averager skip its first calls. And the last average is yours to call:
 

@@ -330,7 +330,7 @@ pd.DataFrame(table, columns=columns).sort_values(["k", "loop"], kind="stable").r
 #
 # - With $k=4$ the guide's loop beats DDP only at $H=8$. At $H=4$ it sends *more* than DDP, at $H=1$ more than four times as much.
 # - Guarded, $H=2$ sends three averages where DDP sends four gradients: after steps 2 and 4, and on exit. $H=8$ sends one.
-# - Even $H=1$ costs more than DDP. The average on exit follows right behind one that has just been made: it costs, but it does no harm. It saves you where the last steps have not been averaged.
+# - Even $H=1$ costs more than DDP. The average on exit follows right behind one that has just been made: it costs, but it does no harm. It is needed where the last steps have not been averaged.
 #
 # ### Exercise: count what is sent
 #
@@ -430,7 +430,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Most parameters of a large model are large, so in the middle of the table the bytes take most of the time. At both ends the latency is long beside them, and an average takes three times as long; between continents, where Local SGD is most wanted, this costs minutes. torch's averager of the previous lesson sends one flat buffer, and pays for it with memory for a second copy of the weights.
+# Nearly all bytes of a large model are in its large parameters, so in the middle of the table the bytes take most of the time. At both ends the latency is long beside them, and an average takes three times as long; between continents, where Local SGD is most wanted, this costs minutes. torch's averager of the previous lesson sends one flat buffer, and pays for it with memory for a second copy of the weights.
 #
 # ## What stays unequal
 #

@@ -469,7 +469,7 @@ check(quantise)
 #
 # Is any of this worth it? That is a question for the loss, and the answer depends on chance: on the start, and on the order of the reviews. So every training runs with **five seeds**, and a difference is only believed where it is larger than their spread (the number after ±: the standard deviation over the seeds).
 #
-# The model is a small one again: of each review, how often it has each of the 300 most common words, then a layer of 8 units. Four replicas of it, for five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty trainings.
+# The model is a small one again: of each review, how often it has each of the 300 most common words, then a layer of 8 units. Four replicas of it, for five seeds. They are trained *at once*: `local` has one row of weights for each seed and replica, and an operation works on all of them. AdamW treats each number for itself, so this is the same as twenty training runs.
 
 # %%
 tokenizer = load_tokenizer()
@@ -731,7 +731,7 @@ if rank == 0:
 # | OpenDiLoCo, [arXiv 2407.07852](https://arxiv.org/abs/2407.07852) (2024) | a replication on two continents with 90 to 95 % of the time spent computing; changes sent in 16 bits without loss of quality |
 # | INTELLECT-1, [arXiv 2412.01152](https://arxiv.org/abs/2412.01152) (2024) | 10 billion weights, 10^12 tokens, up to 14 nodes on 3 continents; an all-reduce in 8 bits; 400 times less to send than data-parallel training |
 # | Streaming DiLoCo, [arXiv 2501.18512](https://arxiv.org/abs/2501.18512) (2025) | fragments, overlap, 4 bits: similar quality, two orders of magnitude less bandwidth |
-# | Scaling laws for DiLoCo, [arXiv 2503.09799](https://arxiv.org/abs/2503.09799) (2025) | models of 35 million to 2.4 billion weights: well tuned, it does better than data-parallel training, the more so the larger the model |
+# | Scaling laws for DiLoCo, [arXiv 2503.09799](https://arxiv.org/abs/2503.09799) (2025) | models of 35 million to 2.4 billion weights: "when well-tuned, DiLoCo scales better than data-parallel training with model size, and can outperform data-parallel training even at small model sizes" |
 #
 # The last one says *well tuned*, too.
 

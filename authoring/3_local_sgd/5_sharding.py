@@ -249,7 +249,7 @@ pd.DataFrame(
 ).rename_axis("bytes kept")
 
 # %% [markdown]
-# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well, and its whole gradients for a moment. So the *peak* falls by less, and it is the larger the larger the blocks are that you wrap. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
+# Half of both. (The optimizer state has AdamW's step counters in it, 4 bytes for each parameter. Gradients are halved as well, as a table below shows; gloo's thread may hold a buffer of them a little longer, so their number at one moment differs from run to run.) While a block computes, its whole weights are there as well, and its whole gradients for a moment. So the *peak* falls by less: the larger the blocks that you wrap, the higher it stays. Wrap each layer of a transformer, not only the whole model: with one single `fully_shard(model)` all weights are there at once.
 #
 # What `fully_shard` does not touch are the activations. They are each rank's own, as under DDP. So accumulation and checkpointing are as useful as before.
 #

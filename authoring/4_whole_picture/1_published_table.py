@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The published table, restored
 #
-# **You will be able to** predict every row of a published benchmark without its graphics card, say what such a table can and cannot tell, and choose a setting from one.
+# **You will be able to** predict the memory of every row of a published benchmark without its graphics card, say what such a table can and cannot tell, and choose a setting from one.
 #
 # **Minutes**: 70, with a place to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb) and the units on accumulation and checkpointing.
 
@@ -9,7 +9,7 @@
 # ## A question
 #
 # In January 2022 a page of the transformers documentation trained BERT-large on one graphics card of 16 GB and showed what each saving brings.
-# The table below is from that page. (*Vanilla* is the row without any saving, `batch 4`.) In June 2023 the figures were taken out of it.
+# The table below is from that page. (*Vanilla* is the row without any saving, `batch 4`. What the page calls MB are MiB.) In June 2023 the figures were taken out of it.
 #
 # You have no such card either. How much of the table can you get back?
 
@@ -89,7 +89,7 @@ for fault in source["faults"]:
 # %% [markdown]
 # ## Read the ratios correctly
 #
-# The memory is that of the *whole device*. On that machine the CUDA context, which is what CUDA keeps for itself, took 1,343 MB before any tensor existed, in every row. What the training needs is the rest.
+# The memory is that of the *whole device*. On that machine the CUDA context, which is what CUDA keeps for itself, took 1,343 MB (read with a single number on the card), in every row. What the training needs is the rest.
 # Times can only be compared for equal work. All rows of this table trained on 512 samples; the rows of another table may not have.
 #
 # ### Exercise: ratios of a table
@@ -207,7 +207,7 @@ print(
 # %% [markdown]
 # ### Reading an out-of-memory message
 #
-# Such a message names three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here they are for two training runs of the same model, when most is reserved:
+# Such a message names, among others, three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here they are for two training runs of the same model, when most is reserved:
 
 # %%
 for name, run in {
@@ -222,7 +222,7 @@ for name, run in {
     )
 
 # %% [markdown]
-# If the first number is near the card's memory, the training is too large, and this course is what helps. If the second one is large (the message asks for less than it says is reserved), the memory is there in pieces, none of which is large enough: inputs of ever new lengths do that. Then pad to a few lengths, or set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which the message recommends.
+# If what is allocated is near the card's memory, the training is too large, and this course is what helps. If what is reserved and idle is large (the message asks for less than it says is reserved), the memory is there in pieces, none of which is large enough: inputs of ever new lengths do that. Then pad to a few lengths, or set `PYTORCH_ALLOC_CONF=expandable_segments:True` (in older versions `PYTORCH_CUDA_ALLOC_CONF`), as the message recommends.
 
 # %% [markdown]
 # ## Every row
@@ -231,7 +231,7 @@ for name, run in {
 #
 # - *fp16*: `autocast`, which lets each operation choose its type. Weights, gradients and state stay `float32`; a half-size copy of each weight matrix joins the activations, and CUDA's softmax and normalisation work in `float32`.
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
-# - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: 2 bytes a weight and one scale for every 2,048 of them.
+# - *8-bit Adam*: it is computed by *kernels* (programs that run on the card) of another library, which cannot be traced, so its state is a formula: two averages of 1 byte a weight, each with a scale of 4 bytes for every 2,048 weights (tensors of fewer than 4,096 weights keep theirs in `float32`).
 #
 # The last column is the error in what the training itself takes, so the context is left out on both sides. Three cells, since each row takes a second or two. Vanilla is there already.
 
@@ -339,7 +339,7 @@ print(f"what it does not know of, the rest:     {(parts['activations'] - rest) /
 # - *bf16*: numbers of 2 bytes with the range of `float32`, so no loss has to be scaled.
 # - *sdpa*: scaled dot-product attention in one operation, whose fused kernels never keep the scores of all pairs of tokens.
 # - *selective*: checkpointing that keeps the results of the linear layers and computes the rest again, with 1x4.
-# - *compile*: `torch.compile`, whose kernels do several small operations in one go. Its own partitioner is asked what it would keep. This prediction has not been compared with a GPU, and the allocator's overhead is taken over from vanilla's.
+# - *compile*: `torch.compile`, whose kernels do several small operations in one go. Its own *partitioner*, the part that decides what the forward pass keeps, is asked. This prediction has not been compared with a GPU, and the allocator's overhead is taken over from vanilla's.
 
 # %%
 today = {"vanilla": steps["gpu"]}
@@ -363,7 +363,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# In MiB; compare *selective* with *accumulation*, the others with *vanilla*. Here *sdpa* saves more than *bf16*, which shrinks activations only: weights, gradients and state stay `float32`. By this prediction *compile* saves next to nothing: it is there for speed.
+# In MiB; compare *selective* with *accumulation*, the others with *vanilla*. Here *sdpa* saves more than *bf16*, which shrinks activations only: weights, gradients and state stay `float32`. By this prediction *compile* saves nothing: it is there for speed.
 #
 # Why does *sdpa* take a little more FLOPs? It keeps no scores, so its backward pass computes them **again**: it is checkpointing, inside one kernel. So the two go together. Here are both, with micro-batches of 4:
 
@@ -389,8 +389,8 @@ pd.DataFrame(
 # %% [markdown]
 # With *sdpa* there is less to save, but checkpointing still takes most of what is left.
 #
-# Why do the activations shrink so little with *bf16*, and not to half? Under autocast norms, softmax and residual sums stay `float32`, as with fp16. One more reason is well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
-# transformers (5.23) leaves a mask out that hides nothing. So hide one token of four reviews, and look at a step of the small model:
+# Why do the activations shrink so little with *bf16*, and not to half? On a card autocast leaves norms, softmax and the sums that pass from layer to layer in `float32`, as with fp16. On a CPU it leaves the softmax in the type of its input, and one more thing decides, well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
+# transformers (5.23) leaves a mask out that hides nothing. So hide one token in one of four texts, and look at a step of the small model:
 
 
 # %%
@@ -419,8 +419,16 @@ for hidden in (0, 1):
     )
 
 # %% [markdown]
-# The predictions above are for batches with a mask that hides something.
-#
+# On a card the softmax is `float32` with a mask and without, so there the mask hardly shows. BERT-large in bf16, predicted:
+
+# %%
+masked = predict_run(
+    bert_large_config(), micro_batch=4, device="gpu", precision="bf16", padded=True
+)
+for name, run in {"nothing hidden": today["bf16"], "a token hidden": masked}.items():
+    print(f"{name}: activations {run.peak['activations'] / MiB:,.0f} MiB")
+
+# %% [markdown]
 # All these are predictions. What a GPU measured is shown where the course has it on file:
 
 # %%
@@ -703,9 +711,11 @@ explorer(
 # ## What to keep
 #
 # - Take the context out before you divide memories; divide seconds by samples before you compare them.
-# - A device's figure is tensors, the allocator's blocks around them, and the context. Each can be predicted without the device.
+# - A device's figure is tensors, the allocator's blocks around them, and the context. The first two can be predicted without the device; the context is read on it once.
 # - What a library keeps changes with its version: the softmax's input was there in 2022 and is gone today.
 # - Rules of thumb leave out the batch or the optimizer. Know which one before you trust them.
 # - The largest micro-batch that fits comes first; accumulation supplies the rest. Checkpointing moves that limit far up, for one more forward pass: a third more FLOPs where everything trains, about half more where most are frozen and the gradient still goes through all layers. Which of the two is faster, only the clock tells.
 #
 # `trainlean progress` shows which exercises are still open.
+#
+# Next: [Decoders in PyTorch](../5_decoders/1_pytorch.ipynb), where a large vocabulary takes most of the memory.

@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what fills memory when a language model with a large vocabulary is trained, write its loss in chunks, tell which part of attention grows with the square of the length, and add up and step in bf16 without losing anything.
 #
-# **Minutes**: 70, with a place to stop · **Before this**: [Accumulation: PyTorch](../1_accumulation/1_pytorch.ipynb) and [Checkpointing: PyTorch](../2_checkpointing/1_pytorch.ipynb).
+# **Minutes**: 75, with a place to stop · **Before this**: [Accumulation: PyTorch](../1_accumulation/1_pytorch.ipynb) and [Checkpointing: PyTorch](../2_checkpointing/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -33,6 +33,7 @@ from trainlean import (
     model_config,
     plot_memory,
     predict_run,
+    put_in_order,
     recall,
     reveal,
     small_decoder,
@@ -142,7 +143,7 @@ for category, size in large:
 reveal("tensors as large as the logits", len(large), "copies")
 
 # %% [markdown]
-# They are, in the backward pass of the cross-entropy: the logarithm of the softmax, which the forward pass kept; the gradient with respect to it; and the gradient with respect to the logits. The logits themselves are already gone.
+# All three are there in the backward pass of the cross-entropy: the logarithm of the softmax, which the forward pass kept; the gradient with respect to it; and the gradient with respect to the logits. The logits themselves are already gone.
 #
 # Their share of the peak:
 
@@ -185,7 +186,7 @@ off = abs(predicted.peak_bytes / measured.peak_bytes - 1)
 print(f"predicted {format_bytes(predicted.peak_bytes)}, off by less than 0.5 %: {off < 0.005}")
 
 # %% [markdown]
-# **Predict.** Llama 3.2 1B, 4 texts of 2,048 tokens, autocast to bf16 (the weights stay float32, products are computed in 16 bits), all layers checkpointed. How many GiB has *one* copy of its logits in float32? (All in float32, since the loss is computed in it: transformers converts the logits first.)
+# **Predict.** Llama 3.2 1B, 4 texts of 2,048 tokens, autocast to bf16 (the weights stay float32, products are computed in 16 bits), all layers checkpointed. How many GiB has *one* copy of its logits in float32?
 
 # %%
 # BEGIN SOLUTION
@@ -219,7 +220,7 @@ reveal("one copy of the logits", round(one_llama / 2**30, 2), "GiB")
 pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 
 # %% [markdown]
-# (*batch*: activations and temporary tensors; *logits*: one copy of them in float32.)
+# (*batch*: activations and temporary tensors; *logits*: one copy of them in float32, to which transformers converts them before the loss.)
 #
 # Llama's layers are checkpointed, so of their activations little is left. What the batch still takes is for the greater part three copies of the logits.
 #
@@ -244,6 +245,10 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 # - `hidden` is `[tokens, hidden size]`, `head` the weight of the head, `[vocabulary, hidden size]`: the logits are `hidden @ head.T`. `targets` is `[tokens]`; a target of -100 does not count, and at least one does.
 # - It returns the mean loss over the targets that count, as `cross_entropy(hidden @ head.T, targets)` would, and with the same gradients for `hidden` and `head`. Either of the two may be frozen.
 # - Logits are computed for `chunk` tokens at a time, for fewer in the last chunk. Between the forward and the backward pass none of them is in memory, nor anything as large.
+
+
+# %%
+put_in_order("chunked_loss")
 
 
 # %% exercise="chunked_loss" points=3
@@ -316,7 +321,7 @@ for chunk in (128, 32):
     print(f"chunks of {chunk:3}: {format_bytes(part):>9}, {part / whole_part:.2f} of it")
 
 # %% [markdown]
-# In chunks of an eighth of the tokens, an eighth of it is left, and with smaller chunks less. Beside them, each chunk makes a gradient as large as the head and adds it to the others.
+# In chunks of an eighth of the tokens, an eighth of it is left, and with smaller chunks less. Besides, each chunk makes a gradient as large as the head, which is added to those of the chunks before.
 #
 # The price is one more product of hidden states and head in the backward pass:
 
@@ -497,7 +502,7 @@ for length in (512, 2048, 8192, 32768):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# And in bf16? The fused attention keeps about half. Eager attention as transformers writes it takes the softmax in float32 and converts what comes out:
+# And in bf16? The fused attention keeps about half. Eager attention as transformers writes it for Llama takes the softmax in float32 and converts what comes out:
 
 
 # %%
@@ -520,7 +525,7 @@ for name, attention in {"eager": eager_of_transformers, "sdpa": fused_attention}
 #
 # The work does not go away. `sdpa` still multiplies every query with every key it may see: time grows with the square of the length, memory does not.
 #
-# **A mask can take the kernel away.** On a GPU the fastest kernels take a causal mask only as the *argument* `is_causal`, not as a tensor. Texts without padding, as here, need no other; padding at the *end* needs none either, because no token looks ahead at it.
+# **A mask can take the kernel away.** On a GPU FlashAttention's kernel takes a causal mask only as the *argument* `is_causal`; given a mask as a tensor, `sdpa` has to pick another one. Texts without padding, as here, need no other; padding at the *end* needs none either, because no token looks ahead at it.
 #
 # ## Adding up in bf16
 #
@@ -636,51 +641,61 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
 check(train_with_masters)
 
 # %% [markdown]
-# What it costs: for each weight 2 bytes for the model and 4 for the master, 4 for the sum of gradients and 8 for AdamW's state, 18 together. Training in float32 takes 16. bf16 saves activations and time, *not* the bytes of a weight.
+# What it costs: for each weight 2 bytes for the model and 4 for the master, 4 for the sum of gradients and 8 for AdamW's state, 18 together. Training in float32 takes 16. With masters bf16 saves activations, *not* the bytes of a weight.
 #
 # ## All of it on one plane
 #
-# The small decoder with 4 texts of 128 tokens for each step: as it is, checkpointed, accumulated, and with the loss in chunks.
+# The small decoder with 4 texts of 128 tokens for each step: as it is, checkpointed, accumulated, with the loss in chunks, and with eager attention.
 
 
 # %%
-def measure_decoder(micro_batch, accumulation_steps=1, checkpointing="off", loss_of=without):
+def measure_decoder(
+    micro_batch, accumulation_steps=1, checkpointing="off", attention="sdpa", loss_chunk=None
+):
     checkpointed = checkpointing not in ("off", 0, False)
     samples = micro_batch * accumulation_steps
     window = pieces(samples, 128)
+    loss_of = in_chunks(loss_chunk) if loss_chunk else without
     return measure(
-        lambda: train(loss_of, window, 2, accumulation_steps, checkpointed),
+        lambda: train(
+            loss_of, window, 2, accumulation_steps, checkpointed, attn_implementation=attention
+        ),
         name=f"{micro_batch} x {accumulation_steps}"
-        + ", chunks" * (loss_of is not without)
-        + ", checkpointed" * checkpointed,
+        + ", chunks" * bool(loss_chunk)
+        + ", checkpointed" * checkpointed
+        + ", eager" * (attention == "eager"),
         samples=2 * samples,
-        model="small decoder" if loss_of is without else "small decoder, loss in chunks",
+        model="small decoder",
         micro_batch=micro_batch,
         accumulation_steps=accumulation_steps,
         checkpointing="every layer" if checkpointed else "off",
-        attention="sdpa",
+        attention=attention,
+        loss_chunk=loss_chunk,
         sequence_length=128,
         repeats=1,
     )
 
 
-runs = [measure_decoder(4), measure_decoder(4, 1, "every layer"), measure_decoder(1, 4)]
+whole_runs = [measure_decoder(4), measure_decoder(4, checkpointing="every layer")]
 chunked_runs = [
-    measure_decoder(4, 1, loss_of=in_chunks(128)),
-    measure_decoder(4, 1, "every layer", loss_of=in_chunks(128)),
+    measure_decoder(4, loss_chunk=128),
+    measure_decoder(4, checkpointing="every layer", loss_chunk=128),
 ]
-plot_memory(runs[:2] + chunked_runs)
+plot_memory(whole_runs + chunked_runs)
 
 # %% [markdown]
 # Four bars with the whole batch: as it is; checkpointed; the loss in chunks; both. Checkpointing takes the layers' activations away and leaves the logits; chunks take the logits away and leave the layers. Only together do both go.
+#
+# The same points beside the accumulated one and the one with eager attention. What is not there yet, such as chunks in a smaller micro-batch, you can measure.
 
 # %%
-explorer(runs, measure=measure_decoder)
+others = [measure_decoder(1, 4), measure_decoder(4, attention="eager")]
+explorer(whole_runs + chunked_runs + others, measure=measure_decoder)
 
 # %% [markdown]
 # ## What to keep
 #
-# - With a large vocabulary the logits are the largest tensors in training, and the backward pass of the loss holds three copies of them in float32. A name that holds the model's output adds one.
+# - With a large vocabulary the logits are the largest tensors in training with fused attention, as soon as a micro-batch has more tokens than the hidden size has numbers, and the backward pass of the loss holds three copies of them in float32. A name that holds the model's output adds one.
 # - They grow with the tokens of a micro-batch and with the vocabulary. Checkpointing layers leaves them; a smaller micro-batch or a loss in chunks does not.
 # - The loss in chunks is checkpointing applied to the head: one more product with the head, exact, and as small as you choose.
 # - Eager attention keeps a table of length x length for every head; the fused one keeps its output and one number for each query. Time still grows with the square.

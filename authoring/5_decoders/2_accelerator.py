@@ -28,6 +28,7 @@ from trainlean import (
     Meter,
     batches,
     check,
+    explorer,
     format_bytes,
     guess,
     hint,
@@ -120,7 +121,7 @@ compare(
 )
 
 # %% [markdown]
-# Neither is the large batch's: the direction is another one. The second is what you wrote in the accumulation unit, right for one device, and on two it weighs a token on the device with few of them more.
+# Neither is the large batch's: the direction is another one. The second is what you wrote in the accumulation unit, right for one device; on two it gives a token more weight on the device that has fewer of them.
 #
 # **Predict.** Now every device divides by the targets of *all* devices. How long is the gradient, relative to the large batch's?
 
@@ -148,7 +149,7 @@ reveal(
 compare("all devices' targets / world size", as_ddp(lambda rank, batch: everywhere / 2))
 
 # %% [markdown]
-# What a device must know of the others is *one number*, before its first backward pass: an all-reduce of 8 bytes for each window. Beside the all-reduce of the gradients that is nothing in bytes, but it is a wait: nobody begins before everybody has counted.
+# What a device must know of the others is *one number*, before its first backward pass: an all-reduce of 8 bytes for each window. Beside the all-reduce of the gradients that is nothing in bytes, but it is a wait: no backward pass begins before everybody has counted.
 #
 # ## Exercise: the divisor over windows and devices
 #
@@ -188,7 +189,7 @@ check(token_backward)
 # %% [markdown]
 # ## With Accelerate
 #
-# In Accelerate's words the same loop runs on any number of devices. `accelerator.reduce` adds up, `accelerator.num_processes` is the world size, `accelerator.no_sync(model)` keeps the gradients where they are.
+# Written with Accelerate, the same loop runs on any number of devices. `accelerator.reduce` adds up, `accelerator.num_processes` is the world size, `accelerator.no_sync(model)` keeps the gradients where they are.
 # `gradient_accumulation_steps` stays at 1, so that `accelerator.backward` does not divide by a number that knows nothing of tokens.
 
 
@@ -229,10 +230,12 @@ print("2 x 2 and 4 x 1 end with the same weights, to 1e-6:", bool(apart < 1e-6))
 
 
 # %%
-def adapted(**config):
+def adapted(rank=4):
     torch.manual_seed(0)
-    lora = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    return get_peft_model(small_decoder(**config), lora)
+    lora = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"
+    )
+    return get_peft_model(small_decoder(), lora)
 
 
 adapted().print_trainable_parameters()
@@ -250,36 +253,42 @@ guess("activations with an adapter", my_guess, "% of the full training's")
 ids = torch.cat([batch["input_ids"] for batch in batches(load_reviews()[:16], 16, max_length=64)])
 
 
-def train_whole(make, checkpointing=False):
-    model = make()
-    if checkpointing:
+def train_texts(micro_batch, accumulation_steps, checkpointed, lora):
+    model = adapted(lora) if lora else small_decoder()
+    if checkpointed:
         model.activation_checkpointing_enable()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-3, fused=True)
     for _ in range(2):
-        model(input_ids=ids, labels=ids).loss.backward()
+        for texts in ids[: micro_batch * accumulation_steps].split(micro_batch):
+            (model(input_ids=texts, labels=texts).loss / accumulation_steps).backward()
         optimizer.step()
         optimizer.zero_grad()
 
 
-def measure_adapter(name, make, checkpointing=False):
+def measure_point(micro_batch, accumulation_steps=1, checkpointing="off", lora=None):
+    checkpointed = checkpointing not in ("off", 0, False)
+    how = (f"adapter {lora}" if lora else "full") + ", checkpointed" * checkpointed
+    size = f", {micro_batch} x {accumulation_steps}" * (accumulation_steps > 1)
     return measure(
-        partial(train_whole, make, checkpointing),
-        name=name,
+        partial(train_texts, micro_batch, accumulation_steps, checkpointed, lora),
+        name=how + size,
+        samples=2 * micro_batch * accumulation_steps,
         model="small decoder",
-        micro_batch=16,
+        micro_batch=micro_batch,
+        accumulation_steps=accumulation_steps,
         sequence_length=64,
         attention="sdpa",
-        checkpointing="every layer" if checkpointing else "off",
-        lora=4 if make is adapted else None,
+        checkpointing="every layer" if checkpointed else "off",
+        lora=lora,
         repeats=1,
     )
 
 
 runs = [
-    measure_adapter("full", small_decoder),
-    measure_adapter("adapter", adapted),
-    measure_adapter("adapter, checkpointed", adapted, checkpointing=True),
+    measure_point(16),
+    measure_point(16, lora=4),
+    measure_point(16, checkpointing="every layer", lora=4),
 ]
 left = runs[1].peak["activations"] / runs[0].peak["activations"]
 reveal("activations with an adapter", round(100 * left), "% of the full training's")
@@ -292,7 +301,13 @@ pd.DataFrame(
 
 # %% [markdown]
 # The optimizer state is as good as gone; weights and logits are not, and most activations stay. (Gradients of the full training are not at this peak either.) To reach the adapters in the first layer the gradient must go through all layers above them, and for that it needs what those have kept. Only what the gradient of a frozen *weight* would have needed is let go.
-# So **an adapter does not replace checkpointing, accumulation or the loss in chunks**: it takes the state away, and what grows with the batch is what is left. For Qwen2.5 7B, 4 texts of 2,048 tokens, checkpointed:
+# So **an adapter does not replace checkpointing, accumulation or the loss in chunks**: it takes the state away, and what grows with the batch is what is left. Here are the same points with an accumulated one; others you can measure (at most 16 texts for a step).
+
+# %%
+explorer([*runs, measure_point(4, 4, lora=4)], measure=measure_point)
+
+# %% [markdown]
+# For Qwen2.5 7B, 4 texts of 2,048 tokens, checkpointed:
 
 # %%
 config = model_config("qwen-7b")
@@ -443,7 +458,7 @@ reached = [
 print(f"{sum(reached)} of {len(reached)} matrices B have a gradient")
 
 # %% [markdown]
-# It was not always so ([transformers issue 25841](https://github.com/huggingface/transformers/issues/25841), August 2023), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
+# It was not always so ([transformers issue 26334](https://github.com/huggingface/transformers/issues/26334), September 2023), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
 #
 # ## Precision
 #

@@ -3,7 +3,7 @@
 #
 # **You will be able to** have the Trainer count tokens over devices, give it a loss in chunks, and evaluate without collecting the logits of a whole data set.
 #
-# **Minutes**: 55, with a place to stop · **Before this**: [Decoders with Accelerate](2_accelerator.ipynb) and [Accumulation: Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 60, with a place to stop · **Before this**: [Decoders with Accelerate](2_accelerator.ipynb) and [Accumulation: Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -13,20 +13,24 @@
 # %%
 import os
 import tempfile
+import warnings
 
 import pandas as pd
 import torch
 from accelerate import Accelerator
+from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from trainlean import (
     Meter,
     batches,
     check,
+    explorer,
     format_bytes,
     guess,
     hint,
     load_reviews,
+    measure,
     model_config,
     recall,
     reveal,
@@ -39,6 +43,8 @@ from transformers.trainer_callback import PrinterCallback
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # two ranks on the CPU, on machines with GPUs too
 torch.set_num_threads(1)
+# peft 0.21 asks transformers for a name that will go with version 6.
+warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
 
 # %%
 recall("5_decoders/3_trainer")
@@ -242,7 +248,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (So it is where the model's own `forward` takes `num_items_in_batch`, as Llama's does. For other models the number is `None`, and the Trainer divides what `compute_loss` returns by the accumulation steps.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too. For other models, and in evaluation, it is `None`.)
 #
 # ## Exercise: a loss for the Trainer
 #
@@ -252,7 +258,7 @@ check(token_weights)
 #
 # - `model.model(input_ids=...)` gives an object with `last_hidden_state` `[texts, length, hidden size]`, and `model.lm_head.weight` is the head. `inputs` has `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count.
 # - Return the sum of the losses of this micro-batch's targets, divided by `num_items_in_batch`, the number of targets of the whole window. Where that is `None`, as for a caller who does not know the window, divide by the targets of this micro-batch.
-# - As in the [first lesson](1_pytorch.ipynb): logits of at most `chunk` tokens at a time, and none of them between forward and backward. The last position of a text predicts nothing, so it needs no logits.
+# - As in the [first lesson](1_pytorch.ipynb): logits of at most `chunk` tokens at a time, and none of them between forward and backward. The last position of a text predicts nothing, so it needs no logits. What stands below the head may be frozen.
 
 
 # %% exercise="loss_in_chunks" points=3
@@ -279,16 +285,22 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
 check(loss_in_chunks)
 
 # %% [markdown]
-# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on, and so must ours. In evaluation it is asked for outputs beside the loss; there are none to collect:
+# In a Trainer it is a few lines. `loss_is_scaled_for_ga` tells the Trainer (transformers 5.19 and later) that the loss is divided already, which holds where the number is counted. On several devices the Trainer's own `compute_loss` multiplies by their number, as you did, while `average_tokens_across_devices` is on and there is a number, and so must ours. In evaluation it is asked for outputs beside the loss; there are none to collect:
 
 
 # %%
+def inside(model):
+    """The decoder itself, where an adapter's wrapper is around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 class ChunkedTrainer(Trainer):
     loss_is_scaled_for_ga = True
+    chunk = 64
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss = loss_in_chunks(model, inputs, num_items_in_batch, chunk=64)
-        if self.args.average_tokens_across_devices:
+        loss = loss_in_chunks(inside(model), inputs, num_items_in_batch, self.chunk)
+        if self.args.average_tokens_across_devices and num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes
         return (loss, {}) if return_outputs else loss
 
@@ -323,7 +335,7 @@ pd.DataFrame(rows)
 #
 # ## Where the logits come back
 #
-# Evaluation needs no backward pass, and so no softmax that is kept. But with `compute_metrics` the Trainer *collects what the model returned* for the whole evaluation set, and hands it over as one array.
+# Evaluation needs no backward pass, and so no softmax that is kept. But with `compute_metrics` the Trainer *collects what the model returned* for the whole evaluation set, and hands it over as one array. (You met its peak in [unit 1](../1_accumulation/3_trainer.ipynb); here it is counted.)
 #
 # **Predict.** 32 texts of 64 tokens are evaluated, 2 at a time. How many MiB has the array of predictions?
 
@@ -421,15 +433,99 @@ check(token_accuracy)
 # | micro-batch, accumulation steps | `per_device_train_batch_size`, `gradient_accumulation_steps` |
 # | targets of all devices | `average_tokens_across_devices=True` (the default) |
 # | layers checkpointed | `activation_checkpointing=True` (before version 5.23 `gradient_checkpointing=True`) |
-# | autocast to bf16 | `bf16=True` |
+# | autocast to bf16 | `bf16=True`, with weights that were loaded in float32 (see below) |
 # | fused attention | of the model: `attn_implementation="sdpa"` |
 # | adapter | a model from `get_peft_model` is trained like any other |
 # | loss in chunks | `use_liger_kernel=True` on a GPU, or a `compute_loss` of your own |
 # | evaluation | no `compute_metrics`, or `preprocess_logits_for_metrics` with it |
 #
+# `bf16=True` is autocast, which leaves the weights in the type that they have. `from_pretrained` of transformers 5 loads them in the type of their file, and many decoders are published in bf16. Save the small one so, and train it for a step:
+
+# %%
+from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
+
+disable_progress_bar()  # of saving and loading
+with tempfile.TemporaryDirectory() as folder:
+    small_decoder(num_hidden_layers=1).to(torch.bfloat16).save_pretrained(folder)
+    for how in ({}, {"dtype": torch.float32}):
+        model = AutoModelForCausalLM.from_pretrained(folder, **how)
+        args = arguments(bf16=True, optim="adamw_torch", learning_rate=1e-3, max_steps=1)
+        trainer = Trainer(model=model, args=args, train_dataset=texts(8))
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+        averages = {state["exp_avg"].dtype for state in trainer.optimizer.state.values()}
+        print(f"loaded with {how or 'no dtype'}: weights {model.dtype}, averages {averages}")
+
+# %% [markdown]
+# As it comes, weights and optimizer state are bf16, and what is small beside them vanishes, as in the [first lesson](1_pytorch.ipynb). With `dtype=torch.float32` it is mixed precision.
+#
+# What these arguments do to memory, for steps of 8 texts of 64 tokens with AdamW: one by one, then all together. Compare the memory and not the speed here: each point is timed once, for two steps and with the making of model and Trainer.
+
+
+# %%
+def train_point(size, steps, checkpointed, lora, loss_chunk):
+    model = small_decoder(num_hidden_layers=2)
+    if lora:
+        where = ["q_proj", "v_proj"]
+        model = get_peft_model(model, LoraConfig(r=lora, target_modules=where))
+    args = arguments(
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=steps,
+        activation_checkpointing=checkpointed,
+        optim="adamw_torch_fused",
+    )
+    kind = ChunkedTrainer if loss_chunk else Trainer
+    trainer = kind(model=model, args=args, train_dataset=texts(2 * size * steps))
+    trainer.chunk = loss_chunk
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+
+
+def measure_point(
+    micro_batch, accumulation_steps=1, checkpointing="off", lora=None, loss_chunk=None
+):
+    checkpointed = checkpointing not in ("off", 0, False)
+    setting = (micro_batch, accumulation_steps, checkpointed, lora, loss_chunk)
+    how = [
+        f"{micro_batch} x {accumulation_steps}",
+        *["checkpointed"] * checkpointed,
+        *[f"chunks of {loss_chunk}"] * bool(loss_chunk),
+        *[f"adapter {lora}"] * bool(lora),
+    ]
+    return measure(
+        lambda: train_point(*setting),
+        name=", ".join(how),
+        samples=2 * micro_batch * accumulation_steps,
+        model="small decoder",
+        micro_batch=micro_batch,
+        accumulation_steps=accumulation_steps,
+        checkpointing="every layer" if checkpointed else "off",
+        lora=lora,
+        loss_chunk=loss_chunk,
+        attention="sdpa",
+        sequence_length=64,
+        repeats=1,
+    )
+
+
+points = [
+    measure_point(8),
+    measure_point(2, 4),
+    measure_point(8, checkpointing="every layer"),
+    measure_point(8, loss_chunk=64),
+    measure_point(8, lora=4),
+    measure_point(8, checkpointing="every layer", lora=4, loss_chunk=64),
+]
+explorer(points, measure=measure_point)
+
+# %% [markdown]
 # ## What to keep
 #
 # - The Trainer counts the targets of the window on all devices, as long as `average_tokens_across_devices` is on and the loss uses `num_items_in_batch`.
 # - A loss of your own belongs in `compute_loss`: a sum, divided by `num_items_in_batch`, times the number of devices.
 # - `compute_metrics` collects what the model returns, for the whole evaluation set. Make it small first.
 # - A metric shifts its labels itself.
+# - `bf16=True` with `dtype=torch.float32`: otherwise the weights stay in the type of their file.
+#
+# Next: [Write the test](../6_your_own/1_write_the_test.ipynb), where you say what a right training loop is.

@@ -144,7 +144,7 @@ reveal(
 # Counting steps sees none of them. The length of the first gradient sees a factor. It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged says nothing about what was stepped with.
-# Weights hide a factor: Adam divides each entry by its own running size, clipping makes every long gradient equally long. With these, a loop without the division ends close to the right one.
+# Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With Adam, or where every gradient is cut, a loop without the division ends close to the right one.
 #
 # ## How close is the same?
 
@@ -180,7 +180,7 @@ for scale in (1.0, 1e4, 1e-4):
 # - `train(micro_batch, accumulation_steps)` trains on 64 samples and returns a list: the gradient of each optimizer step, one vector for each.
 # - With one accumulation step it is the large batch, and right.
 # - The lists are all that can be seen of it: there is no model and no optimizer to watch.
-# - Your test is put to right trainings in several styles, with long and with short gradients, and to wrong ones. A wrong one may be off by a few per cent, in a single entry, or at one step only.
+# - Your test is put to right training runs in several styles, with long and with short gradients, and to wrong ones. A wrong one may be off by a few per cent, in a single entry, or at one step only.
 
 
 # %% exercise="test_accumulation" points=3
@@ -244,6 +244,7 @@ check(test_last_window)
 #
 # - `train(32, 1)` is the large batch on one rank, and right.
 # - A right training steps on every rank with the large batch's gradient, whatever the number of ranks.
+# - Trainings come with long and with short gradients, as in the first exercise.
 
 
 # %% exercise="test_ranks" points=3
@@ -273,7 +274,7 @@ check(test_ranks)
 #
 # *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
-# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in.
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in. Gradients are long and short, as in the first exercise.
 
 
 # %% exercise="test_token_weights" points=3
@@ -342,3 +343,5 @@ except AssertionError as error:
 # - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length.
 # - A test sees what its data lets it see: a rest of two micro-batches or more and none, more than two ranks and all of them, texts of different lengths.
 # - Before you trust a test, see it fail: run it on wrong loops.
+#
+# Next: [A museum of real bugs](2_bug_museum.ipynb), with loops that others wrote.

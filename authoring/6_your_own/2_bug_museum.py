@@ -114,7 +114,7 @@ show_receipts(train_sum)
 reveal("sum of a step's shares in exhibit 1", receipts[0].sum().item(), "times the right one")
 
 # %% [markdown]
-# **Not divided.** Clipping had hidden it in part: when the sum is longer than the limit, sum and mean are cut to the same length. So the fault showed late in training, when gradients are short.
+# **Not divided.** Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length. So the fault showed late in training, when gradients are short.
 #
 # **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the gradient with the large batch's, which is what a receipt does.
 #
@@ -395,7 +395,7 @@ shares = receipts_of(in_texts(train_mean_of_means))[0]
 print(f"in the mean of means the first token counts {shares[0] / shares[1]:.0f} times the second")
 
 # %% [markdown]
-# The sum is 1 in both. A test that looks at lengths, or at sums, lets this one pass; only the direction of the gradient has changed.
+# The sum is 1 in both. A test that looks at sums lets this one pass, and so does one that compares lengths roughly: it is the direction of the gradient that has changed.
 #
 # **Halt.** Nine exhibits, and one instrument for all of them. A good place to stop for today.
 #
@@ -450,7 +450,7 @@ print(f"length of step 1: {receipts_of(train_clipped)[0].norm():.2f}")
 # %% [markdown]
 # ### 11. The schedule that ran ahead
 #
-# **Reported** three times with three causes: [starVLA, pull request 210](https://github.com/starVLA/starVLA/pull/210) (March 2026) stepped the schedule for every micro-batch; with Accelerate on four devices it moves four times for a step, by design: [accelerate, issue 2926](https://github.com/huggingface/accelerate/issues/2926) (July 2024, 0.22.0), [LTX-Video-Trainer, issue 67](https://github.com/Lightricks/LTX-Video-Trainer/issues/67) (February 2026).
+# **Reported** with two causes: [starVLA, pull request 210](https://github.com/starVLA/starVLA/pull/210) (March 2026) stepped the schedule for every micro-batch; with Accelerate on four devices it moves four times for a step, by design: [accelerate, issue 2926](https://github.com/huggingface/accelerate/issues/2926) (July 2024, 0.22.0), [LTX-Video-Trainer, issue 67](https://github.com/Lightricks/LTX-Video-Trainer/issues/67) (February 2026).
 
 
 # %%
@@ -484,9 +484,9 @@ print(*[str(warning.message).split(". ")[0] for warning in seen])
 # %% [markdown]
 # The last line is torch's warning in the second case. It only looks at the very first move: a single optimizer step before that would silence it.
 #
-# Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test that compares trainings must also compare weights, or the learning rate at each step.
+# Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test that compares training runs must also compare weights, or the learning rate at each step.
 #
-# **Cure**: step the schedule where the optimizer steps. With Accelerate, give the schedule `num_processes` times its length, or do not prepare it.
+# **Cure**: step the schedule where the optimizer steps. With Accelerate, give the prepared schedule `num_processes` times its length; or do not prepare it, and step it only where `accelerator.sync_gradients` is true.
 #
 # ### 12. An average of standing still
 #

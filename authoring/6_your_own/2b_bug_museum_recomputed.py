@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# In August 2026 somebody switched checkpointing off to save time, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault was in the training loop. Here each loop is right.
+# In August 2026 somebody switched checkpointing off to save time, which should leave the loss where it is. The loss moved, and it was the better one that was right. In the first half of the museum the fault was in the training loop. Here nearly every loop looks right.
 #
 # Where else can a training become another one, without an error?
 
@@ -112,7 +112,7 @@ print(f"transformers {transformers.__version__} counts {int(counted)} targets")
 print(f"the gradient is {28 / int(counted):.3f} times the right one")
 
 # %% [markdown]
-# Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. Only a loss of your own does. With AdamW the factor cancels, with clipping it hides.
+# Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does. With AdamW the factor cancels, with clipping it hides.
 #
 # **Cure**: `compute_loss_func` with your own count, as in the [lesson on the Trainer](../1_accumulation/3_trainer.ipynb).
 #
@@ -153,7 +153,7 @@ def train_contrastive(micro_batch, accumulation_steps):
 same_training(train_contrastive, batch=16, accumulation_steps=4)
 
 # %% [markdown]
-# **Cure**: not in the loop. Embed everything without a graph, take the loss over all embeddings and keep *their* gradients, then send each portion through once more and hand it its part ([GradCache](https://github.com/luyug/GradCache), [arXiv:2101.06983](https://arxiv.org/abs/2101.06983); in sentence-transformers `CachedMultipleNegativesRankingLoss`).
+# **Cure**: not in the loop. Embed everything without a graph, take the loss over all embeddings and keep *their* gradients, then send each portion through once more (with dropout, from the same random state) and hand it its part ([GradCache](https://github.com/luyug/GradCache), [arXiv:2101.06983](https://arxiv.org/abs/2101.06983); in sentence-transformers `CachedMultipleNegativesRankingLoss`).
 
 
 # %%
@@ -248,7 +248,7 @@ same_training(train_with_dropout, batch=16, accumulation_steps=2, checkpointing=
 # %% [markdown]
 # The gradient. The forward pass, and so the first loss, is as it should be; the backward pass asks for the activations and gets those of another network.
 #
-# **Cure**: leave `preserve_rng_state` at its default, `True`. Here it had been off for long, and harmless, as long as no model of the project had dropout.
+# **Cure**: leave `preserve_rng_state` at its default, `True`. In OLMo-core it had been off for long, and harmless, as long as no model of the project had dropout.
 
 
 # %%
@@ -443,7 +443,7 @@ for around, count in counts.items():
 reveal("all-reduces in exhibit 23", counts["backward"], "in a window of four")
 
 # %% [markdown]
-# DDP decides in the *forward* pass whether this backward pass will send. So nothing was saved, and nothing was wrong: the gradients are the same, only late. This fault shows in no comparison of trainings, and in every count of messages.
+# DDP decides in the *forward* pass whether this backward pass will send. So nothing was saved, and nothing was wrong: the gradients are the same, only late. This fault shows in no comparison of training runs, and in every count of messages.
 #
 # **Cure**: forward and backward inside, the last micro-batch outside. `accelerator.accumulate(model)` does that.
 #
@@ -529,3 +529,5 @@ check(cured_blocks)
 # - Compare buffers too: batch norm's averages moved while all gradients were equal.
 # - Checkpointing is neutral if what runs twice is the same twice. `same_training(..., checkpointing=True)` asks.
 # - DDP can be tried in one process, with its flags, hooks and errors.
+#
+# Next: [Fit the budget](3_fit_the_budget.ipynb), a model that you have not met.

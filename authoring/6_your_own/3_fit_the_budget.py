@@ -152,7 +152,7 @@ reveal(
 )
 
 # %% [markdown]
-# (That is what is missing when the same model has a vocabulary of 100 tokens.)
+# (Counted is what goes away when the same model gets a vocabulary of 100 tokens.)
 #
 # The rest grows with the micro-batch, and most of it is further tensors of the logits' size: the loss takes their logarithms, and the backward pass needs a gradient of the same shape. The layers hardly show.
 #
@@ -299,7 +299,7 @@ print(f"weights as after the large batch's steps: {apart < 1e-4}")
 # %% [markdown]
 # ## Then the plan
 #
-# `plan_training` does what you did, with all of the course's settings: it asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. From a terminal it is `trainlean plan config.json --memory 24MB --batch 16`; there it measures seconds on your machine, too.
+# `plan_training` does what you did, with all of the course's settings: it asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. From a terminal it is `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm`; there it measures seconds on your machine, too.
 
 # %%
 found = plan_training(

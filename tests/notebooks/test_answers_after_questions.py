@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from trainlean.exercises.finding import all_exercises
 from trainlean.notebooks.notebook import find_notebooks, make_lesson, read_authored, read_notebook
 
 GUESS = re.compile(r'^guess\(\s*"([^"]+)"', re.MULTILINE)
@@ -70,14 +71,20 @@ def position(pattern, name):
     )
 
 
-GUESSES = [name for _, cell, _ in course() for name in GUESS.findall(cell.source)]
-SOLUTIONS = {
-    cell.metadata["nbgrader"]["grade_id"]: at
-    for at, (_, cell, whole) in enumerate(course())
-    if cell.cell_type == "code"
-    and "# BEGIN SOLUTION" in whole
-    and cell.metadata.get("nbgrader", {}).get("solution")
-}
+# Read as text: cutting all lessons apart takes seconds, for every worker that only collects.
+GUESSES = [name for place in find_notebooks() for name in GUESS.findall(place.authored.read_text())]
+
+
+@cache
+def solutions():
+    """Where each exercise's own cell stands."""
+    return {
+        cell.metadata["nbgrader"]["grade_id"]: at
+        for at, (_, cell, whole) in enumerate(course())
+        if cell.cell_type == "code"
+        and "# BEGIN SOLUTION" in whole
+        and cell.metadata.get("nbgrader", {}).get("solution")
+    }
 
 
 def outputs_of(cell):
@@ -151,9 +158,9 @@ def share(lines, source):
     return sum(line in text for line in lines) / max(len(lines), 1)
 
 
-@pytest.mark.parametrize("name", SOLUTIONS)
+@pytest.mark.parametrize("name", all_exercises())
 def test_no_solution_before_its_exercise(name):
-    at = SOLUTIONS[name]
+    at = solutions()[name]
     lines = lines_of(course()[at][2])
     most = max(share(lines, cell.source) for _, cell, _ in course()[:at])
     if name in SHOWN_BEFORE:
@@ -162,10 +169,10 @@ def test_no_solution_before_its_exercise(name):
         assert most <= MOST, "an earlier cell shows the greater part of the solution"
 
 
-@pytest.mark.parametrize("name", SOLUTIONS)
+@pytest.mark.parametrize("name", all_exercises())
 def test_no_solution_in_plain_view_right_after_its_check(name):
     """In the five cells after the exercise (its check, and what is on the screen with it), unless folded."""
-    at = SOLUTIONS[name]
+    at = solutions()[name]
     lines = lines_of(course()[at][2])
     for _, cell, _ in course()[at + 1 : at + 6]:
         folded = cell.metadata.get("jupyter", {}).get("source_hidden")
@@ -174,7 +181,7 @@ def test_no_solution_in_plain_view_right_after_its_check(name):
 
 
 def test_what_is_listed_is_there():
-    assert {*SHOWN_BEFORE, *SHOWN_AFTER} <= SOLUTIONS.keys()
+    assert {*SHOWN_BEFORE, *SHOWN_AFTER} <= solutions().keys()
     assert {*TELLING, *VALUE_STANDS} <= {*GUESSES}
 
 

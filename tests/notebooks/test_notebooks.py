@@ -281,6 +281,10 @@ def test_notebooks_are_found_by_path_name_unit_and_last_part(tmp_path):
             "line 2: git left merge conflict marks",
         ),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[" + b"9" * 5000 + b"]", "a number of thousands of digits"),
+        (b"<!DOCTYPE html>", "it is a web page: download the notebook itself"),
+        (b"version https://git-lfs.github.com/spec/v1", "run `git lfs pull`"),
         (b"[1, 2]", "not a Jupyter notebook"),
         (b'{"a": 1}', "not a Jupyter notebook"),
         (
@@ -291,7 +295,7 @@ def test_notebooks_are_found_by_path_name_unit_and_last_part(tmp_path):
             b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": 7}',
             "not a Jupyter notebook",
         ),
-        (b"[" * 100_000, "not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
         (b'{"nbformat": 9, "nbformat_minor": 0, "metadata": {}, "cells": []}', "notebook format 9"),
     ],
 )

@@ -1,8 +1,11 @@
-"""What the server takes out of a notebook before it is written."""
+"""What the server takes out of a notebook before it is written, and what others show of a widget that it kept."""
 
+import nbformat
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from trainlean.notebooks.saving import STATE, VIEW, drop_lost_widgets
+from trainlean.pictures.widget import HANDED_OVER
+from trainlean.workspace import COURSE
 
 
 def shown(model, **more):
@@ -24,3 +27,26 @@ def test_what_is_no_notebook_is_left_alone():
     model = {"type": "file", "content": "text"}
     drop_lost_widgets(model=model)
     assert model == {"type": "file", "content": "text"}
+
+
+# In this order VS Code takes what an output has (extensions/ipynb/src/deserializers.ts of microsoft/vscode); where the
+# widget's model is gone, its renderer leaves the view out and takes the next.
+VS_CODE = ["text/html", "image/png", "image/svg+xml", "text/plain"]
+
+
+def test_without_its_model_a_widget_of_a_built_notebook_is_a_picture_or_html_in_vs_code():
+    seen = set()
+    for path in sorted((COURSE / "solutions").glob("*/*.ipynb")):
+        for output in outputs(nbformat.read(path, as_version=4)):
+            kept = output.get("metadata", {}).get(HANDED_OVER)
+            if VIEW not in output.get("data", {}) and not kept:
+                continue
+            shown = next(kind for kind in VS_CODE if kind in output.data)
+            assert shown in ("text/html", "image/png"), path
+            assert len(output.data[shown]) > 200 and "<script" not in output.data[shown], path
+            seen.add((kept or {}).get("widget"))
+    assert {"explorer", "player", "quiz", "lines"} <= seen
+
+
+def outputs(notebook):
+    return [one for cell in notebook.cells for one in cell.get("outputs", [])]

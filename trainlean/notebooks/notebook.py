@@ -113,6 +113,11 @@ def shown(path: Path) -> str:
 
 # ---------------------------------------------------------------- reading
 
+INSTEAD = {
+    "<": "it is a web page: download the notebook itself.",
+    "version https://git-lfs": "it is Git LFS's note of a file: run `git lfs pull`.",
+}  # how files begin that are saved in a notebook's place, and what to do
+
 
 def read_notebook(path: str | Path) -> NotebookNode:
     """The notebook at `path`, whatever its format version, upgraded to version 4; CourseError says what is wrong with it."""
@@ -138,11 +143,19 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
         ) from None
     if not text.strip():
         raise CourseError(
-            f"{where} is empty; run `trainlean reset {where}` to get the lesson back."
+            f"{where} is empty; was it saved completely? `trainlean reset` gives a lesson back."
         )
     try:
         content = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise CourseError(
+            f"{where} is nested too deeply for a notebook; was it saved by Jupyter?"
+        ) from None
+    except ValueError as error:
+        if not isinstance(error, json.JSONDecodeError):
+            raise CourseError(
+                f"{where} holds a number of thousands of digits, which Python does not read; was it saved by Jupyter?"
+            ) from None
         if re.search(r"^(<{7}|>{7})( |$)", text, re.MULTILINE):
             line = next(
                 n
@@ -152,9 +165,12 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
             raise CourseError(
                 f"{where}, line {line}: git left merge conflict marks; choose one side and remove the marks."
             ) from None
-        at = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        instead = next(
+            (kind for start, kind in INSTEAD.items() if text.lstrip().lower().startswith(start)),
+            "was it saved completely?",
+        )
         raise CourseError(
-            f"{where}{at}: this is not JSON, so it is not a notebook; was it saved completely?"
+            f"{where}, line {error.lineno}: this is not JSON, so it is not a notebook; {instead}"
         ) from None
     try:
         if not isinstance(content, dict) or "nbformat" not in content:
