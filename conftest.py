@@ -49,8 +49,13 @@ def one_thread():
 
 
 def pytest_collection_modifyitems(items):
-    """The longest first, so that all workers end at once (with `--no-loadscope-reorder`)."""
-    items.sort(key=lambda item: not isinstance(item.parent, IPyNbFile))
+    """The longest first, so that all workers end at once (with `--no-loadscope-reorder`); known mistakes before the strangers' answers, which are compared with what was seen of them."""
+    items.sort(
+        key=lambda item: (
+            not isinstance(item.parent, IPyNbFile),
+            item.path.name == "test_strangers.py",
+        )
+    )
 
 
 class Together(LoadScopeScheduling):
@@ -126,7 +131,7 @@ def pytest_timeout_set_timer(item, settings):
 def pytest_runtest_setup(item):
     """nbval starts a notebook's kernel in the set-up of its first cell; the kernel inherits the build's environment.
 
-    But for the repeats of what is timed: nbval compares no seconds, and the counts come from a run of their own.
+    But for what is timed: nbval compares no seconds, and the counts come from a run of their own.
     On Linux it is forked from a process that has the imports behind it.
     """
     notebook = item.parent
@@ -134,7 +139,7 @@ def pytest_runtest_setup(item):
         return (yield)
     scratch = tempfile.TemporaryDirectory(prefix="trainlean-", ignore_cleanup_errors=True)
     before = dict(os.environ)
-    os.environ.update(notebook_environment(Path(scratch.name)), TRAINLEAN_REPEATS="1")
+    os.environ.update(notebook_environment(Path(scratch.name)), TRAINLEAN_REPEATS="0")
     launch = (
         forked_kernels.launch_kernel if sys.platform == "linux" else local_provisioner.launch_kernel
     )
