@@ -27,6 +27,7 @@ from trainlean import (
     recall,
     reveal,
     score_training,
+    what_if,
 )
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -337,6 +338,24 @@ score = score_training(
 # %% [markdown]
 # The score is the plan's FLOPs in percent of yours, and 0 where the training does not fit or is another one. It is kept beside your guesses; train differently and see whether you come nearer. (You can beat the plan: it computes logits at every place, and those whose label is -100 need none. Write that beside `train_within`, not in it. Nor does the plan know a loss in pieces, which computes no less but lets a larger micro-batch fit.)
 #
+# ## What if
+#
+# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds.)
+
+# %%
+sliders = what_if(config, task="causal-lm", sequence_length=LENGTH, lengths=(16, 256))
+sliders
+
+# %% [markdown]
+# At micro-batch 1, how long may the texts become within 24 MB? Does checkpointing change that? Move the sliders, then compare:
+
+# %%
+for table in sliders.scalings:
+    fits = [size for size in range(16, 257) if table.run(1, size).peak_bytes <= BUDGET]
+    how = "every layer" if table.setup.checkpointing else "off"
+    print(f"checkpointing {how}: up to {max(fits)} tokens")
+
+# %% [markdown]
 # ## Your own model
 #
 # Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. For any other module `plan_training` takes a `Subject` with a batch and a loss, and `trainlean plan file.py:function` does it from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
@@ -351,6 +370,7 @@ else:
     own = plan_training(my_config, my_budget, my_batch, task=my_task, sequence_length=my_length)
     for row in own.rows[:5]:
         print(row.setup.label, row.setup.attention, megabytes(row.needed))
+    # what_if(my_config, task=my_task) has the sliders for it.
 
 # %% [markdown]
 # ## What to keep

@@ -782,6 +782,8 @@ def test_a_table_of_a_few_traces_predicts_what_the_full_trace_does(tmp_path, mon
     assert time.perf_counter() - start < 0.01
     with pytest.raises(ValueError, match="sequence_length is 8 to 40 here, not 41"):
         table.run(2, 41)
+    with pytest.raises(ValueError, match="stacks that repeat here"):
+        table.run(2, 40, [3, 3, 3])
 
 
 def test_a_table_needs_lengths_that_differ():

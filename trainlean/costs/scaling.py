@@ -57,8 +57,12 @@ class Scaling:
             raise ValueError(f"micro_batch is at least {self.smallest} here, not {micro_batch}.")
         if low and high and not low <= (length or 0) <= high:
             raise ValueError(f"sequence_length is {low} to {high} here, not {length}.")
+        if layers is not None and len(layers) != len(self.layers):
+            raise ValueError(
+                f"layers has the groups of each of the {len(self.layers)} stacks that repeat here, such as {self.layers}, not {layers}."
+            )
         setup = replace(self.setup, micro_batch=micro_batch, sequence_length=length)
-        terms = _terms(micro_batch, length, layers or self.layers)
+        terms = _terms(micro_batch, length, self.layers if layers is None else layers)
         totals = self.rows.sum(axis=2) @ terms
         peak = np.rint(terms @ self.rows[int(totals.argmax())]).astype(int)
         trace_peak = dict(zip(CATEGORIES, peak.tolist()))
