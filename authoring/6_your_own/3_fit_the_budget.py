@@ -343,7 +343,9 @@ score = score_training(
 # A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds.)
 
 # %%
-sliders = what_if(config, task="causal-lm", sequence_length=LENGTH, lengths=(16, 256))
+sliders = what_if(
+    config, task="causal-lm", sequence_length=LENGTH, lengths=(16, 256), budget=BUDGET
+)
 sliders
 
 # %% [markdown]

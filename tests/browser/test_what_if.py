@@ -9,6 +9,7 @@ from trainlean.costs.subject import subject_of
 from trainlean.pictures.what_if import WhatIf, what_if
 from trainlean.pictures.widget import script
 from trainlean.setup import TrainingSetup
+from trainlean.workspace import CourseError
 
 PREDICT = """([source, tables, cases]) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })))
   .then(({ predict }) => cases.map((one) => predict(tables.ways[one.way], one)))"""
@@ -52,14 +53,27 @@ def test_the_browser_predicts_what_the_table_does(widget, chromium):
         assert (list(run.peak.values()), run.flops) == (seen["peak"], seen["flops"])
 
 
-def test_a_slider_is_answered_without_a_kernel(widget, chromium):
+@pytest.mark.parametrize("more", [None, -1, 0])
+def test_a_slider_is_answered_without_a_kernel(widget, chromium, more):
+    """With a budget, too: one that is a byte too small, and one that is just enough."""
     page = chromium.new_page()
     state = {name: getattr(widget, name) for name in widget.handed_over}
+    if more is not None:
+        budget = widget.scalings[0].run(9, 16, [6]).peak_bytes + more
+        state["tables"] = state["tables"] | {"budget": budget}
     words, size, milliseconds = page.evaluate(SHOW, [script("what_if"), state])
     page.close()
     run = widget.scalings[0].run(9, 16, [6])
     assert size == 9 and milliseconds < 50
-    assert words.startswith(f"{run.peak_bytes / 2**20:.1f} MiB: weights")
+    peak = f"{run.peak_bytes / 2**20:.1f} MiB"
+    where = {-1: "beyond", 0: "within"}.get(more)
+    about = f", {where} the budget of {peak} (the line)" if where else ""
+    assert words.startswith(f"{peak}{about}: weights")
+
+
+def test_a_budget_is_a_number_of_bytes():
+    with pytest.raises(CourseError, match="budget is a number of bytes"):
+        what_if(LlamaConfig(num_hidden_layers=6), task="causal-lm", budget="24MB")
 
 
 def test_no_way_of_checkpointing_at_all_is_a_sentence():

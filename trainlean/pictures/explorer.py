@@ -143,10 +143,17 @@ def explorer(
         raise CourseError(
             f"measure is a function that measures a point and returns its Run, not {measure!r}."
         )
+    return Explorer(
+        load_runs() if runs is None else listed(runs, "explorer"), measure, in_bytes(budget)
+    )
+
+
+def in_bytes(budget):
+    """A budget as it is, or None; CourseError: no number of bytes."""
     if budget is not None and (
         isinstance(budget, bool)
         or not isinstance(budget, (int, float))
         or not 0 <= budget < float("inf")
     ):
         raise CourseError(f"budget is a number of bytes, such as 30 * 2**20, not {budget!r}.")
-    return Explorer(load_runs() if runs is None else listed(runs, "explorer"), measure, budget)
+    return budget

@@ -10,6 +10,7 @@ import traitlets
 from trainlean.costs.runs import Run, format_bytes
 from trainlean.costs.scaling import Scaling, scaling_of
 from trainlean.pictures.colours import COLOURS
+from trainlean.pictures.explorer import in_bytes
 from trainlean.pictures.memory import plot_memory
 from trainlean.pictures.widget import Live, script
 from trainlean.setup import checkpointing_words
@@ -29,7 +30,7 @@ class WhatIf(Live):
     tables = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, scalings: Sequence[Scaling]):
+    def __init__(self, scalings: Sequence[Scaling], budget: int | None = None):
         self.scalings = list(scalings)
         first = self.scalings[0]
         ways = [
@@ -41,6 +42,7 @@ class WhatIf(Live):
             "counted": COUNTED["cpu" if first.device == "cpu" else "gpu"],
             "ways": ways,
             "largest": LARGEST,
+            "budget": budget,
             "colours": COLOURS,
         }
         start = {
@@ -73,18 +75,21 @@ def what_if(
     checkpointings: Sequence[int | str] = (0, 1),
     task: str | None = None,
     device: str = "cpu",
+    budget: int | None = None,
     **settings,
 ) -> WhatIf:
     """Sliders that predict the memory of a model's training live, also on a page without a kernel.
 
     `model`, `task` and `settings` are those of `predict_run`; `lengths` is the range of the sequence length, `checkpointings` are
-    offered. On a card these are the tensors' bytes, not what the allocator reserves. ValueError: what `predict_run` refuses,
-    a model of which there is no table, and no way of checkpointing at all.
+    offered; `budget` (bytes) is drawn as a line. On a card these are the tensors' bytes, not what the allocator reserves. ValueError: what `predict_run` refuses,
+    a model of which there is no table, and no way of checkpointing at all. CourseError: a budget that is no number of bytes.
     """
+    in_bytes(budget)
     if not checkpointings:
         raise ValueError(
             "checkpointings is empty; name one way at least, such as (0, 1) for off and every layer."
         )
     usual = {"micro_batch": 2, "sequence_length": lengths[1] // 4 * 2, "attention": "sdpa"}
     about: dict = usual | settings | {"lengths": lengths, "task": task, "device": device}
-    return WhatIf([scaling_of(model, **about, checkpointing=way) for way in checkpointings])
+    tables = [scaling_of(model, **about, checkpointing=way) for way in checkpointings]
+    return WhatIf(tables, budget)

@@ -23,7 +23,7 @@ const size = (bytes) => (bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB
 const WIDE = 700, HIGH = 44;
 
 function render({ model, el }) {
-  const { ways, largest, colours, counted, model: name } = model.get("tables");
+  const { ways, largest, colours, counted, budget, model: name } = model.get("tables");
   let chosen = { ...model.get("chosen") };
   const first = ways[0], categories = first.categories;
   const root = make("div", { class: "trainlean tl-what-if", role: "group", "aria-label": `What if: memory of ${name}` });
@@ -54,19 +54,21 @@ function render({ model, el }) {
     way.value = chosen.way;
     const { peak, flops } = predict(ways[chosen.way], chosen), total = peak.reduce((a, b) => a + b, 0);
     // The scale stays while the hand moves: that of the fullest corner would hide small models, so it is the next power of two.
-    const scale = WIDE / 2 ** Math.ceil(Math.log2(total));
+    const scale = WIDE / 2 ** Math.ceil(Math.log2(Math.max(total, budget || 0)));
     let left = 0;
     picture.replaceChildren(...peak.map((bytes, kind) => {
       const rect = make("rect", { x: left, y: 4, width: bytes * scale, height: HIGH - 8, fill: colours[categories[kind]] });
       left += bytes * scale;
       return rect;
     }));
+    if (budget) picture.append(make("rect", { x: budget * scale - 1, y: 0, width: 2, height: HIGH, fill: "currentColor" }));
     const parts = peak.flatMap((bytes, kind) => {
       if (!bytes) return [];
       const swatch = make("span", { style: `display:inline-block;margin-left:4px;width:10px;height:10px;background:${colours[categories[kind]]}` });
       return [", ", swatch, ` ${categories[kind]} ${size(bytes)}`];
     });
-    words.replaceChildren(`${size(total)}:`, ...parts.slice(1), `; ${(flops / 1e9).toPrecision(3)} GFLOP a step. The bar's full width is ${size(WIDE / scale)}.`);
+    const fits = budget ? `, ${total <= budget ? "within" : "beyond"} the budget of ${size(budget)} (the line)` : "";
+    words.replaceChildren(`${size(total)}${fits}:`, ...parts.slice(1), `; ${(flops / 1e9).toPrecision(3)} GFLOP a step. The bar's full width is ${size(WIDE / scale)}.`);
   };
   const changed = () => {
     show();
