@@ -1,9 +1,12 @@
 """Processes of a server that has imported everything and computed nothing: a fork of it is ready in milliseconds, and sound."""
 
 import multiprocessing
+import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 import psutil
@@ -21,12 +24,13 @@ def server_context(preloaded: list[str]):
     return context
 
 
-def start(process: BaseProcess) -> None:
-    """Start a process of such a context, in which the program's main file is not run.
+def start(context, target: Callable, *args, daemon: bool | None = None) -> BaseProcess:
+    """A started process of such a context that calls `target(*args)`; it ends with the process that has started it.
 
-    multiprocessing would run it again in every process: seconds for one that imports much, and without an end for a
-    script without a `__main__` guard. What the processes of this course need comes to them whole.
+    The program's main file is not run in it. multiprocessing would run it again in every process: seconds for one that imports
+    much, and without an end for a script without a `__main__` guard. What the processes of this course need comes to them whole.
     """
+    process = context.Process(target=_with_its_starter, args=(target, *args), daemon=daemon)
     main = sys.modules["__main__"]
     with _starting:
         file, spec = main.__dict__.pop("__file__", None), main.__spec__
@@ -37,9 +41,22 @@ def start(process: BaseProcess) -> None:
             main.__spec__ = spec
             if file is not None:
                 main.__file__ = file
+    return process
 
 
-def wait_for(receiver, pid: int, seconds: float, clock_factor: float) -> tuple[float, float]:
+def _with_its_starter(target, *args):
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+
+    def leave_with_it():
+        wait([starter.sentinel])
+        os._exit(1)  # an answer that never ends must not outlive a kernel that was killed
+
+    threading.Thread(target=leave_with_it, daemon=True).start()
+    target(*args)
+
+
+def wait_for(receiver, pid: int | None, seconds: float, clock_factor: float) -> tuple[float, float]:
     """Wait until a process answers, has computed for so long, or has taken `clock_factor` times as long on the clock.
 
     Returns the seconds that it has computed and those that have passed.

@@ -204,15 +204,20 @@ def _on_ranks(train, args: tuple, ranks: int, text: str) -> list[Recorded]:
     packed = _packed(train)
     with tempfile.TemporaryDirectory() as folder:
         processes = [
-            context.Process(
-                target=_rank,
-                args=(packed, args, number, ranks, folder, os.getcwd(), sys.path),
+            start(
+                context,
+                _rank,
+                packed,
+                args,
+                number,
+                ranks,
+                folder,
+                os.getcwd(),
+                sys.path,
                 daemon=True,
             )
             for number in range(ranks)
         ]
-        for process in processes:
-            start(process)
         for process in processes:
             process.join(SECONDS)
         late = [number for number, process in enumerate(processes) if process.is_alive()]

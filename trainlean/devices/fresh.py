@@ -43,13 +43,10 @@ def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: flo
         try:
             for number in range(n):
                 ours, theirs = context.Pipe()
-                processes.append(
-                    context.Process(
-                        target=_answer_once, args=(theirs, packed, number, threads, group)
-                    )
-                )
                 pipes.append(ours)
-                start(processes[-1])
+                processes.append(
+                    start(context, _answer_once, theirs, packed, number, threads, group)
+                )
                 theirs.close()
 
             def ended():
@@ -66,9 +63,8 @@ def run_in_fresh_processes(function: Callable, args: tuple, n: int, timeout: flo
             for pipe in pipes:
                 pipe.close()
             for process in processes:
-                if process.pid is not None:
-                    process.kill()
-                    process.join()
+                process.kill()
+                process.join()
     return results_of(ranks)
 
 

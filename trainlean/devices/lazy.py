@@ -42,10 +42,7 @@ def in_fresh_process(function, *args, timeout: float = 60.0):
     # torch's optimizers import the compiler when the first one is made: better once, in the server, than in each process.
     context = server_context([*PRELOADED, "torch._dynamo", "trainlean.models", "trainlean.reviews"])
     ours, theirs = context.Pipe()
-    process = context.Process(
-        target=_answer, args=(theirs, cloudpickle.dumps((function, args)), sys.path)
-    )
-    start(process)
+    process = start(context, _answer, theirs, cloudpickle.dumps((function, args)), sys.path)
     theirs.close()
     try:
         computed, waited = wait_for(ours, process.pid, timeout, CLOCK_FACTOR)

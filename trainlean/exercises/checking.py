@@ -239,10 +239,7 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = F
         seconds = max(2 * seconds, 20 * _oracle_seconds(exercise, seed))
     context = server_context(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_answer_questions, args=(str(path), name, seed, sender), daemon=False
-    )
-    start(process)
+    process = start(context, _answer_questions, str(path), name, seed, sender, daemon=False)
     sender.close()
     try:
         receiver.poll(START_SECONDS) and receiver.recv_bytes()  # it is up: only now its time counts

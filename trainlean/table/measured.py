@@ -84,9 +84,8 @@ def _in_fresh_process(row, model, device, repeats, limit):
     ours, theirs = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="trainlean-row-", ignore_cleanup_errors=True) as folder:
         said = Path(folder) / "said"
-        order = (theirs, said, measure_as_planned, row, model, device, repeats)
-        process = context.Process(target=_answer, args=order)
-        start(process)
+        order = (said, measure_as_planned, row, model, device, repeats)
+        process = start(context, _answer, theirs, *order)
         theirs.close()
         try:
             if not ours.poll(limit):
