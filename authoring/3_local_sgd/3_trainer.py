@@ -371,7 +371,7 @@ if rank == 0:
 reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0][0], "averages")
 
 # %% [markdown]
-# The guess was for $H=3$, 4 steps and `save_steps=2`: one average before the checkpoint after step 2, one that is due after step 3, one before the last checkpoint. (Your own callback may count 4: its last checkpoint and its end of training both average after step 4, and the second one changes nothing.)
+# The guess was for $H=3$, 4 steps and `save_steps=2`: one average before the checkpoint after step 2, one that is due after step 3, one before the last checkpoint. (Your own callback may count one more: it may average after step 4 for the checkpoint and again at the end, which changes nothing.)
 #
 # Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
 #
