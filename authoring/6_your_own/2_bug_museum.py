@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# In June 2026 a training framework found that with accumulation its gradients were $k$ times too long. Two tests had covered accumulation for as long as it existed, and both were green.
+# In June 2026 a training framework found that with accumulation it had never trained as with the large batch. Two tests had covered accumulation for as long as it existed, and both were green.
 #
 # What would a test have to look at? Every exhibit of this museum raises no error, or a misleading one, and its loss falls. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure; the versions that have it and those that do not, as far as they could be found.
 
@@ -82,7 +82,7 @@ show_receipts(train_right, micro_batches=10)
 #
 # ### 1. Green tests
 #
-# **Reported**: [paiml/aprender, pull request 2123](https://github.com/paiml/aprender/pull/2123) (June 2026). With $k$ accumulation steps the update was made from the sum of the window. The two tests of accumulation counted optimizer steps and asked whether the loss was finite.
+# **Reported**: [paiml/aprender, pull request 2123](https://github.com/paiml/aprender/pull/2123) (June 2026). With $k$ accumulation steps an update was not the large batch's. The two tests of accumulation counted optimizer steps and asked whether the loss was finite.
 #
 # The framework is written in Rust. This loop does the same, and so do the tests:
 
@@ -114,7 +114,7 @@ show_receipts(train_sum)
 reveal("sum of a step's shares in exhibit 1", receipts[0].sum().item(), "times the right one")
 
 # %% [markdown]
-# **Not divided.** Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length. So the fault showed late in training, when gradients are short.
+# **Not divided**: the update was made from the sum of the window. Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length. So the fault showed late in training, when gradients are short.
 #
 # **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the gradient with the large batch's, which is what a receipt does.
 #
@@ -203,7 +203,7 @@ show_receipts(train_early)
 #
 # **Versions**: scripts without numbers. LLMs-from-scratch was cured in August 2024, minimind on 24 March 2026.
 #
-# ### 4. Only the last
+# ### 4. `zero_grad()` first
 #
 # **Reported**: [accelerate, issue 1299](https://github.com/huggingface/accelerate/issues/1299) (April 2023, open when this was written), for an example of the documentation. The same came back in [LongCat-Image, issue 46](https://github.com/meituan-longcat/LongCat-Image/issues/46) (December 2025), without Accelerate in [RAE, issue 67](https://github.com/bytetriper/RAE/issues/67), and in [torchtitan, pull request 3575](https://github.com/pytorch/torchtitan/pull/3575) (June 2026).
 #
@@ -250,7 +250,7 @@ show_diff(train_zero_first, train_zero_last)
 show_receipts(train_zero_last)
 
 # %% [markdown]
-# ### 5. A false alarm
+# ### 5. `step()` in every micro-batch
 #
 # **Reported**: [diffusers, issue 10553](https://github.com/huggingface/diffusers/issues/10553) (January 2025), "All training scripts might be wrong when using gradients accumulation!", and [issue 10855](https://github.com/huggingface/diffusers/issues/10855): `optimizer.step()` stands outside `if accelerator.sync_gradients:`, so it is called for every micro-batch.
 #
@@ -259,11 +259,11 @@ show_receipts(train_zero_last)
 # %% [markdown]
 # `train_zero_last` calls `step()` for every micro-batch, too, and its receipts are right: the prepared optimizer looks at the flag itself. The second report was closed with that explanation.
 #
-# A museum needs this exhibit. A reader of code who knows the rule "step once a window" sees a fault here, and the run shows none. Ask the run.
+# A museum needs this exhibit, a false alarm. A reader of code who knows the rule "step once a window" sees a fault here, and the run shows none. Ask the run.
 #
 # **Versions**: nothing to cure.
 #
-# ### 6. Two models, half the window
+# ### 6. Two models
 #
 # **Reported**: [accelerate, issue 668](https://github.com/huggingface/accelerate/issues/668), "How to handle gradient accumulation with multiple models?". Scripts that use one block for each model were still reported later, as in [zero123-hf, issue 7](https://github.com/kxhit/zero123-hf/issues/7).
 
@@ -582,7 +582,7 @@ print(f"the share of micro-batch 1 at step 1: {smallest:.1e}")
 show_receipts(train_unscaled_once)
 
 # %% [markdown]
-# It was divided by 1024 three times more. With two decimals it looks like exhibit 4, "only the last", and for training it is the same.
+# It was divided by 1024 three times more. With two decimals it looks like exhibit 4, and for training it is the same.
 #
 # **Versions**: torch 2.13, on your CPU, raises nothing.
 #
@@ -652,7 +652,7 @@ for loop, samples in [(loop, 32) for loop in loops] + [(train_leaking, 40), (tra
 verdict(train_sum)
 
 # %% [markdown]
-# Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. Receipts and names together tell you where to look.
+# Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. ("Last window dropped" is said of a rest that is lost and of one that leaks.) Receipts and names together tell you where to look.
 #
 # **Halt.** All exhibits are seen; the exercises can wait. A good place to stop.
 #

@@ -120,9 +120,9 @@ print(f"the gradient is {28 / int(counted):.3f} times the right one")
 #
 # **Versions**: up to 5.9.0 every model; 5.10.1 counts Llama's targets. GPT-2 in 5.23 still.
 #
-# ### 17. A loss that cannot be accumulated
+# ### 17. Negatives of other micro-batches
 #
-# **Reported**: [sentence-transformers, issue 2916](https://github.com/huggingface/sentence-transformers/issues/2916) (August 2024) asked whether the negatives of other micro-batches count. They do not. An earlier pull request, [1822](https://github.com/huggingface/sentence-transformers/pull/1822), had been declined for this: a batch of 512 works, 512 steps of one cannot.
+# **Reported**: [sentence-transformers, issue 2916](https://github.com/huggingface/sentence-transformers/issues/2916) (August 2024) asked whether the negatives of other micro-batches count, that is, the texts that are not a text's partner.
 
 
 # %%
@@ -157,6 +157,8 @@ def train_contrastive(micro_batch, accumulation_steps):
 same_training(train_contrastive, batch=16, accumulation_steps=4)
 
 # %% [markdown]
+# The loop is right, the training is not: no text sees those of other micro-batches. An earlier pull request, [1822](https://github.com/huggingface/sentence-transformers/pull/1822), had been declined for this: a batch of 512 works, 512 steps of one cannot.
+#
 # **Cure**: not in the loop. Embed everything without a graph, take the loss over all embeddings and keep *their* gradients, then send each portion through once more (with dropout, from the same random state) and hand it its part ([GradCache](https://github.com/luyug/GradCache), [arXiv:2101.06983](https://arxiv.org/abs/2101.06983); in sentence-transformers `CachedMultipleNegativesRankingLoss`).
 
 
@@ -303,9 +305,9 @@ print(f"momentum {root:.4f}: equal", torch.allclose(plain, cured, atol=1e-6))
 #
 # **Versions**: torch 2.13 still; pytorch-pfn-extras has the cure since 0.4.0.
 #
-# ### 21. The adapter that never learned
+# ### 21. Adapters under checkpointing
 #
-# **Reported**: [open-unlearning, issue 178](https://github.com/locuslab/open-unlearning/issues/178) (March 2026): with checkpointing the adapters of the transformer's layers were not trained. [cloneofsimo/lora, issue 26](https://github.com/cloneofsimo/lora/issues/26) had seen weights that stay zero in December 2022.
+# **Reported**: [open-unlearning, issue 178](https://github.com/locuslab/open-unlearning/issues/178) (March 2026): with checkpointing not everything was trained that should have been. [cloneofsimo/lora, issue 26](https://github.com/cloneofsimo/lora/issues/26) had met the same in December 2022.
 
 
 # %%
@@ -353,7 +355,7 @@ print("torch warned:", *messages)
 print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 
 # %% [markdown]
-# The reentrant variant asks whether an *input* needs a gradient. None does, so it returns a tensor without one, and so on from block to block. The head learned alone, and the loss fell.
+# The reentrant variant asks whether an *input* needs a gradient. None does, so it returns a tensor without one, and so on from block to block. The head learned alone, the adapters stayed as they began, and the loss fell.
 #
 # **Cure**: `use_reentrant=False`. Where that cannot be changed, let the input require a gradient: in transformers that is `model.enable_input_require_grads()`.
 #
@@ -413,7 +415,7 @@ with one_process():
 #
 # ## Room 5: what is sent
 #
-# ### 23. Four all-reduces for one step
+# ### 23. Slower on several GPUs
 #
 # **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021, never released), [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802) (January 2023), where several GPUs were slower than one, and [LoongForge, pull request 163](https://github.com/baidu-baige/LoongForge/pull/163) (August 2026): `no_sync` stood around `backward()` only.
 

@@ -41,7 +41,7 @@ def windows():
 NAMED = {  # exhibit: (broken loop, micro-batches, its name, the cured loop)
     "1, green tests": ("train_sum", 8, "not divided", "train_right"),
     "3, one micro-batch early": ("train_early", 8, "early", "train_right"),
-    "4, only the last": ("train_zero_first", 8, "only the last", "train_zero_last"),
+    "4, zero_grad() first": ("train_zero_first", 8, "only the last", "train_zero_last"),
     "7, the short window": ("train_zero_last", 10, "short window divided by k", "train_right"),
 }
 
