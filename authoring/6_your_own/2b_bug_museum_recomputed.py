@@ -118,7 +118,7 @@ print(f"the gradient is {28 / int(counted):.3f} times the right one")
 #
 # **Cure**: `compute_loss_func` with your own count, as in the [lesson on the Trainer](../1_accumulation/3_trainer.ipynb).
 #
-# **Versions**: up to 5.9.0 every model; 5.10.1 counts Llama's targets. GPT-2 in 5.23 still.
+# **Versions**: 4.46.1 counted targets, 4.46.2 to 5.9.0 labels, for every model. 5.10.1 counts Llama's targets; GPT-2's labels are counted in 5.23 still.
 #
 # ### 17. Negatives of other micro-batches
 #
