@@ -717,7 +717,7 @@ if rank == 0:
 # | $\tau$ steps late | `fragment_sync_delay` |
 # | mixing | `fragment_update_alpha`, the weight of what the rank has learned meanwhile; 0 unless you say otherwise |
 # | fewer bits | `should_quantize=True` |
-# | who takes part in this round | `Manager`, which agrees on a quorum before each average |
+# | who takes part in this round | `Manager`, which finds out before each average who is there |
 #
 # Its example has AdamW with learning rate 4e-4 inside and `torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True)` outside.
 #

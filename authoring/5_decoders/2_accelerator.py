@@ -458,7 +458,7 @@ reached = [
 print(f"{sum(reached)} of {len(reached)} matrices B have a gradient")
 
 # %% [markdown]
-# It was not always so ([transformers issue 26334](https://github.com/huggingface/transformers/issues/26334), September 2023), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
+# It was not always so ([transformers issue 26334](https://github.com/huggingface/transformers/issues/26334), September 2023, version 4.33.2), and projects with a loop of their own still run into it ([open-unlearning issue 178](https://github.com/locuslab/open-unlearning/issues/178), March 2026). The symptom is cheap to test: after some steps, is any $B$ still exactly zero?
 #
 # ## Precision
 #
