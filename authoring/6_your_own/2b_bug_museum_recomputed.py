@@ -260,7 +260,7 @@ same_training(train_with_dropout, batch=16, accumulation_steps=2, checkpointing=
 #
 # **Cure**: leave `preserve_rng_state` at its default, `True`. In OLMo-core it had been off for long, and harmless, as long as no model of the project had dropout.
 #
-# **Versions**: OLMo-core up to 2.6.0; since 3.0.0 the state is kept where there is dropout.
+# **Versions**: OLMo-core 2.6.0 and 3.0.0 do not look whether there is dropout; the release that is cured could not be found.
 
 
 # %%
