@@ -618,7 +618,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 # %% [markdown]
 # Two micro-batches are lost, and the step is half as long. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
 #
-# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch ends its window, and the Trainer saves only there.
+# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch ends its window, so saving by steps and by epochs both come at a window's end.
 #
 # ## The second instrument
 #
