@@ -639,7 +639,7 @@ plot_techniques(runs)
 # %% [markdown]
 # - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
 # - **Checkpointing** goes down further, and the dot grows: a third more computation, since everything trains here.
-# - **Local SGD** goes left, and saves no memory. (The flat buffer of an average takes some for a moment; here the peak lies elsewhere.) It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
+# - **Local SGD** goes left, and saves no memory. Here it even takes a little more: the average is now the fullest moment, with its flat buffer beside the weights, the gradients and DDP's bucket. It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #
