@@ -114,7 +114,7 @@ show_receipts(train_sum)
 reveal("sum of a step's shares in exhibit 1", receipts[0].sum().item(), "times the right one")
 
 # %% [markdown]
-# **Not divided**: the update was made from the sum of the window. Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length. So the fault showed late in training, when gradients are short.
+# **Not divided**: the update was made from the sum of the window. Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length.
 #
 # **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the gradient with the large batch's, which is what a receipt does.
 #
@@ -652,7 +652,7 @@ for loop, samples in [(loop, 32) for loop in loops] + [(train_leaking, 40), (tra
 verdict(train_sum)
 
 # %% [markdown]
-# Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. ("Last window dropped" is said of a rest that is lost and of one that leaks.) Receipts and names together tell you where to look.
+# Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. ("Last window dropped" is said of a rest that is lost and of one that leaks.)
 #
 # **Halt.** All exhibits are seen; the exercises can wait. A good place to stop.
 #

@@ -114,7 +114,7 @@ print(f"transformers {transformers.__version__} counts {int(counted)} targets")
 print(f"the gradient is {28 / int(counted):.3f} times the right one")
 
 # %% [markdown]
-# Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does. With AdamW the factor cancels, with clipping it hides.
+# Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does.
 #
 # **Cure**: `compute_loss_func` with your own count, as in the [lesson on the Trainer](../1_accumulation/3_trainer.ipynb).
 #
@@ -186,7 +186,7 @@ print(same_training(train_cached, batch=16, accumulation_steps=4).outcome)
 #
 # ### 18. A sum that stops growing
 #
-# **Reported**: [DeepSpeed, issue 2352](https://github.com/deepspeedai/DeepSpeed/issues/2352) (September 2022): train in bf16, but add gradients up in fp32. A later request of the same, 2768, was closed as a duplicate.
+# **Reported**: [DeepSpeed, issue 2352](https://github.com/deepspeedai/DeepSpeed/issues/2352) (September 2022): train in bf16, but add gradients up in fp32.
 #
 # A weight in bf16 has its `.grad` in bf16: 8 bits of precision. All micro-batches have the same gradient here, so their mean is 1.
 
