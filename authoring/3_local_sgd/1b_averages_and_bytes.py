@@ -3,7 +3,7 @@
 #
 # **You will be able to** use torch's own averager without its surprises, say what an average leaves unequal, count what a training run sends without running it, and say when it pays to meet less often.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 65, with a place to stop · **Before this**: [Local SGD in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -213,7 +213,7 @@ except ValueError as error:
 #
 # - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`local_steps` is $H$), and not before.
 # - After the last step all hold the mean of their parameters, whatever the number of steps.
-# - In between the ranks send nothing, and wait for nobody. Neither does the optimizer when your function is through.
+# - In between the ranks send nothing, and wait for nobody. Afterwards `optimizer.step()` sends nothing: leave no hook on it.
 #
 # Import the averager in your function, or count by hand.
 
@@ -319,7 +319,7 @@ for name, tensors in groups.items():
 # %% [markdown]
 # - The **optimizer state** (momentum, Adam's moments) stays on its rank. Each rank goes on in the direction it was used to. Sending it as well would cost as much again, for AdamW twice as much; most implementations do not.
 # - **Batch norm's running averages** are not parameters but *buffers*. Each rank has seen other data, so the ranks evaluate differently, although their parameters agree.
-#   DDP hides this: it sends rank 0's buffers to all in each forward pass. (BERT's buffers are tables of positions, which never change.)
+#   DDP hides this: it sends rank 0's buffers to all in each forward pass. (BERT's buffers, the numbers of positions and of token types, never change.)
 #
 # ### Resuming in the middle
 #
@@ -382,8 +382,8 @@ table.rename(columns="saved after step {}".format).rename_axis("each rank gets b
 # Write `average_replicas(model)`. Every rank calls it. Afterwards, on every rank,
 #
 # - every parameter holds the mean over the ranks, frozen or not, with or without a gradient in its `.grad`,
-# - every floating-point *buffer* does, too; buffers of whole numbers stay as they are,
-# - and so do gradients and `requires_grad`.
+# - every floating-point *buffer* does, too,
+# - buffers of whole numbers, gradients, `requires_grad` and train or eval mode are as they were.
 
 
 # %% exercise="average_replicas" points=2

@@ -3,7 +3,7 @@
 #
 # **You will be able to** wrap an Accelerate loop in `LocalSGD`, make it count what you mean, predict what it sends, and find out whether your processes know of each other at all.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
+# **Minutes**: 65, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb) and [Gradient checkpointing with Accelerate](../2_checkpointing/2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -414,7 +414,7 @@ print(
 # %% [markdown]
 # DDP does not send the frozen part. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
 #
-# Do so many messages matter? Each one costs the link's *latency*. The link model of the [previous lesson](1b_averages_and_bytes.ipynb) tells for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
+# Do so many messages matter? Each one costs the link's *latency*. Ask the link model of the [previous lesson](1b_averages_and_bytes.ipynb), for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
 
 # %%
 with torch.device("meta"):  # shapes only: no memory is taken

@@ -371,7 +371,7 @@ if rank == 0:
 reveal("averages with H=3, 4 steps and save_steps=2", devices.pull("with_it")[0][0], "averages")
 
 # %% [markdown]
-# The guess was for $H=3$, 4 steps and `save_steps=2`: one average before the checkpoint after step 2, one that is due after step 3, one before the last checkpoint. (Your own callback may count 4: its last checkpoint and its end of training both average after step 4, and the second one changes nothing.)
+# The guess was for $H=3$, 4 steps and `save_steps=2`: one average before the checkpoint after step 2, one that is due after step 3, one before the last checkpoint. (Your own callback may count one more: it may average after step 4 for the checkpoint and again at the end, which changes nothing.)
 #
 # Without them the checkpoints are rank 0's own. They load without error, and they have seen half of the data since the last average. With a hundred ranks it would be a hundredth.
 #
@@ -639,7 +639,7 @@ plot_techniques(runs)
 # %% [markdown]
 # - **Accumulation** goes down, and costs neither communication nor FLOPs. (Smaller micro-batches run less efficiently: that is seconds, which are not in this picture.)
 # - **Checkpointing** goes down further, and the dot grows: a third more computation, since everything trains here.
-# - **Local SGD** goes left, and saves no memory. (The flat buffer of an average takes some for a moment; here the peak lies elsewhere.) It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
+# - **Local SGD** goes left, and saves no memory. Here it even takes a little more: the average is now the fullest moment, with its flat buffer beside the weights, the gradients and DDP's bucket. It costs no computation, but it is no longer the same training: the first two leave every weight as it was, this one does not.
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #

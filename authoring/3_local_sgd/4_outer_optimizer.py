@@ -3,7 +3,7 @@
 #
 # **You will be able to** write DiLoCo, which hands the ranks' common change to a second optimizer; send that change in fewer bits without losing what was rounded off; and choose how seldom to meet on a given link.
 #
-# **Minutes**: 85, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb). This lesson is optional.
+# **Minutes**: 90, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb). This lesson is optional.
 
 # %% [markdown]
 # ## A question
@@ -88,7 +88,7 @@ reveal("weight after that outer step", start.item(), "units")
 # - Each micro-batch makes one step of `inner`, with its own gradient.
 # - After every `local_steps` of these, and after the last one, comes an outer step: every rank calls `outer.step()` once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks (also of one that the last micro-batch did not use).
 # - The weights after the outer step are the start of the next round, on all ranks.
-# - In between the ranks send nothing, and wait for nobody. Neither do the optimizers when your function is through.
+# - In between the ranks send nothing, and wait for nobody. Afterwards the optimizers send nothing: leave no hook on them.
 # - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is.
 
 
@@ -717,7 +717,7 @@ if rank == 0:
 # | $\tau$ steps late | `fragment_sync_delay` |
 # | mixing | `fragment_update_alpha`, the weight of what the rank has learned meanwhile; 0 unless you say otherwise |
 # | fewer bits | `should_quantize=True` |
-# | who takes part in this round | `Manager`, which agrees on a quorum before each average |
+# | who takes part in this round | `Manager`, which finds out before each average who is there |
 #
 # Its example has AdamW with learning rate 4e-4 inside and `torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True)` outside.
 #

@@ -3,7 +3,7 @@
 #
 # **You will be able to** share out optimizer state over ranks by hand; say what each rank keeps and sends when torch shares out everything; and say what accumulation and checkpointing cost there.
 #
-# **Minutes**: 50, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb). This lesson is optional.
+# **Minutes**: 55, with a place to stop · **Before this**: [Local SGD: averages and bytes](1b_averages_and_bytes.ipynb). This lesson is optional.
 
 # %% [markdown]
 # ## A question
@@ -241,7 +241,7 @@ reveal(
 table_of({run: counts[run] for run in ("DDP", "fully_shard")})
 
 # %% [markdown]
-# Half of the weights are gathered twice and half of the gradients handed around once: three halves, where DDP has two. That is the price in bytes. And this is what each rank keeps, seen by the meter during the optimizer's step:
+# The weights go around the ring twice, the gradients once: three passes, where DDP's all-reduce makes two. That is the price in bytes. And this is what each rank keeps, seen by the meter during the optimizer's step:
 
 # %%
 pd.DataFrame(
@@ -344,7 +344,7 @@ reveal(
 table_of(counts, optimizer_steps=1)
 
 # %% [markdown]
-# Two for each block and micro-batch. A window of $k$ micro-batches gathers the weights $2k$ times for *one* optimizer step: accumulation makes communication **more** expensive here, not cheaper, and what `no_sync` is for under DDP saves only the smaller part.
+# Two for each block and micro-batch. A window of $k$ micro-batches gathers the weights $2k$ times for *one* optimizer step; one large micro-batch would gather them twice. So at equal batch accumulation makes communication **more** expensive here, and skipping the gradients' synchronisation saves only the smaller part.
 #
 # With `reshard_after_forward=False` the weights stay between a micro-batch's forward and backward pass. That halves the all-gathers, and all weights are there at once when the backward pass begins.
 #
@@ -389,7 +389,7 @@ pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after on
 #
 # ## Checkpointing, inside or outside
 #
-# Checkpointing computes a block's forward pass again within the backward pass. Does that need another all-gather? And does it matter which of the two is wrapped around the other: `fully_shard(checkpoint_wrapper(block))`, checkpointing inside, or `checkpoint_wrapper(fully_shard(block))`, outside?
+# Checkpointing computes a block's forward pass again within the backward pass. Does that need another all-gather? And does it matter which of the two is wrapped around the other: `fully_shard(checkpoint_wrapper(block))`, checkpointing inside (`checkpoint_wrapper` makes a module that runs under `checkpoint`), or `checkpoint_wrapper(fully_shard(block))`, outside?
 
 # %%
 # %%px

@@ -89,7 +89,7 @@ for fault in source["faults"]:
 # %% [markdown]
 # ## Read the ratios correctly
 #
-# The memory is that of the *whole device*. On that machine the CUDA context, which is what CUDA keeps for itself, took 1,343 MB (read with a single number on the card), in every row. What the training needs is the rest.
+# The memory is that of the *whole device*. On that machine the CUDA context, which is what CUDA keeps for itself, took 1,343 MB (read while the card held a single number), in every row. What the training needs is the rest.
 # Times can only be compared for equal work. All rows of this table trained on 512 samples; the rows of another table may not have.
 #
 # ### Exercise: ratios of a table

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Decoders in PyTorch
 #
-# **You will be able to** say what fills memory when a language model with a large vocabulary is trained, write its loss in chunks, tell which part of attention grows with the square of the length, and add up and step in bf16 without losing anything.
+# **You will be able to** say what fills memory when a language model with a large vocabulary is trained, write its loss in chunks, tell which part of attention grows with the square of the length, and add up and step in bf16 without losing small numbers.
 #
-# **Minutes**: 75, with a place to stop · **Before this**: [Accumulation: PyTorch](../1_accumulation/1_pytorch.ipynb) and [Checkpointing: PyTorch](../2_checkpointing/1_pytorch.ipynb).
+# **Minutes**: 80, with a place to stop · **Before this**: [Accumulation: PyTorch](../1_accumulation/1_pytorch.ipynb) and [Checkpointing: PyTorch](../2_checkpointing/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -216,7 +216,7 @@ def predicted_row(name):
 
 
 one_llama = 4 * 2048 * model_config("llama-1b").vocab_size * 4
-reveal("one copy of the logits", round(one_llama / 2**30, 2), "GiB")
+reveal("one copy of the logits", round(one_llama / 2**30, 2), "GiB", "predicted")
 pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 
 # %% [markdown]
@@ -242,7 +242,7 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 #
 # Write `chunked_loss(hidden, head, targets, chunk)`.
 #
-# - `hidden` is `[tokens, hidden size]`, `head` the weight of the head, `[vocabulary, hidden size]`: the logits are `hidden @ head.T`. `targets` is `[tokens]`; a target of -100 does not count, and at least one does.
+# - `hidden` is `[tokens, hidden size]`, `head` the weight of the head, `[vocabulary, hidden size]`: the logits are `hidden @ head.T`. `targets` is `[tokens]`; a target of -100 does not count, and at least one does. All three stay as they are.
 # - It returns the mean loss over the targets that count, as `cross_entropy(hidden @ head.T, targets)` would, and with the same gradients for `hidden` and `head`. Either of the two may be frozen.
 # - Logits are computed for `chunk` tokens at a time, for fewer in the last chunk. Between the forward and the backward pass none of them is in memory, nor anything as large.
 
@@ -610,7 +610,7 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 # Write `train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps)`.
 #
 # - The weights of `model` are bf16, some may be frozen. `make_optimizer(tensors)` gives an optimizer for a list of tensors. `loss_function(outputs, targets)` is the mean over a micro-batch, in float32.
-# - `micro_batches` is a list of `(inputs, targets)` of equal size, their number a multiple of `accumulation_steps`.
+# - `micro_batches` is a list of `(inputs, targets)` of equal size, their number a multiple of `accumulation_steps`. It stays as it is.
 # - For each window the optimizer steps *float32 masters* once, with the mean gradient of its micro-batches, added up in float32. After each step the trained weights of `model` are the masters, rounded to bf16. Masters begin as the weights.
 # - `.grad` of the model is `None` at the start and at the end.
 
@@ -695,7 +695,7 @@ explorer(whole_runs + chunked_runs + others, measure=measure_decoder)
 # %% [markdown]
 # ## What to keep
 #
-# - With a large vocabulary the logits are the largest tensors in training with fused attention, as soon as a micro-batch has more tokens than the hidden size has numbers, and the backward pass of the loss holds three copies of them in float32. A name that holds the model's output adds one.
+# - With a large vocabulary the logits are the largest tensors in training with fused attention, as soon as a micro-batch has more tokens than the hidden size has numbers, and the backward pass of the loss holds three copies of them in float32. A name that holds the model's output adds one (in bf16, half of one).
 # - They grow with the tokens of a micro-batch and with the vocabulary. Checkpointing layers leaves them; a smaller micro-batch or a loss in chunks does not.
 # - The loss in chunks is checkpointing applied to the head: one more product with the head, exact, and as small as you choose.
 # - Eager attention keeps a table of length x length for every head; the fused one keeps its output and one number for each query. Time still grows with the square.

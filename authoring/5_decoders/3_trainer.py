@@ -3,7 +3,7 @@
 #
 # **You will be able to** have the Trainer count tokens over devices, give it a loss in chunks, and evaluate without collecting the logits of a whole data set.
 #
-# **Minutes**: 60, with a place to stop · **Before this**: [Decoders with Accelerate](2_accelerator.ipynb) and [Accumulation: Trainer](../1_accumulation/3_trainer.ipynb).
+# **Minutes**: 65, with a place to stop · **Before this**: [Decoders with Accelerate](2_accelerator.ipynb) and [Accumulation: Trainer](../1_accumulation/3_trainer.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -223,13 +223,13 @@ stop_devices()
 
 # %% [markdown]
 # With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction.
-# (It came with [transformers pull request 34373](https://github.com/huggingface/transformers/pull/34373), off at first; it is on by default since [pull request 39395](https://github.com/huggingface/transformers/pull/39395).)
+# (It came with [pull request 34373](https://github.com/huggingface/transformers/pull/34373) in transformers 4.46.2, and is on by default since [pull request 39395](https://github.com/huggingface/transformers/pull/39395) in 4.54.0.)
 #
 # ## Exercise: the weight of a token
 #
 # *Difficulty* ** · *6 minutes* · *Why*: it says how far a run without the argument is off, from the counts alone.
 #
-# Write `token_weights(targets, across)`. `targets[r]` is the number of targets in the window of rank $r$. Return a list with one number for each rank: the factor with which the gradient of *one token's loss* on that rank enters the gradient that DDP leaves in `.grad`, with `average_tokens_across_devices=across`.
+# Write `token_weights(targets, across)`. `targets[r]` is the number of targets in the window of rank $r$; the list stays as it is. Return a list with one number for each rank: the factor with which the gradient of *one token's loss* on that rank enters the gradient that DDP leaves in `.grad`, with `average_tokens_across_devices=across`.
 
 
 # %% exercise="token_weights" points=2
@@ -248,7 +248,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too. For other models, and in evaluation, it is `None`.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of the batch alone.)
 #
 # ## Exercise: a loss for the Trainer
 #
@@ -256,7 +256,7 @@ check(token_weights)
 #
 # Write `loss_in_chunks(model, inputs, num_items_in_batch, chunk)`.
 #
-# - `model.model(input_ids=...)` gives an object with `last_hidden_state` `[texts, length, hidden size]`, and `model.lm_head.weight` is the head. `inputs` has `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count.
+# - `model.model(input_ids=...)` gives an object with `last_hidden_state` `[texts, length, hidden size]`, and `model.lm_head.weight` is the head. `inputs` has `input_ids` and `labels` and stays as it is; position $t$ predicts label $t + 1$, and -100 does not count.
 # - Return the sum of the losses of this micro-batch's targets, divided by `num_items_in_batch`, the number of targets of the whole window. Where that is `None`, as for a caller who does not know the window, divide by the targets of this micro-batch.
 # - As in the [first lesson](1_pytorch.ipynb): logits of at most `chunk` tokens at a time, and none of them between forward and backward. The last position of a text predicts nothing, so it needs no logits. What stands below the head may be frozen.
 
@@ -409,7 +409,7 @@ check(evaluation_bytes)
 #
 # *Difficulty* ** · *6 minutes* · *Why*: the Trainer shifts labels for the loss, not for your metric, and an accuracy that compares a token with itself looks fine.
 #
-# Write `token_accuracy(predictions, labels)`. Both are NumPy arrays `[texts, length]`: the most probable tokens as `argmax` gave them for each position, and the labels, with -100 where nothing is to be predicted. Return the share of targets that were predicted right, as a number; position $t$ predicts label $t + 1$.
+# Write `token_accuracy(predictions, labels)`. Both are NumPy arrays `[texts, length]` and stay as they are: the most probable tokens as `argmax` gave them for each position, and the labels, with -100 where nothing is to be predicted. Return the share of targets that were predicted right, as a number; position $t$ predicts label $t + 1$.
 
 
 # %% exercise="token_accuracy" points=2

@@ -3,14 +3,14 @@
 #
 # **You will be able to** read from one recorded run what is wrong with a training loop, name it, and cure it. Each bug here was reported in a real project; several are still in the libraries installed beside this notebook.
 #
-# **Minutes**: 70, with two halts · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb). The second half of the museum is [2b](2b_bug_museum_recomputed.ipynb).
+# **Minutes**: 75, with two halts · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb). The second half of the museum is [2b](2b_bug_museum_recomputed.ipynb).
 
 # %% [markdown]
 # ## A question
 #
-# In June 2026 a training framework found that with accumulation its gradients were $k$ times too long. Two tests had covered accumulation for as long as it existed, and both were green.
+# In June 2026 a training framework found that with accumulation it had never trained as with the large batch. Two tests had covered accumulation for as long as it existed, and both were green.
 #
-# What would a test have to look at? Every exhibit of this museum raises no error, or a misleading one, and its loss falls. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure.
+# What would a test have to look at? Every exhibit of this museum raises no error, or a misleading one, and its loss falls. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure; the versions that have it and those that do not, as far as they could be found.
 
 # %%
 import tempfile
@@ -82,7 +82,7 @@ show_receipts(train_right, micro_batches=10)
 #
 # ### 1. Green tests
 #
-# **Reported**: [paiml/aprender, pull request 2123](https://github.com/paiml/aprender/pull/2123) (June 2026, for version 0.50.0). With $k$ accumulation steps the update was made from the sum of the window. The two tests of accumulation counted optimizer steps and asked whether the loss was finite.
+# **Reported**: [paiml/aprender, pull request 2123](https://github.com/paiml/aprender/pull/2123) (June 2026). With $k$ accumulation steps an update was not the large batch's. The two tests of accumulation counted optimizer steps and asked whether the loss was finite.
 #
 # The framework is written in Rust. This loop does the same, and so do the tests:
 
@@ -114,13 +114,15 @@ show_receipts(train_sum)
 reveal("sum of a step's shares in exhibit 1", receipts[0].sum().item(), "times the right one")
 
 # %% [markdown]
-# **Not divided.** Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length. So the fault showed late in training, when gradients are short.
+# **Not divided**: the update was made from the sum of the window. Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length.
 #
 # **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the gradient with the large batch's, which is what a receipt does.
 #
+# **Versions**: the cure was meant for 0.50.0; the release that has it could not be found.
+#
 # ### 2. The same, in the library on your disk
 #
-# **Reported**: [transformers, issue 47688](https://github.com/huggingface/transformers/issues/47688) (July 2026, open when this was written), after a longer story: [37766](https://github.com/huggingface/transformers/issues/37766) saw the loss grow with the accumulation steps. Models that take `**kwargs` but ignore `num_items_in_batch` train with an inflated loss.
+# **Reported**: [transformers, issue 47688](https://github.com/huggingface/transformers/issues/47688) (July 2026, open when this was written), after a longer story: [37766](https://github.com/huggingface/transformers/issues/37766) saw the loss grow with the accumulation steps in 4.47.1. Models that take `**kwargs` but ignore `num_items_in_batch` train with an inflated loss.
 #
 # **Predict**, before you run it: by how much does the length of the first gradient change when 8 reviews come as 2 x 4 instead of 8 x 1?
 
@@ -172,6 +174,8 @@ print(f"cured:       {cured / large:.2f} times")
 #
 # **Cure**: `model.accepts_loss_kwargs = False` before the Trainer is built, for losses that are means over samples. The [lesson on the Trainer](../1_accumulation/3_trainer.ipynb) shows both places in the source.
 #
+# **Versions**: BERT has it since 5.0.0, and in 5.23 still. In 4.57.1 its `forward` takes no `**kwargs`, and the Trainer divides.
+#
 # ### 3. One micro-batch early
 #
 # **Reported**: [minimind, issue 691](https://github.com/jingyaogong/minimind/issues/691) (March 2026), and in the same words [dLLM-RL, issue 7](https://github.com/Gen-Verse/dLLM-RL/issues/7): the micro-batches are counted from 1, and the condition adds another 1. A relative counts from 0 and adds none: [LLMs-from-scratch, issue 299](https://github.com/rasbt/LLMs-from-scratch/issues/299).
@@ -197,7 +201,9 @@ show_receipts(train_early)
 #
 # **Cure**: `step % k`, where the count begins with 1. With a count from 0 it is `(index + 1) % k`.
 #
-# ### 4. Only the last
+# **Versions**: scripts without numbers. LLMs-from-scratch was cured in August 2024, minimind on 24 March 2026.
+#
+# ### 4. `zero_grad()` first
 #
 # **Reported**: [accelerate, issue 1299](https://github.com/huggingface/accelerate/issues/1299) (April 2023, open when this was written), for an example of the documentation. The same came back in [LongCat-Image, issue 46](https://github.com/meituan-longcat/LongCat-Image/issues/46) (December 2025), without Accelerate in [RAE, issue 67](https://github.com/bytetriper/RAE/issues/67), and in [torchtitan, pull request 3575](https://github.com/pytorch/torchtitan/pull/3575) (June 2026).
 #
@@ -224,7 +230,9 @@ show_receipts(train_zero_first)
 # %% [markdown]
 # In the last block of a window nothing is ignored: the gradients of the first three are thrown away just before the fourth is added. Three quarters of the work are for nothing, and the gradient is as noisy as a micro-batch's.
 #
-# **Cure**: `zero_grad()` after `step()`. This is true of Accelerate 1.15, installed here.
+# **Cure**: `zero_grad()` after `step()`.
+#
+# **Versions**: Accelerate from 0.11.0, which brought `accumulate`, to 1.15, installed here.
 
 
 # %%
@@ -242,7 +250,7 @@ show_diff(train_zero_first, train_zero_last)
 show_receipts(train_zero_last)
 
 # %% [markdown]
-# ### 5. A false alarm
+# ### 5. `step()` in every micro-batch
 #
 # **Reported**: [diffusers, issue 10553](https://github.com/huggingface/diffusers/issues/10553) (January 2025), "All training scripts might be wrong when using gradients accumulation!", and [issue 10855](https://github.com/huggingface/diffusers/issues/10855): `optimizer.step()` stands outside `if accelerator.sync_gradients:`, so it is called for every micro-batch.
 #
@@ -251,11 +259,13 @@ show_receipts(train_zero_last)
 # %% [markdown]
 # `train_zero_last` calls `step()` for every micro-batch, too, and its receipts are right: the prepared optimizer looks at the flag itself. The second report was closed with that explanation.
 #
-# A museum needs this exhibit. A reader of code who knows the rule "step once a window" sees a fault here, and the run shows none. Ask the run.
+# A museum needs this exhibit, a false alarm. A reader of code who knows the rule "step once a window" sees a fault here, and the run shows none. Ask the run.
 #
-# ### 6. Two models, half the window
+# **Versions**: nothing to cure.
 #
-# **Reported**: [accelerate, issue 668](https://github.com/huggingface/accelerate/issues/668), "How to handle gradient accumulation with multiple models?". Since pull request [1708](https://github.com/huggingface/accelerate/pull/1708) (July 2023) `accumulate` takes several models. Scripts that use one block for each model were still reported later, as in [zero123-hf, issue 7](https://github.com/kxhit/zero123-hf/issues/7).
+# ### 6. Two models
+#
+# **Reported**: [accelerate, issue 668](https://github.com/huggingface/accelerate/issues/668), "How to handle gradient accumulation with multiple models?". Scripts that use one block for each model were still reported later, as in [zero123-hf, issue 7](https://github.com/kxhit/zero123-hf/issues/7).
 
 
 # %%
@@ -289,6 +299,8 @@ reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each 
 # The accelerator counts blocks, and there are two for each micro-batch. So the window is half as long and divided by $k$ all the same: twice the steps, each half as long.
 #
 # **Cure**: one block for all models.
+#
+# **Versions**: `accumulate` takes several models since Accelerate 0.22.0 (pull request [1708](https://github.com/huggingface/accelerate/pull/1708), July 2023). Two blocks are counted twice in 1.15 still.
 
 
 # %%
@@ -309,7 +321,7 @@ show_receipts(train_one_block)
 # %% [markdown]
 # ### 7. The short window, cut again
 #
-# **Reported**: [Lightning, issue 19987](https://github.com/Lightning-AI/pytorch-lightning/issues/19987) (June 2024, seen in 2.0 and 2.2, open when this was written): at the end of an epoch the window is shorter, and its gradient is still divided by `accumulate_grad_batches`. [RF-DETR, issue 916](https://github.com/roboflow/rf-detr/issues/916) inherited it in April 2026; [ms-swift](https://github.com/modelscope/ms-swift/pull/10084) mended its own in September.
+# **Reported**: [Lightning, issue 19987](https://github.com/Lightning-AI/pytorch-lightning/issues/19987) (June 2024, open when this was written): at the end of an epoch the window is shorter, and its gradient is still divided by `accumulate_grad_batches`. [RF-DETR, issue 916](https://github.com/roboflow/rf-detr/issues/916) inherited it in April 2026; [ms-swift](https://github.com/modelscope/ms-swift/pull/10084) had its own until September.
 #
 # Accelerate 1.15 does the same, with the right loop of exhibit 4. **Predict** the sum of the last step of ten micro-batches, then run it.
 
@@ -318,6 +330,8 @@ show_receipts(train_zero_last, micro_batches=10)
 
 # %% [markdown]
 # **Cure**: divide by the window's own length. `accelerator.backward` always divides by `gradient_accumulation_steps`, so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
+#
+# **Versions**: Lightning from 2.0 (the report) to 2.6.5; RF-DETR from 1.6.0 to 1.6.3, since 1.6.4 it fills its data up to whole windows; ms-swift up to 4.5.3, cured in 4.6.0.
 #
 # ### 8. What the last epoch left
 #
@@ -353,9 +367,11 @@ reveal("sum of the second step of exhibit 8", second.sum().item(), "times the ri
 #
 # **Cure**: the last micro-batch of an epoch completes a window too, with its own divisor: `train_right` above.
 #
+# **Versions**: burn has it in 0.21.0 and 0.22.0-pre.2. The releases that are cured could not be found, of either project.
+#
 # ### 9. Every window its tokens
 #
-# **Reported**: [transformers, issue 24725](https://github.com/huggingface/transformers/issues/24725) (July 2023) asked for a sum over tokens in place of a mean of means. In October 2024 it was found to matter in most trainers; pull request [34191](https://github.com/huggingface/transformers/pull/34191) is the first of several that mended it there. It still arrives: [mlx-lm, pull request 1413](https://github.com/ml-explore/mlx-lm/pull/1413) (June 2026).
+# **Reported**: [transformers, issue 24725](https://github.com/huggingface/transformers/issues/24725) (July 2023) asked for a sum over tokens in place of a mean of means. In October 2024 it was found to matter in most trainers; pull request [34191](https://github.com/huggingface/transformers/pull/34191) is the first of several that mended it there. A cure for [mlx-lm, pull request 1413](https://github.com/ml-explore/mlx-lm/pull/1413) (June 2026), was not merged.
 #
 # Now the witness has a weight for each *token*. One window of four micro-batches with 1, 3, 2 and 2 tokens:
 
@@ -397,13 +413,15 @@ print(f"in the mean of means the first token counts {shares[0] / shares[1]:.0f} 
 # %% [markdown]
 # The sum is 1 in both. A test that looks at sums lets this one pass, and so does one that compares lengths roughly: it is the direction of the gradient that has changed.
 #
+# **Versions**: transformers up to 4.45.2; 4.46.0 counts the tokens of the window. mlx-lm 0.32.2 divides by $k$.
+#
 # **Halt.** Nine exhibits, and one instrument for all of them. A good place to stop for today.
 #
 # ## Room 2: once per window
 #
 # ### 10. Clipped in pieces
 #
-# **Reported**: [accelerate, issue 641](https://github.com/huggingface/accelerate/issues/641) (August 2022, 0.13.0.dev0) as an error of the gradient scaler; in fp32 there is no error. [GSM, issue 22](https://github.com/swathikirans/GSM/issues/22) wrote the fault as a formula, clip(clip(g1) + g2), and [tt-metal, issue 17568](https://github.com/tenstorrent/tt-metal/issues/17568) (February 2025) found it in a GPT demo.
+# **Reported**: [accelerate, issue 641](https://github.com/huggingface/accelerate/issues/641) (August 2022) as an error of the gradient scaler; in fp32 there is no error. [GSM, issue 22](https://github.com/swathikirans/GSM/issues/22) wrote the fault as a formula, clip(clip(g1) + g2), and [tt-metal, issue 17568](https://github.com/tenstorrent/tt-metal/issues/17568) (February 2025) found it in a GPT demo.
 
 
 # %%
@@ -429,6 +447,8 @@ print(f"length of step 1: {receipts_of(train_clipped_in_pieces)[0].norm():.2f}")
 # The last. What is already there is cut each time, the newest only once. The length is the limit, as it should be, so a log of gradient lengths shows nothing.
 #
 # **Cure**: `if accelerator.sync_gradients:` before the clipping. `step` waits for the window, `clip_grad_norm_` does not.
+#
+# **Versions**: Accelerate 0.13.0.dev0 (the report) and 1.15 alike; it is for the loop to ask.
 
 
 # %%
@@ -450,7 +470,7 @@ print(f"length of step 1: {receipts_of(train_clipped)[0].norm():.2f}")
 # %% [markdown]
 # ### 11. The schedule that ran ahead
 #
-# **Reported** with two causes: [starVLA, pull request 210](https://github.com/starVLA/starVLA/pull/210) (March 2026) stepped the schedule for every micro-batch; with Accelerate on four devices it moves four times for a step, by design: [accelerate, issue 2926](https://github.com/huggingface/accelerate/issues/2926) (July 2024, 0.22.0), [LTX-Video-Trainer, issue 67](https://github.com/Lightricks/LTX-Video-Trainer/issues/67) (February 2026).
+# **Reported** with two causes: [starVLA, pull request 210](https://github.com/starVLA/starVLA/pull/210) (March 2026) stepped the schedule for every micro-batch; with Accelerate on four devices it moves four times for a step, by design: [accelerate, issue 2926](https://github.com/huggingface/accelerate/issues/2926) (July 2024), [LTX-Video-Trainer, issue 67](https://github.com/Lightricks/LTX-Video-Trainer/issues/67) (February 2026).
 
 
 # %%
@@ -488,6 +508,8 @@ print(*[str(warning.message).split(". ")[0] for warning in seen])
 #
 # **Cure**: step the schedule where the optimizer steps. With Accelerate, give the prepared schedule `num_processes` times its length; or do not prepare it, and step it only where `accelerator.sync_gradients` is true.
 #
+# **Versions**: Accelerate from 0.7.0 to 1.15. starVLA was cured on 9 April 2026.
+#
 # ### 12. An average of standing still
 #
 # **Reported**: [F5-TTS, issue 631](https://github.com/SWivid/F5-TTS/issues/631) (December 2024). Somebody asked for the intuition behind moving the averaged weights (EMA) in every micro-batch. The answer: none, a bug.
@@ -517,6 +539,8 @@ for name, every in {"each micro-batch": True, "each window": False}.items():
 # Less: the average looks $k$ times at the same weights, so it forgets $k$ times as fast as its decay says. The trained weights are right; those that are evaluated and published are others. The same happens to a teacher model: [lightly-train, issue 968](https://github.com/lightly-ai/lightly-train/issues/968) (September 2026), where it also changes the targets.
 #
 # **Cure**: update the average after `optimizer.step()`, once per window.
+#
+# **Versions**: F5-TTS 0.2.1, cured in 0.3.0. lightly-train 0.17.0 (the report) and 0.18.0.
 #
 # ### 13. Unscaled again and again
 #
@@ -558,11 +582,13 @@ print(f"the share of micro-batch 1 at step 1: {smallest:.1e}")
 show_receipts(train_unscaled_once)
 
 # %% [markdown]
-# It was divided by 1024 three times more. With two decimals it looks like exhibit 4, "only the last", and for training it is the same. This is torch 2.13 on your CPU, and nothing is raised.
+# It was divided by 1024 three times more. With two decimals it looks like exhibit 4, and for training it is the same.
+#
+# **Versions**: torch 2.13, on your CPU, raises nothing.
 #
 # ### 14. Stopped in the middle
 #
-# **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights, optimizer and counters, and no gradients. It was decided to leave it so. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
+# **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights, optimizer and counters, and no gradients. It was left so then. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
 #
 # Training stops after micro-batch `stop`, and a fresh process goes on with the next one:
 
@@ -591,6 +617,8 @@ show_receipts(stopped_after(6, keep_gradients=True))
 
 # %% [markdown]
 # Two micro-batches are lost, and the step is half as long. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
+#
+# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch ends its window, so saving by steps and by epochs both come at a window's end.
 #
 # ## The second instrument
 #
@@ -624,7 +652,7 @@ for loop, samples in [(loop, 32) for loop in loops] + [(train_leaking, 40), (tra
 verdict(train_sum)
 
 # %% [markdown]
-# Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. Receipts and names together tell you where to look.
+# Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. ("Last window dropped" is said of a rest that is lost and of one that leaks.)
 #
 # **Halt.** All exhibits are seen; the exercises can wait. A good place to stop.
 #
@@ -644,7 +672,7 @@ verdict(train_sum)
 # | `"short window divided by k"` | all windows right but the last, shorter one, whose shares are 1/k |
 # | `"rest lost"` | all whole windows right; the shorter last one has no step |
 #
-# Shares are rounded to 4 decimals.
+# Shares are rounded to 4 decimals. The record stays as it is.
 
 
 # %% exercise="name_fault" points=4
@@ -702,7 +730,7 @@ print(f"{'train_sum':18} {name_fault(recorded(train_sum, micro_batches=8), 4)}")
 #             optimizer.zero_grad()
 #         scheduler.step()
 # ```
-# Write it again as `cured_windows`, with the same arguments. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch.
+# Write it again as `cured_windows`, with the same arguments. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch; it stays as it is.
 #
 # - Each window steps with the gradient of its large batch; the last, shorter window is a window too. Afterwards nothing is left in `.grad`.
 # - The schedule moves once for each optimizer step, after it.

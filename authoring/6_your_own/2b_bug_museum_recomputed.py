@@ -3,7 +3,7 @@
 #
 # **You will be able to** find faults that no loop shows: in what a loss is divided by, in the type that gradients are added up in, in what checkpointing computes twice, and in what devices send each other.
 #
-# **Minutes**: 40, with a halt · **Before this**: [the first half of the museum](2_bug_museum.ipynb) and [Checkpointing in PyTorch](../2_checkpointing/1_pytorch.ipynb).
+# **Minutes**: 45, with a halt · **Before this**: [the first half of the museum](2_bug_museum.ipynb) and [Checkpointing in PyTorch](../2_checkpointing/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -44,7 +44,7 @@ recall("6_your_own/2b_bug_museum_recomputed")
 #
 # ### 15. Every device its own mean
 #
-# **Reported**: [transformers, issue 34242](https://github.com/huggingface/transformers/issues/34242) (October 2024): the divisor had just been mended to count the tokens of all accumulation steps; those of the other devices were left out. Pull request [34373](https://github.com/huggingface/transformers/pull/34373) added `average_tokens_across_devices`; it was off until [39395](https://github.com/huggingface/transformers/pull/39395) (July 2025).
+# **Reported**: [transformers, issue 34242](https://github.com/huggingface/transformers/issues/34242) (October 2024): the divisor had just been mended to count the tokens of all accumulation steps; those of the other devices were left out.
 #
 # The witness again, with one weight for each token. Device 0 has a text of 2 tokens, device 1 one of 6. DDP takes the mean of the devices' gradients:
 
@@ -93,6 +93,8 @@ reveal(
 # %% [markdown]
 # **Cure**: the tokens of all devices are counted before the backward pass, and the loss is multiplied by the number of devices, because the all-reduce divides by it.
 #
+# **Versions**: transformers has `average_tokens_across_devices` since 4.46.2 (pull request [34373](https://github.com/huggingface/transformers/pull/34373)); it is on since 4.54.0 ([39395](https://github.com/huggingface/transformers/pull/39395)).
+#
 # ### 16. The first token is nobody's target
 #
 # **Reported**: [transformers, pull request 46204](https://github.com/huggingface/transformers/pull/46204) (May 2026): the Trainer counted labels, but a language model predicts only those from the second on. Each text counted one too many, and every gradient was too short by that.
@@ -112,13 +114,15 @@ print(f"transformers {transformers.__version__} counts {int(counted)} targets")
 print(f"the gradient is {28 / int(counted):.3f} times the right one")
 
 # %% [markdown]
-# Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does. With AdamW the factor cancels, with clipping it hides.
+# Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does.
 #
 # **Cure**: `compute_loss_func` with your own count, as in the [lesson on the Trainer](../1_accumulation/3_trainer.ipynb).
 #
-# ### 17. A loss that cannot be accumulated
+# **Versions**: 4.46.1 counted targets, 4.46.2 to 5.9.0 labels, for every model. 5.10.1 counts Llama's targets; GPT-2's labels are counted in 5.23 still.
 #
-# **Reported**: [sentence-transformers, issue 2916](https://github.com/huggingface/sentence-transformers/issues/2916) (August 2024) asked whether the negatives of other micro-batches count. They do not. An earlier pull request, [1822](https://github.com/huggingface/sentence-transformers/pull/1822), had been declined for this: a batch of 512 works, 512 steps of one cannot.
+# ### 17. Negatives of other micro-batches
+#
+# **Reported**: [sentence-transformers, issue 2916](https://github.com/huggingface/sentence-transformers/issues/2916) (August 2024) asked whether the negatives of other micro-batches count, that is, the texts that are not a text's partner.
 
 
 # %%
@@ -153,6 +157,8 @@ def train_contrastive(micro_batch, accumulation_steps):
 same_training(train_contrastive, batch=16, accumulation_steps=4)
 
 # %% [markdown]
+# The loop is right, the training is not: no text sees those of other micro-batches. An earlier pull request, [1822](https://github.com/huggingface/sentence-transformers/pull/1822), had been declined for this: a batch of 512 works, 512 steps of one cannot.
+#
 # **Cure**: not in the loop. Embed everything without a graph, take the loss over all embeddings and keep *their* gradients, then send each portion through once more (with dropout, from the same random state) and hand it its part ([GradCache](https://github.com/luyug/GradCache), [arXiv:2101.06983](https://arxiv.org/abs/2101.06983); in sentence-transformers `CachedMultipleNegativesRankingLoss`).
 
 
@@ -176,9 +182,11 @@ def train_cached(micro_batch, accumulation_steps):
 print(same_training(train_cached, batch=16, accumulation_steps=4).outcome)
 
 # %% [markdown]
+# **Versions**: `CachedMultipleNegativesRankingLoss` is there since sentence-transformers 2.3.0.
+#
 # ### 18. A sum that stops growing
 #
-# **Reported**: [DeepSpeed, issue 2352](https://github.com/deepspeedai/DeepSpeed/issues/2352) (September 2022): train in bf16, but add gradients up in fp32. A later request of the same, 2768, was closed as a duplicate.
+# **Reported**: [DeepSpeed, issue 2352](https://github.com/deepspeedai/DeepSpeed/issues/2352) (September 2022): train in bf16, but add gradients up in fp32.
 #
 # A weight in bf16 has its `.grad` in bf16: 8 bits of precision. All micro-batches have the same gradient here, so their mean is 1.
 
@@ -211,6 +219,8 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 # When the sum is 256 times as large as what is added, adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
+#
+# **Versions**: DeepSpeed has the setting since 0.7.6; torch 2.13 adds up in the type of the weight.
 #
 # **Halt.** A good place to stop: what follows is about checkpointing and devices.
 #
@@ -249,6 +259,8 @@ same_training(train_with_dropout, batch=16, accumulation_steps=2, checkpointing=
 # The gradient. The forward pass, and so the first loss, is as it should be; the backward pass asks for the activations and gets those of another network.
 #
 # **Cure**: leave `preserve_rng_state` at its default, `True`. In OLMo-core it had been off for long, and harmless, as long as no model of the project had dropout.
+#
+# **Versions**: OLMo-core 2.6.0 and 3.0.0 do not look whether there is dropout; the release that is cured could not be found.
 
 
 # %%
@@ -291,9 +303,11 @@ print(f"momentum {root:.4f}: equal", torch.allclose(plain, cured, atol=1e-6))
 # %% [markdown]
 # Each update keeps $1 - m$ of the old value, two of them keep $(1 - m)^2$. So $m' = 1 - \sqrt{1 - m}$ is a **cure** (pytorch-pfn-extras [does this](https://github.com/pfnet/pytorch-pfn-extras/pull/117)); the counter still counts twice. Leaving batch norm outside the checkpointed block is another.
 #
-# ### 21. The adapter that never learned
+# **Versions**: torch 2.13 still; pytorch-pfn-extras has the cure since 0.4.0.
 #
-# **Reported**: [open-unlearning, issue 178](https://github.com/locuslab/open-unlearning/issues/178) (March 2026): with checkpointing the adapters of the transformer's layers were not trained. [cloneofsimo/lora, issue 26](https://github.com/cloneofsimo/lora/issues/26) had seen weights that stay zero in December 2022.
+# ### 21. Adapters under checkpointing
+#
+# **Reported**: [open-unlearning, issue 178](https://github.com/locuslab/open-unlearning/issues/178) (March 2026): with checkpointing not everything was trained that should have been. [cloneofsimo/lora, issue 26](https://github.com/cloneofsimo/lora/issues/26) had met the same in December 2022.
 
 
 # %%
@@ -341,9 +355,11 @@ print("torch warned:", *messages)
 print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 
 # %% [markdown]
-# The reentrant variant asks whether an *input* needs a gradient. None does, so it returns a tensor without one, and so on from block to block. The head learned alone, and the loss fell.
+# The reentrant variant asks whether an *input* needs a gradient. None does, so it returns a tensor without one, and so on from block to block. The head learned alone, the adapters stayed as they began, and the loss fell.
 #
 # **Cure**: `use_reentrant=False`. Where that cannot be changed, let the input require a gradient: in transformers that is `model.enable_input_require_grads()`.
+#
+# **Versions**: torch 2.13 still. Since 5.0.0 transformers calls that for every model when checkpointing is switched on, before only for one with an adapter that it had loaded itself.
 #
 # ### 22. An error that names something else
 #
@@ -395,11 +411,13 @@ with one_process():
 #
 # **Cure**: `use_reentrant=False`, or no search.
 #
+# **Versions**: torch 1.10.0 (FocalNet's report) and 2.13.
+#
 # ## Room 5: what is sent
 #
-# ### 23. Four all-reduces for one step
+# ### 23. Slower on several GPUs
 #
-# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021), [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802) (January 2023), where several GPUs were slower than one, and [LoongForge, pull request 163](https://github.com/baidu-baige/LoongForge/pull/163) (August 2026): `no_sync` stood around `backward()` only.
+# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021, never released), [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802) (January 2023), where several GPUs were slower than one, and [LoongForge, pull request 163](https://github.com/baidu-baige/LoongForge/pull/163) (August 2026): `no_sync` stood around `backward()` only.
 
 
 # %%
@@ -447,6 +465,8 @@ reveal("all-reduces in exhibit 23", counts["backward"], "in a window of four")
 #
 # **Cure**: forward and backward inside, the last micro-batch outside. `accelerator.accumulate(model)` does that.
 #
+# **Versions**: SpeechBrain from 0.5.13 to 0.5.16, cured in 1.0.0.
+#
 # ### 24. The same flag, set a line too late
 #
 # **Reported**: [build-nanogpt, pull request 30](https://github.com/karpathy/build-nanogpt/pull/30) (June 2024): one accumulation step had become four, a change that should not move the loss. After 1000 steps the validation loss was 4.88, and 4.15 with the pull request.
@@ -487,6 +507,8 @@ with one_process():
 # The first of each window: its forward pass finds the flag that the last window left behind. One message for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 was slow and right; this one is fast and wrong.
 #
 # **Cure**: set the flag before the forward pass, or use `no_sync` around both.
+#
+# **Versions**: torch 2.3.1 (the report) and 2.13 read the flag in the forward pass; the script was cured in June 2024.
 #
 # ## Exercise: cure the checkpointed blocks
 #

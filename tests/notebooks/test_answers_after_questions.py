@@ -26,6 +26,10 @@ TELLING = {
         r"accepts_loss_kwargs",
     ],
     "graphs run with one mark in a window": [r"Operators that cannot wait"],
+    "sum of a step's shares in exhibit 1": [r"from the sum of the window"],
+    "micro-batches in exhibit 6": [r"there are two for each micro-batch"],
+    "adapters that learn in exhibit 21": [r"adapters [\w' ]*(not trained|as they began)"],
+    "all-reduces in exhibit 23": [r"nothing was saved, and nothing was wrong"],
 }
 # Guesses whose value stands earlier with the same unit, and of what it is said there.
 VALUE_STANDS = {

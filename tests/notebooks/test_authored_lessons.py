@@ -1,11 +1,13 @@
 """What holds of the text of every lesson: where it imports from, how wide its code is, where its links lead, how long it takes."""
 
 import ast
+import inspect
 import re
 
 import nbformat
 import pytest
 
+from trainlean.exercises.finding import all_exercises
 from trainlean.notebooks.notebook import find_notebooks, make_lesson, read_authored
 from trainlean.workspace import COURSE
 
@@ -17,6 +19,8 @@ ASKED = {
     "reveal(": 0.5,
 }  # minutes to answer; lines to order and one's own loop are of the exercise's
 AT_A_STRETCH = 45  # minutes, of a lesson or up to the next place to stop
+UNTOUCHED = re.compile(r"whether[^\"]* as (it was|they were)")  # what a probe shows of arguments
+SAID = re.compile(r"\bas (it is|they are|it was|they were|before)\b")
 LINK = re.compile(r"\]\(([^)#\s]+\.ipynb)\)")
 
 
@@ -43,6 +47,19 @@ def test_every_import_of_the_library_is_from_trainlean(name):
         if module.startswith("trainlean.")
     ]
     assert not deeper, f"{name}: write `from trainlean import ...`, and add the name to EXPORTS"
+
+
+def test_what_must_stay_as_it_is_is_said_where_the_exercise_is_set():
+    """A check that compares an argument before and after asks for something that the words must ask for, too."""
+    silent = []
+    for exercise in all_exercises().values():
+        if not UNTOUCHED.search(inspect.getsource(exercise.probe)):
+            continue
+        text = (COURSE / "authoring" / f"{exercise.notebook}.py").read_text(encoding="utf-8")
+        before = text.split(f'exercise="{exercise.name}"')[0].split("# %% [markdown]")
+        if not SAID.search(before[-1]):
+            silent.append(exercise.name)
+    assert not silent
 
 
 @pytest.mark.parametrize("name", LESSONS)

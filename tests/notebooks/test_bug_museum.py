@@ -1,11 +1,13 @@
 """Every exhibit of the museum is what its label says: the broken loop is caught and named, the cured one passes."""
 
 import ast
+import re
 
 import pytest
 
 from trainlean.workspace import COURSE
 
+MUSEUM = ("6_your_own/2_bug_museum", "6_your_own/2b_bug_museum_recomputed")
 KINDS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 
 
@@ -19,6 +21,18 @@ def defined_in(lesson):
     return names
 
 
+@pytest.mark.parametrize("lesson", MUSEUM)
+def test_every_exhibit_says_where_it_was_reported_and_in_which_versions(lesson):
+    text = (COURSE / "authoring" / f"{lesson}.py").read_text(encoding="utf-8")
+    exhibits = re.split(r"^# ### (?=\d+\. )", text, flags=re.MULTILINE)[1:]
+    assert len(exhibits) >= 10
+    for exhibit in exhibits:
+        exhibit = re.split(r"^# ## ", exhibit, maxsplit=1, flags=re.MULTILINE)[0]
+        title = exhibit.splitlines()[0]
+        assert re.search(r"\*\*Reported\*\*[^\n]*\]\(https://github\.com/", exhibit), title
+        assert "**Versions**: " in exhibit, title
+
+
 @pytest.fixture(scope="module")
 def windows():
     return defined_in("6_your_own/2_bug_museum")
@@ -27,7 +41,7 @@ def windows():
 NAMED = {  # exhibit: (broken loop, micro-batches, its name, the cured loop)
     "1, green tests": ("train_sum", 8, "not divided", "train_right"),
     "3, one micro-batch early": ("train_early", 8, "early", "train_right"),
-    "4, only the last": ("train_zero_first", 8, "only the last", "train_zero_last"),
+    "4, zero_grad() first": ("train_zero_first", 8, "only the last", "train_zero_last"),
     "7, the short window": ("train_zero_last", 10, "short window divided by k", "train_right"),
 }
 

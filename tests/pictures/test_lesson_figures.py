@@ -1,5 +1,7 @@
 """The figures that a single lesson shows: what is in them, and that they follow their data."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -209,6 +211,18 @@ def test_techniques_stand_at_their_bytes_and_grow_with_their_flops():
     assert places == [[5, 90], [2, 60]]  # two optimizer steps each
     first, second = (dots.get_sizes()[0] for dots in axes.collections)
     assert second / first == pytest.approx(1.33)
+
+
+def test_the_names_of_techniques_that_are_stacked_stand_apart():
+    """As the Trainer's lesson stacks them: the last one about as high as those before it."""
+    stack = [("DDP, 16 x 1", 10, 49), ("+ accumulation, 4 x 4", 10, 25)]
+    stack += [("+ checkpointing", 10, 19), ("+ Local SGD, H=2", 5, 20)]
+    picture = plot_techniques([counted_run(*one, 100) for one in stack])
+    picture.canvas.draw()
+    named = [text for text in picture.axes[0].texts if text.get_text()]
+    boxes = [text.get_window_extent() for text in named]
+    assert len(boxes) == 4
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 def test_published_dots_stand_at_the_flops_of_their_predictions():

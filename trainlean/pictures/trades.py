@@ -148,7 +148,7 @@ def plot_techniques(runs: Sequence[Run]) -> Picture:
     sent = [run.collectives["all-reduce"]["payload"] / run.optimizer_steps / MiB for run in runs]
     memory = [run.peak_bytes / MiB for run in runs]
     colours = [PLAIN, LINES[2], LINES[5], LINES[0]]
-    places = [("left", (14, -4)), ("right", (-14, -6)), ("left", (14, -10)), ("left", (-4, 12))]
+    places = [("left", (14, -4)), ("right", (-14, -6)), ("left", (14, -10)), ("left", (-4, -38))]
     arrow = {"arrowstyle": "->", "color": SOFT, "shrinkA": 9, "shrinkB": 9, "linewidth": 1.4}
     with course_style():
         picture = Picture(
