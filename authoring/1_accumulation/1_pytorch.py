@@ -439,7 +439,7 @@ plot_memory(large_runs)
 
 # %% [markdown]
 # From 64 at once down to 4 x 16, the bar shrinks to a fraction. From 4 x 16 to 1 x 64 little is left to gain: what remains does not depend on the batch
-# (at 1 x 64 the peak has even moved into the optimizer's step, where there are no activations).
+# (at 1 x 64 the peak has even moved into the optimizer's step, where no layer's activations are left, only the numbered reviews).
 # And a micro-batch of one makes poor use of most machines; compare the samples per second.
 #
 # So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
