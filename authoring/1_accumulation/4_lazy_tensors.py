@@ -723,7 +723,7 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 # ## What became of it
 #
 # PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), has had no release after 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
-# Accelerate 1.15 and transformers 5.23 still carry the mark: on TPUs Accelerate calls `xm.mark_step()` when `sync_gradients` becomes true, which is *before* the forward pass of the micro-batch that ends a window. So it is not the second mark of this lesson.
+# Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch: each micro-batch is a graph, and the update is in that of the last one. Accelerate's own `xm.mark_step()`, when `sync_gradients` becomes true, adds no graph: it comes right after that, *before* the forward pass of the micro-batch that ends a window. (Read in the sources, not run.)
 #
 # The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there.
 #
