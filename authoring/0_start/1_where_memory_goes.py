@@ -179,10 +179,14 @@ for run in runs[1:]:
         for category in ("activations", "temporary")
     }
     print(f"{run.name:9} per review: {per_review}")
-print("batch 1, in the optimizer's step:", format_bytes(runs[0].peak_bytes))
+at_16 = sum(meter.moments["optimizer step"].values())  # the meter from above, with 16 reviews
+print(
+    f"in the optimizer's step: {format_bytes(runs[0].peak_bytes)} at batch 1, "
+    f"{format_bytes(at_16)} at batch 16"
+)
 
 # %% [markdown]
-# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch, and no smaller batch gets below it.
+# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch (but for the numbered reviews, which take a few KiB), and no smaller batch gets below it.
 #
 # That is the whole opportunity. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
 # **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).
@@ -397,7 +401,7 @@ plot_memory(predicted)
 # So this is where the rest was: at batch 4 most of it is activations.
 #
 # Put the numbers beside the published ones. Those were read from the card's *driver*, the program that runs the card (`nvidia-smi` shows the same).
-# The driver also counts the *CUDA context*, what CUDA itself needs on the card: 1,343 MB on that machine, read with a single number on the card. What the source calls MB are MiB.
+# The driver also counts the *CUDA context*, what CUDA itself needs on the card: 1,343 MB on that machine, read while a tensor of one number was all that lay there. What the source calls MB are MiB.
 
 # %%
 CONTEXT = 1343  # MiB, measured by the authors of the table with a single number on the card

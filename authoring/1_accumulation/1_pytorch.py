@@ -308,7 +308,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
 check(train_accumulated)
 
 # %% [markdown]
-# `check` trains small models, tied and frozen ones too, with your loop and with true large batches. A wrong answer is told what was seen. `hint(train_accumulated)` helps on request.
+# `check` trains small models, with shared and frozen weights too, with your loop and with true large batches. A wrong answer is told what was seen. `hint(train_accumulated)` helps on request.
 # Where a message speaks of a *cosine*: at 1 two gradients point the same way, at 0 they have nothing to do with each other.
 #
 # ## The same training, on BERT
@@ -439,7 +439,7 @@ plot_memory(large_runs)
 
 # %% [markdown]
 # From 64 at once down to 4 x 16, the bar shrinks to a fraction. From 4 x 16 to 1 x 64 little is left to gain: what remains does not depend on the batch
-# (at 1 x 64 the peak has even moved into the optimizer's step, where there are no activations).
+# (at 1 x 64 the peak has even moved into the optimizer's step, where no layer's activations are left, only the numbered reviews).
 # And a micro-batch of one makes poor use of most machines; compare the samples per second.
 #
 # So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
@@ -734,7 +734,7 @@ print(f"cosine: {torch.dot(mean_of_means, large) / (mean_of_means.norm() * large
 #
 # - `window` is a list of dictionaries with `input_ids` and `labels`, each `[texts, length]`; both numbers differ from one to the next. `model(input_ids)` returns logits `[texts, length, vocabulary]`.
 # - Afterwards the parameters' `.grad` hold the gradient of the mean over *all prediction targets of the window*. Position $t$ predicts label $t + 1$; labels of $-100$ do not count, and a micro-batch may have no others.
-# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window stays as it is. Every `.grad` is empty at the start.
+# - Never hold the activations of more than one micro-batch. There is no optimizer step here, and the window and the model's mode stay as they are. Every `.grad` is empty at the start.
 
 
 # %%

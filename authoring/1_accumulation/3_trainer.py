@@ -163,9 +163,9 @@ check(accumulation_arguments)
 #
 # Note the unit of `warmup_steps` and `max_steps`: *optimizer steps*. The Trainer moves the learning rate once per update. With Accelerate you had to work that out yourself.
 #
-# ## Batch 4 against 1 x 4
+# ## 16 x 1 against 4 x 4
 #
-# First the cost. As before, `1 x 4` is short for micro-batches of 1, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log, with times that differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
+# First the cost. As before, `4 x 4` is short for micro-batches of 4, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log, with times that differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
 
 
 # %%
@@ -178,14 +178,14 @@ def train(model, args, data, *callbacks, **more):
 
 
 # %% [markdown]
-# **Predict.** Batch 4 at once, or micro-batches of 1 accumulated over 4. The activations of one review are a quarter of those of four.
-# How large is the peak of memory of 1 x 4, in percent of the peak of batch 4?
+# **Predict.** Batch 16 at once, or micro-batches of 4 accumulated over 4. The activations of 4 reviews are a quarter of those of 16.
+# How large is the peak of memory of 4 x 4, in percent of the peak of 16 x 1?
 
 # %%
 # BEGIN SOLUTION
-my_guess = 40
+my_guess = 25
 # END SOLUTION
-guess("peak memory of 1 x 4, batch 4 being 100", my_guess, "%")
+guess("peak memory of 4 x 4, 16 x 1 being 100", my_guess, "%")
 
 # %%
 few = dataset(reviews[:32])
@@ -199,10 +199,10 @@ runs = [
         micro_batch=micro_batch,
         accumulation_steps=steps,
     )
-    for micro_batch, steps in [(4, 1), (1, 4)]
+    for micro_batch, steps in [(16, 1), (4, 4)]
 ]
 reveal(
-    "peak memory of 1 x 4, batch 4 being 100",
+    "peak memory of 4 x 4, 16 x 1 being 100",
     round(100 * runs[1].peak_bytes / runs[0].peak_bytes),
     "%",
 )
@@ -212,9 +212,9 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# The same number of optimizer steps and the same computation. The activations have shrunk by as much as the micro-batch has. But the *gradients* have grown: with batch 4 none are left when the next forward pass begins, with 1 x 4 their sum waits in memory for the last micro-batch.
+# The same number of optimizer steps and the same computation. The activations have shrunk by as much as the micro-batch has. But the *gradients* have grown: with 16 x 1 none are left when the next forward pass begins, with 4 x 4 their sum waits in memory for the last micro-batch.
 #
-# So accumulation pays where the activations that it removes outweigh the gradients that wait. Here 64 tokens of a small model give few activations; on BERT-large with 512 tokens far more was saved, as the [first lesson of this unit](1_pytorch.ipynb) printed.
+# So accumulation pays where the activations that it removes outweigh the gradients that wait. Here there are many; of 2 or 3 reviews there were too few, as the [first lesson of this unit](1_pytorch.ipynb) printed.
 # The times may go either way here. Where the brackets overlap they say nothing.
 #
 # The argument does to the *cost* what your loop did. Next: what it does to the gradient.
@@ -591,9 +591,15 @@ pd.DataFrame(
     ],
 )
 
+# %%
+row = as_it_comes_and_cured(
+    optim="adamw_torch", learning_rate=5e-4, max_grad_norm=0, adam_epsilon=1e-30
+)
+print("AdamW, not clipped, with an epsilon of 1e-30: apart", row[2])
+
 # %% [markdown]
 # - SGD takes the factor as it is: a learning rate that is $k$ times too large. (The distance grows by more than $k$, because after the first step the gradients are different, too.)
-# - AdamW moves as far with it as without. (The ends are a little apart because of gradients next to zero: there rounding decides, and AdamW's *epsilon*, a small number in its divisor.) The learning curve looks healthy; only the logged loss and `grad_norm` are $k$ times too large.
+# - AdamW moves as far with it as without. (The ends are a little apart because of *epsilon*, a small number that AdamW adds to its divisor: beside gradients next to zero it counts, and there the factor does not cancel. The last line has an epsilon that is nearly nothing.) The learning curve looks healthy; only the logged loss and `grad_norm` are $k$ times too large.
 # - Clipping at 1.0 is the Trainer's *default*. It also cuts gradients that are too long only because of the factor. The cut differs from step to step, so the steps weigh differently, and with AdamW too it becomes another training run.
 #
 # Dividing the learning rate by $k$ is therefore no cure: wrong for AdamW, useless against clipping, and wrong in the last, shorter window, where the factor is not $k$.

@@ -475,7 +475,7 @@ plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 # ## What the second mark buys
 #
 # One window each, for $k$ = 1, 2, 4 and 8, with 32 tokens a review. For each loop: the operations in its largest graph, and the memory that was live while it ran.
-# (The memory comes from torch's profiler, which sees every allocation of the backend: the most that is allocated at one time, on top of what was there before the window.)
+# (The memory comes from torch's profiler, which sees every allocation of the backend: the most that is allocated at one time, the model and its gradients too.)
 
 
 # %%
@@ -527,7 +527,7 @@ for name, values in peaks.items():
     print(f"{name:18} at k = 8 above 1.5 times its memory at k = 1: {values[-1] > 1.5 * values[0]}")
 
 # %% [markdown]
-# This is the finding of the lesson: **without the second mark memory grows with $k$, which is just what accumulation was to prevent.** (At the smallest $k$ weights and gradients are most of it; from then on what belongs to the window's micro-batches is.)
+# This is the finding of the lesson: **without the second mark memory grows with $k$, which is just what accumulation was to prevent.** (The curve begins flat: at $k$ = 1 and 2 the most memory is in the update, where gradients, old and new weights are. From then on it is where the micro-batches' activations wait.)
 #
 # Why? The profiler can also tell in which order the kernels of the large graph ran. In a backward pass each linear layer needs two products of matrices, `mm`: one for the gradient of its input, which the layer before waits for, and one for the gradient of its weight, which nobody waits for. How many `mm` run after each micro-batch's loss, before the next one's?
 
@@ -723,7 +723,7 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 # ## What became of it
 #
 # PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), has had no release after 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
-# Accelerate 1.15 and transformers 5.23 still carry the mark: on TPUs Accelerate calls `xm.mark_step()` when `sync_gradients` becomes true, which is *before* the forward pass of the micro-batch that ends a window. So it is not the second mark of this lesson.
+# Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch: each micro-batch is a graph, and the update is in that of the last one. Accelerate's own `xm.mark_step()`, when `sync_gradients` becomes true, adds no graph: it comes right after that, *before* the forward pass of the micro-batch that ends a window. (Read in the sources, not run.)
 #
 # The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there.
 #

@@ -111,7 +111,7 @@ print(
 # %% [markdown]
 # Plain: x, A and B. Checkpointed: x alone. (C is gone from both: its sum is all that was wanted of it.) Three words for what happens, which you need all through this lesson:
 #
-# - **kept**: x, the input of the function, and the function itself;
+# - **kept**: x, the input of the function, and the function itself (and the state of torch's random numbers; why, you will see);
 # - **discarded**: A and B, at the end of the forward pass;
 # - **recomputed**: A and B, from x, when the backward pass arrives at the function.
 #
@@ -564,7 +564,7 @@ for preserve in (True, False):
 # - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
 #
 # `torch.get_rng_state()`, `torch.set_rng_state(state)` and `torch.random.fork_rng(devices=[])` (which puts the state back at the end of its `with`; without `devices=[]` it wakes every graphics card as well) are useful.
-# A block may stand twice in a model. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.
+# A block may stand twice in a model, and stays in its mode. Some of its weights may take no part: they get no gradient, as in plain training. `torch.autograd.grad(..., allow_unused=True)` returns None for them, and without it raises.
 
 
 # %% exercise="checkpoint" points=4
@@ -930,11 +930,16 @@ for name, prepare in policies.items():
         f"{name:20} most activations {format_bytes(measured[name][0]):>9}   FLOPs "
         f"{meter.flops / plain.flops:.3f} times plain"
     )
+least, most_flops = measured["save nothing"]
+for name in ("save bmm", "save addmm"):
+    size, flops = measured[name]
+    spared = (most_flops - flops) / 2 / (size - least)  # one_step trains two steps
+    print(f"{name:10} spares {spared:3.0f} FLOPs of a step for a byte more in memory")
 
 # %% [markdown]
 # - *Save nothing* is the checkpointing from above: leanest, and most FLOPs.
 # - *Save addmm* has nearly the FLOPs of plain training. What it recomputes is cheap: norms, gelu, softmax, and attention's two products, which at this length are few FLOPs.
-# - *Save bmm* pays memory for scores and gets hardly any FLOPs back. For long texts that is worse: the scores grow with the square of the length. (Korthikanti and others, 2022, arXiv:2205.05198, recompute just these in large models.)
+# - *Save bmm* keeps the scores, and gets few FLOPs back for a byte. With the length of the texts both grow, by its square: the scores are then most of what a layer keeps, at the same poor price. (Korthikanti and others, 2022, arXiv:2205.05198, recompute just these in large models.)
 # - *Save everything* is no way back to plain training. It keeps results that plain training discards, and needs more than it.
 #
 # So "selective" names a whole family. Look at bytes *and* FLOPs: a policy that recognises no operation is just full checkpointing, and nothing tells you.
@@ -1046,7 +1051,7 @@ except CheckpointError as error:
     print(*str(error).splitlines()[:4], sep="\n")
 
 # %% [markdown]
-# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew (in transformers: `use_cache=True`). Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding had taken away again (as in DeepSpeed's pull request #8148). It is not autocast: that is set back for the second run, like the random state.
+# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew (in transformers: `use_cache=True`). Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is hardly autocast, which computes products in 16 bits: that is set back for the second run, like the random state. (Its memory of converted weights is not. With a selective policy, two checkpoints that share a weight stop with another error: issue 193338 of PyTorch.)
 # `debug=True` puts all operations of both passes into the message. `determinism_check="none"` leaves out the comparison, not the fault. The same block, a little further:
 
 # %%

@@ -594,7 +594,7 @@ plot_race(races, BARS.values())
 # %% [markdown]
 # Read the panels from the first bar. A shorter second bar is the price of checkpointing alone. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.
 #
-# The explorer lets you settle it yourself, with the runs of 32 tokens (`ckpt` is every layer, `ckpt/2` every second one). *Compare at* "fixed batch" leaves the runs of one effective batch; "fixed memory" asks for the fastest run under the budget line, at any batch. Move the line up a little, and more checkpointed runs fit than plain ones; choose a point with checkpointing that was not measured, and measure it.
+# The explorer lets you settle it yourself, with the runs of 32 tokens (`ckpt` is every layer, `ckpt/2` every second one). *Compare at* "fixed batch" leaves the runs of one effective batch; "fixed memory" asks for the fastest run under the budget line, at any batch. Move the line up a little, and 16 at once fit with checkpointing, long before the next plain run does; choose a point with checkpointing that was not measured, and measure it.
 
 # %%
 budget = next(run for run in points[SHORT] if run.name == "1 x 16").peak_bytes

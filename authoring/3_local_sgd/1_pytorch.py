@@ -318,7 +318,7 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 # - `micro_batches` is the list of *all* ranks' micro-batches. Rank $r$ of $N$ takes number $r$, $r + N$, $r + 2N$ and so on.
 # - The models may *begin* with different weights. All must start from those of rank 0, frozen ones too. The collective for that is the *broadcast*: after `dist.broadcast(tensor, src=0)` every rank's tensor holds rank 0's numbers.
 # - An optimizer step comes after `accumulation_steps` of the rank's micro-batches, with the gradient of their large batch. `loss_of(model, batch)` is the mean loss of one micro-batch. (Whether a window's micro-batches go backward one by one or together is up to you, here.) `micro_batches` stays as it is.
-# - Between averages the ranks send nothing and wait for nobody, not even at a barrier. After every `local_steps` optimizer *steps*, and after the last one, all hold the mean of their parameters. (If you hook into the optimizer, take the hook off at the end.)
+# - Between averages the ranks send nothing and wait for nobody, not even at a `dist.barrier()`, a collective that carries nothing. After every `local_steps` optimizer *steps*, and after the last one, all hold the mean of their parameters. (If you hook into the optimizer, take the hook off at the end.)
 # - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out; with none left there is no step and no average.
 
 

@@ -15,7 +15,7 @@ WORDS = "zero one two three four five six seven eight nine ten eleven twelve".sp
 
 # What says the answer without its number: it stands in the course, and only after the reveal.
 TELLING = {
-    "last gradient with Accelerate": [r"divides by \$k\$ always", r"does not look ahead"],
+    "last gradient with Accelerate": [r"divides by \$k\$ always", r"one batch ahead"],
     "learning rate at the end, length 10": [r"\*\*once per optimizer step\*\*"],
     "all-reduces with no_sync around backward": [r"decides in the \*forward\* pass"],
     "first gradient of 4 x 4, relative to the large batch's": [

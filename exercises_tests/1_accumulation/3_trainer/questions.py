@@ -5,11 +5,11 @@ from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 
 BECAUSE = question(
-    "peak memory of 1 x 4, batch 4 being 100",
-    "The activations went down by three quarters. Why did the peak not?",
+    "peak memory of 4 x 4, 16 x 1 being 100",
+    "The activations went down by three quarters. Why did the peak go down by less?",
     (
-        "The sum of the gradients waits in memory while the next micro-batch goes forward.",
-        "With batch 4 no gradients are left when the next forward pass begins. What waits here takes back a part of what was saved.",
+        "The weights are what they were, and the sum of the gradients waits while the next micro-batch goes forward.",
+        "With 16 x 1 no gradients are left when the next forward pass begins. What waits here takes back a part of what was saved.",
     ),
     (
         "The Trainer holds all four micro-batches' activations until the step.",
