@@ -1,6 +1,7 @@
 """The questions of the lesson 5_decoders/1_pytorch."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -251,6 +252,7 @@ class Watched(torch.optim.SGD):
     """Notes at each step the gradients, and what was stepped."""
 
     def __init__(self, tensors, model):
+        self.read_once = isinstance(tensors, Iterator)
         tensors = list(tensors)
         super().__init__(tensors, lr=LEARNING_RATE)
         self.model, self.gradients, self.masters, self.models = model, [], [], []
@@ -289,6 +291,9 @@ def train_with_masters(answer, seed):
         if len(made) != 1:
             continue
         [optimizer] = made
+        shown[
+            f"whether the optimizer's tensors can be read twice ({name})"
+        ] = not optimizer.read_once
         optimizer.models.append(vector(model.parameters()))
         shown |= masters_shown(
             name,
