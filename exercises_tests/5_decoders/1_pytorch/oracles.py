@@ -129,6 +129,7 @@ def train_with_masters(seed):
         shown |= masters_shown(name, gradients, of_masters, of_models, "float32")
         shown[f"the type of the model's weights ({name})"] = "bfloat16"
         shown[f"whether every .grad of the model is None at the end ({name})"] = True
+        shown[f"whether a backward pass afterwards leaves gradients in the model ({name})"] = True
         shown[f"whether the list of micro-batches is as it was ({name})"] = True
     return shown
 

@@ -311,6 +311,11 @@ def train_with_masters(answer, seed):
         shown[f"whether the list of micro-batches is as it was ({name})"] = as_it_was(
             given, draw_masters(case, seed)[1]
         )
+        inputs, targets = micro_batches[0]
+        loss_in_float32(model(inputs), targets).backward()
+        shown[f"whether a backward pass afterwards leaves gradients in the model ({name})"] = all(
+            one.grad is not None for one in model.parameters() if one.requires_grad
+        )
     return shown
 
 
