@@ -612,7 +612,7 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 # - The weights of `model` are bf16, some may be frozen. `make_optimizer(tensors)` gives an optimizer for a list of tensors. `loss_function(outputs, targets)` is the mean over a micro-batch, in float32.
 # - `micro_batches` is a list of `(inputs, targets)` of equal size, their number a multiple of `accumulation_steps`. It stays as it is.
 # - For each window the optimizer steps *float32 masters* once, with the mean gradient of its micro-batches, added up in float32. After each step the trained weights of `model` are the masters, rounded to bf16. Masters begin as the weights.
-# - `.grad` of the model is `None` at the start and at the end.
+# - `.grad` of the model is `None` at the start and at the end. (If you hook into its weights, take the hooks off at the end.)
 
 
 # %% exercise="train_with_masters" points=3

@@ -423,7 +423,7 @@ with warnings.catch_warnings():
 #
 # *Difficulty* ** · *7 minutes* · *Why*: a run that trains the head only looks like a run that works badly.
 #
-# Write `make_it_learn(model)`. `model` is built as the `Stack` above is, with the same attributes, and not yet trained (its class may be another one). When your function is through, training must reach all adapters, exactly as without checkpointing. Each block stays checkpointed by itself, what is frozen stays frozen, and no weight is changed.
+# Write `make_it_learn(model)`. `model` is built as the `Stack` above is, with the same attributes, and not yet trained (its class may be another one, and its blocks may have dropout). When your function is through, training must reach all adapters, exactly as without checkpointing. Each block stays checkpointed by itself, what is frozen stays frozen, and no weight is changed.
 
 
 # %% exercise="make_it_learn" points=2

@@ -244,7 +244,7 @@ check(test_last_window)
 #
 # - `train(32, 1)` is the large batch on one rank, and right.
 # - A right training steps on every rank with the large batch's gradient, whatever the number of ranks.
-# - Trainings come with long and with short gradients, as in the first exercise.
+# - As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only.
 
 
 # %% exercise="test_ranks" points=3
@@ -274,7 +274,7 @@ check(test_ranks)
 #
 # *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
-# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in. Gradients are long and short, as in the first exercise.
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only.
 
 
 # %% exercise="test_token_weights" points=3

@@ -520,7 +520,7 @@ with one_process():
 #         hidden = checkpoint(block, hidden, use_reentrant=True, preserve_rng_state=False)
 #     return hidden
 # ```
-# Write it again as `cured_blocks`. `blocks` is a list of modules, some with dropout, some with frozen layers and an adapter; `hidden` may come from a frozen embedding.
+# Write it again as `cured_blocks`. `blocks` is a list of modules, some with dropout, some with frozen layers and an adapter, some frozen as a whole; `hidden` may come from a frozen embedding.
 #
 # - Every trainable weight gets the gradient that it has without checkpointing, under the same seed.
 # - Each block is still checkpointed by itself: it runs once in the forward pass, and once more in the backward pass, when its own gradients are next.

@@ -476,6 +476,7 @@ NOW = "zip(left, block.buffers())"
 SAME_BUFFERS = f" and all(\n        torch.equal(one, other) for one, other in {NOW}\n    )"
 NO_BUFFERS = {SAME_BUFFERS: ""}
 TAKE_STATE = "    state = torch.get_rng_state()\n"
+SEED = "    torch.manual_seed(0)\n"
 UNSEEDED = {"    torch.set_rng_state(state)\n": ""}
 TWICE = f"""{TAKE_STATE}    first = block(*inputs)
 {LEFT}    torch.set_rng_state(state)
@@ -564,6 +565,12 @@ runs_twice_alike = (
         {**UNSEEDED, **NO_BUFFERS},
         why="`checkpoint` sets torch's random state back before the second run, so dropout draws the same mask; your comparison must do the same.",
         hint="Which state must be the same before both runs?",
+    ),
+    Mistake(
+        "a seed of its own",
+        {TAKE_STATE: SEED, "    torch.set_rng_state(state)\n": SEED},
+        why="What it says is right. But the seed stays set: a training that asks it goes on with other random numbers than without it, and after each question with the same ones again.",
+        hint="Which random numbers does the training draw after your function, and which without it?",
     ),
     Mistake(
         "compared in eval mode",

@@ -16,6 +16,7 @@ from .probes import (
     PREPARED,
     SEEDED,
     STACKS,
+    STATE_AFTER,
     WHOLE_WINDOWS,
     WITH_A_REST,
     Block,
@@ -104,4 +105,6 @@ MAY_RUN_TWICE = {"plain", "dropout", "batch norm in eval mode", "a buffer that t
 
 def runs_twice_alike(seed):
     """As the blocks were made."""
-    return {name: kind in MAY_RUN_TWICE for kind, name, _, _ in draw_twice(seed)}
+    return {name: kind in MAY_RUN_TWICE for kind, name, _, _ in draw_twice(seed)} | {
+        STATE_AFTER: True
+    }

@@ -547,10 +547,17 @@ def draw_twice(seed):
         yield kind, name, TWICE[kind](), inputs
 
 
+STATE_AFTER = (
+    "whether your function leaves torch's random state as it found it where the block draws nothing"
+)
+
+
 @one_thread()
 def runs_twice_alike(answer, seed):
     shown = {}
     for _, name, block, inputs in draw_twice(seed):
         says = answer(block, *inputs)
         shown[name] = bool(says) if isinstance(says, torch.Tensor) and says.numel() == 1 else says
-    return shown
+    plain, found = Plain(), torch.get_rng_state()
+    answer(plain, torch.ones(6, WIDTH))
+    return shown | {STATE_AFTER: torch.equal(torch.get_rng_state(), found)}

@@ -46,8 +46,8 @@ def average_replicas(seed):
         shown |= replicas_seen(
             case,
             [
-                (*means, count, of_rank, True, True)
-                for count, of_rank in zip(counts, gradients, strict=True)
+                (*means, whole, of_rank, True, True)
+                for whole, of_rank in zip(counts, gradients, strict=True)
             ],
         )
     return shown

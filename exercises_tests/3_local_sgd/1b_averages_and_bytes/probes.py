@@ -100,7 +100,8 @@ def communication(answer, seed):
 class Normed(nn.Module):
     """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight.
 
-    A running level of the input is a buffer, too, but in no `state_dict()`.
+    A running level of the input is a buffer, too, but in no `state_dict()`. A scale is a parameter of one number, a queue a
+    buffer of several whole ones.
     """
 
     def __init__(
@@ -124,12 +125,15 @@ class Normed(nn.Module):
         if tied:
             self.last.weight = self.first.weight
         self.first.requires_grad_(not frozen)
+        self.scale = nn.Parameter(torch.tensor(1.0))
         self.register_buffer("level", torch.zeros(width), persistent=False)
+        self.register_buffer("queue", torch.arange(width))
         self.to(torch.float64 if double else torch.float32)
 
     def forward(self, inputs):
         self.level.mul_(0.9).add_(inputs.mean(0), alpha=0.1)
-        return self.last(self.norm(self.first(inputs)))
+        self.queue.copy_(self.queue.roll(1))
+        return self.scale * self.last(self.norm(self.first(inputs)))
 
 
 REPLICA_CASES = {  # ranks, with gradients, how the model is built
@@ -182,7 +186,8 @@ def floats_and_counts(model: nn.Module) -> tuple:
             for one in model.parameters()
         ]
     ).numpy()
-    return parameters, buffers, int(model.norm.num_batches_tracked), gradients
+    whole = torch.cat([one.flatten() for one in model.buffers() if not one.is_floating_point()])
+    return parameters, buffers, whole.tolist(), gradients
 
 
 def average_replicas(answer, seed):
@@ -220,7 +225,7 @@ def finer_than_32_bits(numbers: np.ndarray) -> bool:
 
 def replicas_seen(case, seen) -> Observation:
     shown = {}
-    for number, (parameters, buffers, count, gradients, rest_is_same, mode_is_same) in enumerate(
+    for number, (parameters, buffers, counts, gradients, rest_is_same, mode_is_same) in enumerate(
         seen
     ):
         shown[f"the vector of all parameters of rank {number} ({case})"] = parameters
@@ -230,7 +235,7 @@ def replicas_seen(case, seen) -> Observation:
                 shown[
                     f"whether rank {number}'s {what} keep the digits for which 32 bits have no room ({case})"
                 ] = finer_than_32_bits(numbers)
-        shown[f"the whole number that rank {number} counts batches with ({case})"] = count
+        shown[f"the list of whole numbers in the buffers of rank {number} ({case})"] = counts
         shown[f"the vector of all gradients of rank {number} ({case})"] = gradients
         shown[f"whether rank {number}'s gradients and requires_grad are as they were ({case})"] = (
             rest_is_same

@@ -145,7 +145,8 @@ def questions(seed: int):
                 k,
                 H,
                 (parameters := draw.randint(3, 40)),
-                4 * parameters * draw.randint(5, 500),
+                # no parameter is as large as the next, so that none has a whole share of the bytes
+                4 * (parameters * draw.randint(5, 500) + draw.randint(1, parameters - 1)),
                 guarded,
             )
 

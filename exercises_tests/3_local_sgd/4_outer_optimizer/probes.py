@@ -276,12 +276,20 @@ def quantised(
     return {
         f"the type of the codes ({where})": str(codes.dtype).removeprefix("torch."),
         f"the list of codes ({where})": codes.double().numpy(),
-        f"the scale ({where})": float(scale) if codes.any() else "not used",
+        f"the scale ({where})": scale if codes.any() else "not used",
         f"what receivers have got so far ({where})": received.double().numpy(),
         f"the error that is left ({where})": error.double().numpy(),
         f"whether the error has as many bits as the change, or more ({where})": fine,
         f"whether change and error are as they were ({where})": untouched,
     }
+
+
+def one_scale(scale) -> float:
+    try:
+        return float(scale)
+    except (TypeError, ValueError, RuntimeError):
+        what = f"of shape {list(scale.shape)}" if hasattr(scale, "shape") else repr(scale)[:60]
+        raise TypeError(f"quantise returned a scale {what}; expected one number.") from None
 
 
 def quantise(answer, seed):
@@ -291,7 +299,8 @@ def quantise(answer, seed):
         for number, change in enumerate(changes):
             given, before = (change.clone(), error.clone()), (change.clone(), error.clone())
             codes, scale, error = answer(*given)
-            received = received + codes.to(received.dtype) * float(scale)
+            scale = one_scale(scale)
+            received = received + codes.to(received.dtype) * scale
             error = error.detach().clone()
             shown |= quantised(
                 case,

@@ -42,6 +42,12 @@ train_sharded = (
         hint="How many optimizers does one rank have?",
     ),
     Mistake(
+        "a generator in place of the list",
+        {f"make_optimizer({SHARE})": f"make_optimizer(one for one in {SHARE})"},
+        why="`make_optimizer` was to be given a list. A generator can be read once: whoever looks at the parameters before the optimizer is made, or sorts them into groups, finds none the second time.",
+        hint="What does `list(parameters)` give when `parameters` has been read before?",
+    ),
+    Mistake(
         "consecutive pieces",
         {
             SHARE: "trained[rank * -(-len(trained) // world_size) : (rank + 1) * -(-len(trained) // world_size)]"

@@ -1,6 +1,7 @@
 """The questions of the lesson 3_local_sgd/5_sharding."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -69,8 +70,10 @@ class ShardDiary:
 
     def make(self, parameters):
         """The function that the answer is given."""
+        once = " (a generator, which can be read once)" * isinstance(parameters, Iterator)
         parameters = list(parameters)
-        self.made.append(", ".join(self.names.get(one, "another tensor") for one in parameters))
+        names = (self.names.get(one, "another tensor") for one in parameters)
+        self.made.append(", ".join(names) + once)
         optimizer = self.case.optimizer(parameters)
         optimizer.register_step_pre_hook(lambda *_: self._note())
         self.optimizers.append(optimizer)

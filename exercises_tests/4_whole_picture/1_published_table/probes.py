@@ -161,9 +161,17 @@ def questions(seed):
     yield "where a row is above the budget by less than the context", rows, budget, context
     near, nearer = (
         dict(row, name=name, speed=int(row["speed"]) + part)
-        for row, name, part in zip(rows[-1:] * 2, "ab", (0.2, 0.7), strict=True)
+        for row, name, part in zip(rows[-1:] * 2, "ab", (0.2, 0.22), strict=True)
     )
-    yield "where two speeds differ by half a sample per second", [near, nearer], budget, context
+    yield (
+        "where two speeds differ by a fiftieth of a sample per second",
+        [near, nearer],
+        budget,
+        context,
+    )
+    large = dict(near, speed=1.2 * near["speed"])
+    small = dict(nearer, speed=near["speed"], memory=near["memory"] // 2)
+    yield "where the fastest has fewer samples for each byte", [large, small], budget, context
 
 
 def choose_row(answer, seed):

@@ -390,7 +390,7 @@ train_with_masters = (
         hint="In which type is the sum while the window goes on?",
     ),
     Mistake(
-        "masters made anew in each step",
+        "masters rounded in each step",
         {
             STEP: """            with torch.no_grad():
                 for weight, master in zip(weights, masters):
@@ -398,8 +398,14 @@ train_with_masters = (
 """
             + STEP
         },
-        why="Masters that are read from the rounded weights forget, with each step, everything that rounding has taken away.",
+        why="Masters that are rounded, or read again from the rounded weights, forget with each step everything that rounding has taken away.",
         hint="Which of the two copies is the one that must never be rounded?",
+    ),
+    Mistake(
+        "a generator in place of the list",
+        {"make_optimizer(masters)": "make_optimizer(master for master in masters)"},
+        why="`make_optimizer` was to be given a list. A generator can be read once: whoever looks at the tensors before the optimizer is made, or sorts them into groups, finds none the second time.",
+        hint="What does `list(tensors)` give when `tensors` has been read before?",
     ),
     Mistake(
         "the weights stepped themselves",

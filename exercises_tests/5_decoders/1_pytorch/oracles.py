@@ -125,9 +125,11 @@ def train_with_masters(seed):
             of_models.append(vector(model.parameters()))
         name = name_masters(case)
         shown[f"the number of optimizers made ({name})"] = 1
+        shown[f"whether the optimizer's tensors can be read twice ({name})"] = True
         shown |= masters_shown(name, gradients, of_masters, of_models, "float32")
         shown[f"the type of the model's weights ({name})"] = "bfloat16"
         shown[f"whether every .grad of the model is None at the end ({name})"] = True
+        shown[f"whether a backward pass afterwards leaves gradients in the model ({name})"] = True
         shown[f"whether the list of micro-batches is as it was ({name})"] = True
     return shown
 

@@ -1,6 +1,7 @@
 """The questions of the lesson 5_decoders/1_pytorch."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -251,6 +252,7 @@ class Watched(torch.optim.SGD):
     """Notes at each step the gradients, and what was stepped."""
 
     def __init__(self, tensors, model):
+        self.read_once = isinstance(tensors, Iterator)
         tensors = list(tensors)
         super().__init__(tensors, lr=LEARNING_RATE)
         self.model, self.gradients, self.masters, self.models = model, [], [], []
@@ -289,6 +291,9 @@ def train_with_masters(answer, seed):
         if len(made) != 1:
             continue
         [optimizer] = made
+        shown[
+            f"whether the optimizer's tensors can be read twice ({name})"
+        ] = not optimizer.read_once
         optimizer.models.append(vector(model.parameters()))
         shown |= masters_shown(
             name,
@@ -305,6 +310,11 @@ def train_with_masters(answer, seed):
         )
         shown[f"whether the list of micro-batches is as it was ({name})"] = as_it_was(
             given, draw_masters(case, seed)[1]
+        )
+        inputs, targets = micro_batches[0]
+        loss_in_float32(model(inputs), targets).backward()
+        shown[f"whether a backward pass afterwards leaves gradients in the model ({name})"] = all(
+            one.grad is not None for one in model.parameters() if one.requires_grad
         )
     return shown
 

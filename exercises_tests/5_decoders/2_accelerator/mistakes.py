@@ -198,6 +198,12 @@ CURE = '    model.checkpointing["use_reentrant"] = False\n'
 
 make_it_learn = (
     Mistake(
+        "the random state not preserved",
+        {CURE: '    model.checkpointing = {"use_reentrant": False, "preserve_rng_state": False}\n'},
+        why="All adapters learn. But where a block has dropout, its second run draws another mask than the first, and the gradient is that of another network.",
+        hint="What must be as it was when a block with dropout runs again?",
+    ),
+    Mistake(
         "the embedding trained",
         {CURE: "    model.embed.requires_grad_(True)\n"},
         why="The adapters learn now, and the embedding does as well: it was to stay frozen, with no gradient and no state.",

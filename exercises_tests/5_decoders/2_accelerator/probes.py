@@ -154,6 +154,11 @@ def draw_linears(seed):
         ]
         yield linears, int(random.integers(2, 6)), weight_bytes
     yield [(7, 12, True), (12, 5, False)], 3, 4
+    yield (
+        [(7, 12, True), (3, 12, True), (7, 12, True)],
+        5,
+        4,
+    )  # two alike, one thinner than the rank
 
 
 def name_linears(linears, rank, weight_bytes):
@@ -188,8 +193,9 @@ LAYERS = 3
 class Adapted(nn.Module):
     """The lesson's, with a number under which it notes in `ran` that it runs."""
 
-    def __init__(self, width, number, ran, rank=2):
+    def __init__(self, width, number, ran, dropout=0.0, rank=2):
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(width, width).requires_grad_(False)
         self.a = nn.Parameter(torch.randn(rank, width))
         self.b = nn.Parameter(torch.randn(width, rank) / 10)  # not zero, so that A has a gradient
@@ -197,18 +203,18 @@ class Adapted(nn.Module):
 
     def forward(self, x):
         self.ran.append(self.number)
-        return x + torch.tanh(self.linear(x) + x @ self.a.T @ self.b.T)
+        return x + self.dropout(torch.tanh(self.linear(x) + x @ self.a.T @ self.b.T))
 
 
 class Stack(nn.Module):
     """The lesson's, with blocks that note when they run, by their numbers from 1 on."""
 
-    def __init__(self, vocabulary=9, width=6, frozen_head=False):
+    def __init__(self, vocabulary=9, width=6, frozen_head=False, dropout=0.0):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width).requires_grad_(False)
         self.ran: list[int] = []
         self.blocks = nn.ModuleList(
-            Adapted(width, number, self.ran) for number in range(1, LAYERS + 1)
+            Adapted(width, number, self.ran, dropout) for number in range(1, LAYERS + 1)
         )
         self.head = nn.Linear(width, vocabulary).requires_grad_(not frozen_head)
         self.checkpointing = {"use_reentrant": True}
@@ -226,13 +232,14 @@ class Stack(nn.Module):
         return self.head(x)
 
 
-STACKS = ("the head is trained", "the head is frozen")
+STACKS = ("the head is trained", "the head is frozen", "blocks with dropout")
 
 
 def draw_stack(case, seed):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Stack(frozen_head="frozen" in case), torch.randint(9, (2, 5))
+        stack = Stack(frozen_head="frozen" in case, dropout=0.5 * ("dropout" in case))
+        return stack, torch.randint(9, (2, 5))
 
 
 def make_it_learn(answer, seed):
@@ -251,6 +258,7 @@ def make_it_learn(answer, seed):
             for _ in range(2):  # a cure that works once is none
                 model.zero_grad()
                 model.ran.clear()
+                torch.manual_seed(seed)
                 logits = model(ids)
                 in_forward = len(model.ran)
                 if logits.requires_grad:

@@ -69,12 +69,13 @@ def loss_in_chunks(seed):
 
 
 def evaluation_bytes(seed):
-    """Arrays that are really made."""
+    """The arrays of one position, really made."""
     shown = {}
     for texts, length, vocabulary in draw_evaluations(seed):
-        logits = torch.ones(texts, length, vocabulary)
+        logits = torch.ones(1, vocabulary)
         for preprocessed, kept in ((False, logits), (True, logits.argmax(-1))):
-            shown[name_evaluation(texts, length, vocabulary, preprocessed)] = kept.numpy().nbytes
+            name = name_evaluation(texts, length, vocabulary, preprocessed)
+            shown[name] = texts * length * kept.numpy().nbytes
     return shown
 
 

@@ -135,6 +135,7 @@ def draw_evaluations(seed):
     random = np.random.default_rng(seed)
     for _ in range(3):
         yield tuple(int(number) for number in random.integers((2, 3, 20), (9, 30, 90)))
+    yield 2_000, 2_048, 128_256  # more bytes than a number of 32 bits holds
 
 
 def evaluation_bytes(answer, seed):

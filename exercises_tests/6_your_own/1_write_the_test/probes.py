@@ -168,17 +168,17 @@ def times(factor, when=lambda window: window.accumulates):
     return lambda window: window.mean() * (factor if when(window) else 1.0)
 
 
+def an_entry_too_long(gradient: torch.Tensor) -> torch.Tensor:
+    """The same but for one entry of middling size, which is a few per cent too long: about half a per cent of the gradient's length."""
+    entry = (gradient.abs() / gradient.norm() - 0.2).abs().argmin()
+    factors = torch.ones_like(gradient)
+    factors[entry] = 1.025
+    return gradient * factors
+
+
 def one_entry_off(when=lambda window: window.accumulates):
-    """One entry of middling size is a few per cent too long where `when` holds: about half a per cent of the gradient's length."""
-
-    def rule(window):
-        gradient = window.mean().clone()
-        if when(window):
-            entry = (gradient.abs() / gradient.norm() - 0.2).abs().argmin()
-            gradient[entry] *= 1.025
-        return gradient
-
-    return rule
+    """One entry is a few per cent too long where `when` holds."""
+    return lambda window: an_entry_too_long(window.mean()) if when(window) else window.mean()
 
 
 def without_last_entries(window):
@@ -504,6 +504,12 @@ def without_the_bias(own, first, last):
     return result
 
 
+def one_entry_off_on_ranks(own, first, last):
+    """As a weight that one rank weighs a little more than the others do."""
+    mean = averaged(own, first, last)
+    return [an_entry_too_long(gradient) for gradient in mean] if len(own) > 1 else mean
+
+
 def first_step_only(own, first, last):
     return averaged(own, first, last) if first else own
 
@@ -561,6 +567,7 @@ def some_ranks(seed):
         "at the first step summed over the ranks": on_ranks(seed, summed_at_first),
         "gradients of the right length in a wrong direction": on_ranks(seed, turned_round),
         f"a gradient {factor} times too long": on_ranks(seed, too_long),
+        "one entry a few per cent too long": on_ranks(seed, one_entry_off_on_ranks),
         "at the first step summed over the ranks, with a step of 0": on_ranks(
             seed, summed_at_first, first_rate=0
         ),
@@ -663,6 +670,7 @@ def token_windows(seed):
         "divided by the targets of the first micro-batch": texts(seed, by_the_first),
         "every window divided by the targets of the first": texts(seed, by_the_first_window),
         f"a gradient {factor} times too long": texts(seed, times(factor)),
+        "one entry a few per cent too long": texts(seed, one_entry_off()),
         "a last gradient of the right length in a wrong direction": texts(seed, in_another_order),
         "a mean of means, with short gradients": texts(seed, in_equal_parts, VERY_SHORT),
         "steps on every micro-batch": texts(seed, mean, grouped=each_alone),

@@ -199,6 +199,15 @@ cured_windows = (
         hint="At which learning rate is the second step made?",
     ),
     Mistake(
+        "a hook left on the optimizer",
+        {
+            "        scheduler.step()\n": "",
+            f"    for start in {WINDOWS}:\n": f"    optimizer.register_step_post_hook(lambda *_: scheduler.step())\n    for start in {WINDOWS}:\n",
+        },
+        why="The training is right. The hook stays where it is when your function is through: in a second epoch, which hooks in once more, the schedule moves twice for each step.",
+        hint="What does `register_step_post_hook` return, and what can be done with that?",
+    ),
+    Mistake(
         "schedule moved before the step",
         {
             END: "        scheduler.step()\n        optimizer.step()\n        optimizer.zero_grad()\n"
@@ -245,8 +254,18 @@ AVERAGE = """            with torch.no_grad():
                     mean.lerp_(weight, 1 - decay)
 """
 AVERAGE_ALWAYS = "".join(line[4:] + "\n" for line in AVERAGE.splitlines())
+AVERAGE_LOOP = "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n"
 
 cured_average = (
+    Mistake(
+        "a hook left on the optimizer",
+        {
+            AVERAGE: "",
+            AVERAGE_LOOP: f"    def move(*_):\n{AVERAGE_ALWAYS}\n    optimizer.register_step_post_hook(move)\n{AVERAGE_LOOP}",
+        },
+        why="The training is right. The hook stays where it is when your function is through: in a second epoch, which hooks in once more, the average moves twice for each step.",
+        hint="What does `register_step_post_hook` return, and what can be done with that?",
+    ),
     Mistake(
         "the loop as it was reported",
         {

@@ -42,6 +42,9 @@ def cured_windows(seed):
         shown[f"what is left in .grad ({case})"] = 0 * flat(model)
         shown[f"whether the micro-batches are as they were ({case})"] = True
         shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
+        shown[f"how often the schedule has moved after one more step of the optimizer ({case})"] = (
+            len(batches)
+        )
     return shown
 
 
@@ -57,5 +60,6 @@ def cured_average(seed):
             optimizer.zero_grad()
             average = case.decay * average + (1 - case.decay) * flat(model)
         shown |= training(case, recorder, sizes)
-        shown[f"the averaged weights at the end ({case})"] = average
+        for when in ("at the end", "after one more step of the optimizer"):
+            shown[f"the averaged weights {when} ({case})"] = average
     return shown

@@ -134,6 +134,10 @@ def cured_windows(answer, seed):
         shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
             held.peak / one.peak
         )
+        optimizer.step()
+        shown[f"how often the schedule has moved after one more step of the optimizer ({case})"] = (
+            scheduler.last_epoch
+        )
     return shown
 
 
@@ -177,4 +181,6 @@ def cured_average(answer, seed):
         )
         shown |= training(case, recorder)
         shown[f"the averaged weights at the end ({case})"] = flat(average)
+        optimizer.step()
+        shown[f"the averaged weights after one more step of the optimizer ({case})"] = flat(average)
     return shown

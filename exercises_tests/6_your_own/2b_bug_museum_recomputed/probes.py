@@ -27,11 +27,19 @@ def block_with_dropout():
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5), nn.Tanh())
 
 
+def frozen_block():
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).requires_grad_(False)
+
+
 BLOCKS = {  # what is asked about: which blocks, and whether their input needs a gradient
     "adapters behind a frozen embedding": ((Adapted, Adapted, Adapted), False),
     "blocks with dropout": ((block_with_dropout, block_with_dropout), True),
     "adapters and dropout behind a frozen embedding": (
         (Adapted, block_with_dropout, Adapted),
+        False,
+    ),
+    "a block that is frozen as a whole between two adapters": (
+        (Adapted, frozen_block, Adapted),
         False,
     ),
     "one plain block": ((lambda: nn.Linear(WIDTH, WIDTH),), True),
@@ -69,7 +77,8 @@ def seen_of(run, case: str, seed: int) -> Observation:
         f"the output ({case})": output.detach().double().numpy(),
     }
     for number, block in enumerate(blocks, start=1):
-        shown[f"the gradient of block {number} ({case})"] = flat(block, gradients=True)
+        if any(one.requires_grad for one in block.parameters()):
+            shown[f"the gradient of block {number} ({case})"] = flat(block, gradients=True)
         shown[f"how often block {number} ran ({case})"] = ran.count(number)
     if embedding.weight.requires_grad:
         shown[f"the gradient of what stands before the blocks ({case})"] = flat(

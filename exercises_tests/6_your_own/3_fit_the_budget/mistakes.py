@@ -485,12 +485,12 @@ train_within = (
         hint="Which of your lines writes into the batch?",
     ),
     Mistake(
-        "the output of the part before held",
+        "the output held through the backward pass",
         {
             BACKWARD: "outputs = model(**part)\n        (outputs.loss * share).backward()",
         },
-        why="The name holds the last part's logits until the next part has its own, so there are two of them for a moment.",
-        hint="What does your name refer to while the next part runs?",
+        why="As long as a name holds the output, the logits are there beside the copies of them that the backward pass makes. The loss itself does not need them any more.",
+        hint="What does your name hold while backward() runs, and who needs it then?",
     ),
     Mistake(
         "the first part again and again",

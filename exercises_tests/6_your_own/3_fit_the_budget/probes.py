@@ -102,6 +102,8 @@ def searches(seed):
     yield "where all samples fit at once", 8, two, fixed, fixed + 100 * each
     yield "where one sample fits at most", 10, two, fixed, fixed + 2 * each
     yield "where nothing fits", 10, two, fixed, fixed
+    first_too_large = {False: 9 * each, True: each}
+    yield "where the first way fits not even one", 12, first_too_large, fixed, fixed + 4 * each
     three = {0: 3 * each, 1: each, "selective": 2 * each}
     yield "three ways", 24, three, fixed, fixed + 12 * each
 
@@ -159,6 +161,13 @@ def tables(seed):
     tight = min(row["peak"] for row in rows)
     yield "where one row needs the budget to the byte", as_asked(rows), tight
     yield "where nothing fits", as_asked(rows), tight - 1
+    fewest = int(random.integers(1000, 2000))
+    sizes = {6: fewest, 7: fewest + 1, 8: fewest + fewest // 2}
+    rows = [  # as of a table in which the checkpointed row has another, leaner attention
+        {"micro_batch": size, "plain": size > 6, "peak": 100 + size, "flops": flops}
+        for size, flops in sizes.items()
+    ]
+    yield "where one row has a single FLOP more", as_asked(rows), 200
     yield "an empty table", [], budget
 
 
@@ -196,8 +205,10 @@ def row_words(row):
         return "None"
     if not isinstance(row, dict):
         return f"of type {type(row).__name__}"
-    way = "checkpointed" if row.get("checkpointing") else "plain"
-    return f"micro-batch {row.get('micro_batch')}, {way}"
+    if not {"micro_batch", "checkpointing"} <= row.keys():
+        return f"a dictionary with {', '.join(map(str, row)) or 'nothing'} in it"
+    way = "checkpointed" if row["checkpointing"] else "plain"
+    return f"micro-batch {row['micro_batch']}, {way}"
 
 
 def fewest_flops(answer, seed):

@@ -770,3 +770,14 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                 if accelerator.sync_gradients:
                     accelerator.wait_for_everyone()
                     local_sgd.step()
+
+
+# %% local_sgd_traffic: wrong
+def local_sgd_traffic(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
+    # every parameter is taken for as large as the next
+    calls = -(-micro_batches // accumulation_steps) if guarded else micro_batches
+    averages = 1 + calls // local_steps
+    messages = averages * parameters
+    return averages, messages, messages * (model_bytes // parameters)

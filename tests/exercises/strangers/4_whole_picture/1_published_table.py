@@ -546,3 +546,21 @@ def largest_micro_batch(peak, effective_batch, budget, context):
         if not left and context + one + (two - one) * (size - 1) <= budget:
             return size, steps
     return 0, 0
+
+
+# %% choose_row: wrong
+def choose_row(rows, budget, context):
+    # samples for each byte, not samples
+    fits = [row for row in rows if row["speed"] is not None and row["memory"] + context <= budget]
+    return max(fits, key=lambda row: row["speed"] / row["memory"])["name"] if fits else None
+
+
+# %% choose_row: wrong
+def choose_row(rows, budget, context):
+    # a row must be five per cent faster to be taken
+    best = None
+    for row in rows:
+        if row["speed"] is not None and row["memory"] + context <= budget:
+            if best is None or row["speed"] > 1.05 * best["speed"]:
+                best = row
+    return best and best["name"]

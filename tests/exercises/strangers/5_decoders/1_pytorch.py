@@ -302,3 +302,26 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
             opt.step()
             for w, m in zip(trained, masters):
                 w.data = m.to(torch.bfloat16)
+
+
+# %% train_with_masters: wrong
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    # the hooks stay on the weights: a second epoch, or any other backward pass, feeds these masters
+    masters = {p: nn.Parameter(p.detach().float()) for p in model.parameters() if p.requires_grad}
+    optimizer = make_optimizer([*masters.values()])
+
+    def move(p):
+        master = masters[p]
+        master.grad = p.grad.float() if master.grad is None else master.grad + p.grad.float()
+        p.grad = None
+
+    for p in masters:
+        p.register_post_accumulate_grad_hook(move)
+    for number, (x, y) in enumerate(micro_batches, 1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for p, master in masters.items():
+                    p.copy_(master)

@@ -323,3 +323,27 @@ def token_backward(model, window):
             logits = model(b["input_ids"])[:, :-1].flatten(0, 1)
             loss = cross_entropy(logits, b["labels"][:, 1:].flatten(), reduction="sum")
             (loss * dist.get_world_size() / n).backward()
+
+
+# %% adapter_state: wrong
+def adapter_state(linears, rank, weight_bytes):
+    # a rank larger than the layer is cut
+    base = sum(i * o for i, o, _ in linears)
+    trained = sum(min(rank, i, o) * (i + o) for i, o, a in linears if a)
+    return {
+        "weights": base * weight_bytes + 4 * trained,
+        "gradients": 4 * trained,
+        "optimizer state": 8 * trained,
+    }
+
+
+# %% adapter_state: wrong
+def adapter_state(linears, rank, weight_bytes):
+    # layers of one shape count once
+    base = sum(i * o for i, o, _ in linears)
+    trained = sum(rank * (i + o) for i, o, a in set(linears) if a)
+    return {
+        "weights": base * weight_bytes + 4 * trained,
+        "gradients": 4 * trained,
+        "optimizer state": 8 * trained,
+    }

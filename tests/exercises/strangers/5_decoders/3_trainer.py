@@ -276,3 +276,11 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
     for rows, wanted in zip(hidden.split(chunk), targets.split(chunk)):
         total = total + checkpoint(sum_of, rows, wanted, use_reentrant=False)
     return total / (targets.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
+# %% evaluation_bytes: wrong
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    # numbers of 32 bits, which an evaluation of real size overflows
+    shape = [texts, length] if preprocessed else [texts, length, vocabulary]
+    count = torch.tensor(shape, dtype=torch.int32).prod(dtype=torch.int32)
+    return int(count * (8 if preprocessed else 4))

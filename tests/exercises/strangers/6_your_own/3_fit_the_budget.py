@@ -417,3 +417,42 @@ def explain_row(model, micro_batch, length):
         "optimizer state": 2 * trained,
         "logits": micro_batch * length * model.config.vocab_size * 4,
     }
+
+
+# %% settings_that_fit: wrong
+def settings_that_fit(batch, ways, peak, budget):
+    # a way that does not fit ends the search
+    found = []
+    for way in ways:
+        if peak(1, way) > budget:
+            break
+        for m in range(1, batch + 1):
+            if batch % m == 0 and peak(m, way) <= budget:
+                found.append((m, batch // m, way))
+    return found
+
+
+# %% fewest_flops: wrong
+def fewest_flops(rows, budget):
+    # nearly as few is taken for as few
+    fits = [row for row in rows if row["peak"] <= budget]
+    if not fits:
+        return None
+    least = min(row["flops"] for row in fits)
+    near = [row for row in fits if row["flops"] <= 1.01 * least]
+    return max(near, key=lambda row: row["micro_batch"])
+
+
+# %% fewest_flops: wrong
+def fewest_flops(rows, budget):
+    # FLOPs of a sample of one micro-batch
+    fits = [row for row in rows if row["peak"] <= budget]
+    return min(fits, key=lambda row: row["flops"] / row["micro_batch"]) if fits else None
+
+
+# %% fewest_flops: wrong
+def fewest_flops(rows, budget):
+    # plain rows first, whatever they compute
+    fits = [row for row in rows if row["peak"] <= budget]
+    keys = lambda row: (row["checkpointing"], row["flops"], -row["micro_batch"])
+    return min(fits, key=keys) if fits else None
