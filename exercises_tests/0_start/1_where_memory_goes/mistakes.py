@@ -252,7 +252,15 @@ peak_at_batch = (
 WHOLE = "int((budget - fixed) // one_sample)"
 IMPORT = {"    fixed =": "    import math\n\n    fixed ="}
 
+FIXED = 'peak["weights"] + peak["gradients"] + peak["optimizer state"]'
+
 largest_batch = (
+    Mistake(
+        "samples put on top of the optimizer's step",
+        {FIXED: f"max(step_bytes, {FIXED})"},
+        why="The two peaks are two moments: while the optimizer steps no activations are there. Its bytes must fit into the budget, and leave the room at the turn as it is.",
+        hint="Which bytes lie beside the activations at the turn, and is all of `step_bytes` among them?",
+    ),
     Mistake(
         "rounded up",
         {**IMPORT, WHOLE: "math.ceil((budget - fixed) / one_sample)"},
