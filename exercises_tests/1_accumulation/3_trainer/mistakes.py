@@ -279,6 +279,12 @@ exact_trainer = (
         hint="After clipping, has the gradient the large batch's length or the limit's?",
     ),
     Mistake(
+        "the clipping of the arguments switched off",
+        {FLAG: f"{FLAG}    args.max_grad_norm = 0\n"},
+        why="Where the arguments ask for clipping, the large batch's gradient is clipped, too: the factor is to be cured, and the limit to stay.",
+        hint="Which argument did you change that has nothing to do with who divides the loss?",
+    ),
+    Mistake(
         "AdamW instead of a cure",
         {FLAG: '    args.optim = "adamw_torch"\n'},
         {FLAG: '    args.optim = "adamw_torch_fused"\n'},
