@@ -235,7 +235,7 @@ check(training_state_bytes)
 # *Difficulty* * · *5 minutes* · *Why*: one small measurement tells what a large run will need.
 #
 # Write `peak_at_batch(peak, batch, new_batch)`. `peak` is a dictionary from category to bytes, measured with `batch` samples, with the keys
-# `"weights"`, `"gradients"`, `"optimizer state"`, `"activations"` and `"temporary"`. Return the dictionary for `new_batch` samples, and leave `peak` as it is.
+# `"weights"`, `"gradients"`, `"optimizer state"`, `"activations"` and `"temporary"` in any order. Return the dictionary for `new_batch` samples, and leave `peak` as it is.
 # Assume that with `batch` samples and with `new_batch` samples the peak lies at the turn from forward to backward.
 
 

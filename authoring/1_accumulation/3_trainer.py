@@ -482,7 +482,7 @@ pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "fact
 #
 # - the gradient at *every* optimizer step is the large batch's, in the last, shorter window too,
 # - no more than a micro-batch goes through the model at once, and its activations are gone before the next one's come,
-# - steps, optimizer and learning rate are those of `args`.
+# - steps, optimizer, learning rate and clipping are those of `args`.
 #
 # `model` is a classifier like BERT, whose loss is a mean and whose `forward` takes `**kwargs`. All micro-batches have the same size. The lines printed above tell what to do.
 

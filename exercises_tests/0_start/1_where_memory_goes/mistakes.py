@@ -175,7 +175,18 @@ IN_PLACE = """for category in grows:
 GROWS = 'grows = ("activations", "temporary")'
 SCALED = "peak | {category: peak[category] / batch * new_batch for category in grows}"
 
+NAMES = "Which names stand first and last in the dictionary that your function was given?"
+
 peak_at_batch = (
+    Mistake(
+        "the categories known by their place",
+        {
+            SCALED: "{name: size if place < 3 else size / batch * new_batch for place, (name, size) in enumerate(peak.items())}"
+        },
+        {SCALED: "peak | {name: peak[name] / batch * new_batch for name in list(peak)[-2:]}"},
+        why="A dictionary says what belongs to a name, and its order says nothing: here the categories stand in another one than in the lesson's table.",
+        hint=NAMES,
+    ),
     Mistake(
         "everything grows",
         {SCALED: "{name: size / batch * new_batch for name, size in peak.items()}"},
@@ -252,7 +263,24 @@ peak_at_batch = (
 WHOLE = "int((budget - fixed) // one_sample)"
 IMPORT = {"    fixed =": "    import math\n\n    fixed ="}
 
+FIXED = 'peak["weights"] + peak["gradients"] + peak["optimizer state"]'
+
 largest_batch = (
+    Mistake(
+        "samples put on top of the optimizer's step",
+        {FIXED: f"max(step_bytes, {FIXED})"},
+        why="The two peaks are two moments: while the optimizer steps no activations are there. Its bytes must fit into the budget, and leave the room at the turn as it is.",
+        hint="Which bytes lie beside the activations at the turn, and is all of `step_bytes` among them?",
+    ),
+    Mistake(
+        "the categories known by their place",
+        {
+            FIXED: "sum([*peak.values()][:3])",
+            'peak["activations"] + peak["temporary"]': "sum([*peak.values()][3:])",
+        },
+        why="A dictionary says what belongs to a name, and its order says nothing: here the categories stand in another one than in the lesson's table.",
+        hint=NAMES,
+    ),
     Mistake(
         "rounded up",
         {**IMPORT, WHOLE: "math.ceil((budget - fixed) / one_sample)"},

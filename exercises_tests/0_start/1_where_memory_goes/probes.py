@@ -95,7 +95,7 @@ GROWING = ("activations", "temporary")
 
 
 def draw_peak(seed):
-    """Categories (bytes) as a meter would report them, at a batch size, and another batch size to predict."""
+    """Categories (bytes) as a meter would report them, in any order, at a batch size, and another batch size to predict."""
     random = np.random.default_rng(seed)
     weights = int(random.integers(1_000_000, 9_000_000)) * 4
     sizes = (int(2**power) for power in random.permutation(np.arange(1, 7))[:2])
@@ -105,7 +105,11 @@ def draw_peak(seed):
     # As the lesson's runs have them: at the turn only the last layers' gradients are there.
     gradients, temporary = weights // 16, batch * (activations // batch // 64) * 4
     sizes = (weights, gradients, 2 * weights, activations, temporary)
-    return dict(zip(CATEGORIES, sizes, strict=True)), batch, new_batch
+    peak = dict(zip(CATEGORIES, sizes, strict=True))
+    # What grows stands at another place in each of two seeds in a row.
+    turn = 1 + seed % 4
+    names = [*CATEGORIES[turn:], *CATEGORIES[:turn]]
+    return {name: peak[name] for name in names}, batch, new_batch
 
 
 def draw_half_bytes(seed, larger):

@@ -483,6 +483,7 @@ NO_SHIFT = """        logits = model(micro_batch["input_ids"])
         targets = micro_batch["labels"]
 """
 OTHER_SHIFT = SHIFT.replace("1:", "...").replace(":-1", "1:").replace("...", ":-1")
+ROLLED = NO_SHIFT.replace('["labels"]', '["labels"].roll(-1, 1)')
 SHIFT_WITHOUT_0 = SHIFT + "        targets = targets.masked_fill(targets == 0, -100)\n"
 SUM = ', reduction="sum"'
 LEAVE = "(loss / targets_in_window).backward()"
@@ -513,6 +514,16 @@ token_weighted_backward = (
         },
         why="Each text's mean gets the same weight, so a token in a short text counts for more than one in a long text.",
         hint="Over how many targets in the whole window should one token's loss be divided?",
+    ),
+    Mistake(
+        "the first label rolled round to the end",
+        {SHIFT: ROLLED},
+        {
+            SHIFT: ROLLED,
+            TARGETS: 'sum(one["labels"].roll(-1, 1).ne(-100).sum() for one in window)',
+        },
+        why="`roll` moves the labels on, and each text's first one comes round to its last position, where nothing is to be predicted.",
+        hint="Which label stands at the last position after your shift?",
     ),
     Mistake(
         "shifted over the end of a text",

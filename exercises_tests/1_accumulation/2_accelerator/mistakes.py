@@ -34,6 +34,15 @@ PIECES = "for piece in zip(*(part.split(1) for part in batch)):"
 
 train_with_accelerator = (
     Mistake(
+        "the parameters read once for all windows",
+        {
+            "    for batch in dataloader:": "    parameters = model.parameters()\n    for batch in dataloader:",
+            "model.parameters(), max_norm": "parameters, max_norm",
+        },
+        why="`model.parameters()` is a generator: the first window's clipping goes through it to its end, and for the others nothing is left, so nothing is clipped.",
+        hint="What is left of a generator after the first loop over it?",
+    ),
+    Mistake(
         "backward without the accelerator",
         {BACKWARD: "loss_of(model, batch).backward()"},
         why="`loss.backward()` divides nothing, so k micro-batches add up to k times the mean; the division is in `accelerator.backward`.",
@@ -256,6 +265,15 @@ def with_and_without_floor(edit: dict) -> tuple[dict, dict]:
 
 linear_decay = (
     Mistake(
+        "a learning rate where a factor is asked for",
+        {
+            "    return accelerator.prepare(": '    rate = optimizer.param_groups[0]["lr"]\n    return accelerator.prepare(',
+            "max(0.0, 1 -": "rate * max(0.0, 1 -",
+        },
+        why="`LambdaLR` multiplies what the function returns with the learning rate that was there at the start; it is no learning rate itself.",
+        hint="What must your function return at the first step, so that the learning rate is unchanged?",
+    ),
+    Mistake(
         "length in micro-batches",
         {IN_ALL: "len(dataloader) * epochs"},
         {IN_ALL: f"len(dataloader) * epochs{DEVICES}"},
@@ -404,6 +422,17 @@ def one_by_one(condition: str) -> dict:
 
 
 train_synchronised_once = (
+    Mistake(
+        "only the first rank steps",
+        {
+            "        optimizer.step()": "        if torch.distributed.get_rank() == 0:\n            optimizer.step()"
+        },
+        {
+            "        optimizer.step()\n        optimizer.zero_grad()": "        if torch.distributed.get_rank() == 0:\n            optimizer.step()\n            optimizer.zero_grad()"
+        },
+        why="Each rank has a copy of the model of its own, and nobody sends the weights: a rank that does not step keeps the old ones.",
+        hint="Who changes the weights of the second rank's model?",
+    ),
     Mistake(
         "every micro-batch synchronised",
         *({PASSES: f"            {loss}\n            loss.backward()\n"} for loss in LOSSES),

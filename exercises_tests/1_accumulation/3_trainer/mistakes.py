@@ -225,6 +225,21 @@ IN_A_CALLBACK = """    class Divide(TrainerCallback):
     return Trainer(model=model, args=args, train_dataset=train_dataset, callbacks=[Divide()])
 """
 
+BEHIND_THE_CLIPPING = """    class Divide(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            self.micro_batches = 1
+
+        def on_substep_end(self, args, state, control, **kwargs):
+            self.micro_batches += 1
+
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= self.micro_batches
+
+    return Trainer(model=model, args=args, train_dataset=train_dataset, callbacks=[Divide()])
+"""
+
 exact_trainer = (
     Mistake(
         "flag set after the Trainer was built",
@@ -264,11 +279,23 @@ exact_trainer = (
         hint="After clipping, has the gradient the large batch's length or the limit's?",
     ),
     Mistake(
+        "the clipping of the arguments switched off",
+        {FLAG: f"{FLAG}    args.max_grad_norm = 0\n"},
+        why="Where the arguments ask for clipping, the large batch's gradient is clipped, too: the factor is to be cured, and the limit to stay.",
+        hint="Which argument did you change that has nothing to do with who divides the loss?",
+    ),
+    Mistake(
         "AdamW instead of a cure",
         {FLAG: '    args.optim = "adamw_torch"\n'},
         {FLAG: '    args.optim = "adamw_torch_fused"\n'},
         why="AdamW divides by the gradient's own size, so the factor hardly shows in the weights; the gradients and the logged loss are as wrong as before.",
         hint="What would grad_norm in the log say now?",
+    ),
+    Mistake(
+        "divided behind the clipping",
+        {FLAG: "", RETURN: BEHIND_THE_CLIPPING},
+        why="`on_pre_optimizer_step` comes after clipping: the gradient that is k times too long is cut, and the cut one divided once more.",
+        hint="In the Trainer's loop as the lesson prints it: what stands between the last backward() and `on_pre_optimizer_step`?",
     ),
     Mistake(
         "divided by k in the last window too",

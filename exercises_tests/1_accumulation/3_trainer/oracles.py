@@ -2,6 +2,7 @@
 
 import torch
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 
 from exercises_tests.probing.toys import Recorder, flat, training, windows
 
@@ -53,6 +54,8 @@ def exact_trainer(seed):
         for window in groups:
             batch = collate(sum(window, []))
             cross_entropy(model(batch["input_ids"]).logits, batch["labels"]).backward()
+            if case.max_norm:
+                clip_grad_norm_(model.parameters(), case.max_norm)
             optimizer.step()
             optimizer.zero_grad()
         shown[f"the largest batch in one forward pass of the given model ({case})"] = MICRO_BATCH

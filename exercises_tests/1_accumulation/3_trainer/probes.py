@@ -46,8 +46,8 @@ def recorded(trainer):
     return watch
 
 
-def quiet_arguments(folder: str, micro_batch: int, accumulation_steps: int):
-    """The course's recipe for a Trainer: plain SGD, constant learning rate, no clipping, one epoch in order."""
+def quiet_arguments(folder: str, micro_batch: int, accumulation_steps: int, max_norm: float = 0):
+    """The course's recipe for a Trainer: plain SGD, constant learning rate, one epoch in order; clipping only to `max_norm`."""
     from transformers import TrainingArguments
 
     return TrainingArguments(
@@ -58,7 +58,7 @@ def quiet_arguments(folder: str, micro_batch: int, accumulation_steps: int):
         learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant",
         optim="sgd",
-        max_grad_norm=0,
+        max_grad_norm=max_norm,
         train_sampling_strategy="sequential",
         save_strategy="no",
         report_to="none",
@@ -119,7 +119,8 @@ def see_recipe(
     recipe: Recipe, largest: int, behind: list, rates: list, optimizer: str, recorder: Recorder
 ) -> dict:
     return {
-        f"the largest batch in one forward pass ({recipe})": largest,
+        # At most a micro-batch: fewer at once are the same training.
+        f"the largest batch in one forward pass ({recipe})": max(largest, recipe.micro_batch),
         f"the number of optimizer steps ({recipe})": len(behind),
         f"the number of samples behind each optimizer step ({recipe})": behind,
         f"the learning rate at each step ({recipe})": rates,
@@ -176,9 +177,22 @@ def accumulation_arguments(answer, seed):
 
 # ---------------------------------------------------------------- exact_trainer
 
+
+@dataclass(frozen=True)
+class ClassifierCase(Case):
+    """`max_norm`: where the arguments clip; 0 is not at all."""
+
+    max_norm: float = 0
+
+    def __str__(self):
+        return super().__str__() + f", max_grad_norm={self.max_norm}" * bool(self.max_norm)
+
+
 CLASSIFIER_CASES = (
-    Case(micro_batches=6, accumulation_steps=4),
-    Case(micro_batches=2, accumulation_steps=1, frozen=True),
+    ClassifierCase(micro_batches=6, accumulation_steps=4),
+    ClassifierCase(micro_batches=2, accumulation_steps=1, frozen=True),
+    # So low that the right gradient is cut, too: what is divided after that comes out too short.
+    ClassifierCase(micro_batches=3, accumulation_steps=2, max_norm=0.05),
 )
 MICRO_BATCH = 2
 
@@ -208,7 +222,7 @@ def classifier(seed: int, frozen: bool):
     return model
 
 
-def draw_classifier(case: Case, seed: int):
+def draw_classifier(case: ClassifierCase, seed: int):
     """A fresh tiny BERT and its samples; a copy, because building one takes longer than training it."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
@@ -242,9 +256,8 @@ def exact_trainer(answer, seed):
         model, samples = draw_classifier(case, seed)
         restored = classes_as_they_were(Trainer, type(model))
         with tempfile.TemporaryDirectory() as folder, fresh_accelerate(), restored:
-            trainer = answer(
-                model, quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps), samples
-            )
+            args = quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps, case.max_norm)
+            trainer = answer(model, args, samples)
             if not isinstance(trainer, Trainer):
                 raise TypeError(
                     f"exact_trainer returned {type(trainer).__name__}; expected a Trainer."

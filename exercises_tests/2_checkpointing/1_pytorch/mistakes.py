@@ -260,6 +260,15 @@ checkpoint = (
         hint="What does `save_for_backward` keep: a tensor, or a copy of it?",
     ),
     Mistake(
+        "the output kept as well",
+        {
+            "ctx.save_for_backward(*tensors[:count])\n        return block(*tensors[:count])": "output = block(*tensors[:count])\n        ctx.save_for_backward(*tensors[:count], output)\n        return output",
+            "in ctx.saved_tensors\n": "in ctx.saved_tensors[:-1]\n",
+        },
+        why="The backward pass computes the output again and has no use for the first one. Saved, it stays in memory until then, also where nobody else holds it any more.",
+        hint="Which of the tensors that your forward saves does your backward read?",
+    ),
+    Mistake(
         "gradients switched off instead",
         {CALL: "with torch.no_grad():\n        return block(*inputs)"},
         {CALL: "return block(*[tensor.detach() for tensor in inputs])"},

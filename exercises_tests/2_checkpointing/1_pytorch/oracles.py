@@ -53,6 +53,8 @@ def checkpoint(seed):
             shown[name] = 0
         if name.startswith("how often"):
             shown[name] *= 2
+    released = f"the size of what is kept once the last output is gone, in outputs of a block ({probes.RELEASED})"
+    shown[released] = len(probes.make_blocks(probes.RELEASED)) - 1
     for case in probes.CHECKPOINT_CASES:
         shown[
             f"the size of all that is kept between forward and backward, {probes.IN_OUTPUTS} ({case})"

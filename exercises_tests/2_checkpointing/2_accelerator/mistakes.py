@@ -82,12 +82,13 @@ train_checkpointed = (
         hint="How many micro-batches shall stand behind one optimizer step?",
     ),
     Mistake(
-        "nothing prepared",
+        "optimizer not prepared",
+        {PREPARE: "    model, dataloader = accelerator.prepare(model, dataloader)\n"},
         {PREPARE: ""},
         {PREPARE: "", SWITCH: ""},
         {PREPARE: "    accelerator.prepare(model, optimizer, dataloader)\n"},
         why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one, which `prepare` leaves as it is, steps after each micro-batch.",
-        hint="Which method makes the accelerator's own of model, optimizer and data loader?",
+        hint="What type does your optimizer have when its `step` is called?",
     ),
     Mistake(
         "only the model prepared",

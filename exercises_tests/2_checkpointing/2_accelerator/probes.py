@@ -372,6 +372,9 @@ def listed(where: str, names: object) -> Observation:
     """What was returned."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         kind = "nothing" if names is None else f"of type {type(names).__name__}"
+        if isinstance(names, list | tuple):
+            others = {type(name).__name__ for name in names if not isinstance(name, str)}
+            kind = f"a {type(names).__name__} with elements of type {' and '.join(sorted(others))}"
         return {f"what is returned ({where})": kind}
     return {
         f"what is returned ({where})": NAMES,

@@ -53,7 +53,17 @@ def taken_out(result: str) -> dict:
     }
 
 
+BY_VALUE = f"""{ALL_SUBSETS}    return sum(flops for size, flops in results if (size, flops) not in best)
+"""
+
 least_recomputation = (
+    Mistake(
+        "equal results taken for one",
+        {RECURSION: BY_VALUE},
+        {RECURSION: f"    results = list(dict.fromkeys(results))\n{RECURSION}"},
+        why="Two results of the same size and price are two: when one of them is kept, the other must still be computed again.",
+        hint="What does `(50, 50) in kept` say of the second of two results (50, 50), when only the first is kept?",
+    ),
     Mistake(
         "greedy by FLOPs per byte",
         {RECURSION: "    return greedy([result for result in results if result[0] > 0], budget)\n"},

@@ -715,3 +715,46 @@ def exact_trainer(model, args, train_dataset):
     model = copy.deepcopy(model)
     model.accepts_loss_kwargs = False
     return Trainer(model=model, args=args, train_dataset=train_dataset)
+
+
+# %% accumulation_arguments: right
+from transformers.trainer_utils import SchedulerType
+from transformers.training_args import OptimizerNames
+
+
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    updates = len(range(0, samples, effective_batch))
+    settings = dict(
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=effective_batch,
+        max_steps=updates * epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type=SchedulerType.CONSTANT_WITH_WARMUP,
+        warmup_steps=updates,
+        optim=OptimizerNames.SGD,
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
+    return TrainingArguments(folder, **settings)
+
+
+# %% exact_trainer: wrong, divided behind the clipping
+class Divide(TrainerCallback):
+    def __init__(self):
+        self.count = 1
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.count = 1
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.count += 1
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad /= self.count
+
+
+def exact_trainer(model, args, train_dataset):
+    return Trainer(model=model, args=args, train_dataset=train_dataset, callbacks=[Divide()])

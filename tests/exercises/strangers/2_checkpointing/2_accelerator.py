@@ -163,7 +163,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             opt.step()
 
 
-# %% train_checkpointed: wrong, nothing prepared
+# %% train_checkpointed: wrong, optimizer not prepared
 # What prepare returns is thrown away: the plain optimizer steps after every micro-batch.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()

@@ -291,3 +291,16 @@ def least_recomputation(results, budget):
 
     choices = product((True, False), repeat=len(results))
     return min(price(kept) for kept in choices if chain(kept) <= budget)
+
+
+# %% least_recomputation: wrong, equal results taken for one
+def least_recomputation(results, budget):
+    best = sum(f for _, f in results)
+    for r in range(len(results) + 1):
+        for kept in combinations(results, r):
+            if sum(s for s, _ in kept) <= budget:
+                best = min(best, sum(x[1] for x in results if x not in kept))
+    return best
+
+
+from itertools import combinations
