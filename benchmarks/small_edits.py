@@ -57,6 +57,8 @@ CONSUMERS = (
 )
 COMPOUND = (ast.For, ast.While, ast.If, ast.With)
 ASKED = ("item", "detach")  # what turns a tensor into a number, or cuts it off
+ORDERS = ((None, None, -1), (None, -1, None), (1, None, None))  # bounds and step of other turns
+TWICE_IS_ONCE = ("zero_grad", "train", "set_rng_state", "copy_", "add")
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 
 
@@ -127,6 +129,7 @@ def _changed_lines(before: str, after: str) -> tuple[str, str]:
 def _changes(tree: ast.AST, inside: set[int]) -> Iterator[Callable]:
     """Each change as a function that makes it and returns one that takes it back."""
     mixed_up = _mixed_up(tree, inside)
+    given = {part.arg for part in ast.walk(tree) if isinstance(part, ast.arg)}
 
     def others(node: ast.expr, parent: ast.AST) -> Iterator[ast.expr]:
         yield from _instead(node, parent)
@@ -135,7 +138,7 @@ def _changes(tree: ast.AST, inside: set[int]) -> Iterator[Callable]:
     for parent in ast.walk(tree):
         for field, value in ast.iter_fields(parent):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                yield from (_set(parent, field, block) for block in _blocks(value, inside))
+                yield from (_set(parent, field, block) for block in _blocks(value, inside, given))
             elif isinstance(value, list):
                 for index, node in enumerate(value):
                     if getattr(node, "lineno", 0) in inside and isinstance(node, ast.expr):
@@ -208,7 +211,7 @@ def _nearest(one: str, all_of_them: list[str]) -> list[str]:
 # ---------------------------------------------------------------- statements
 
 
-def _blocks(block: list[ast.stmt], inside: set[int]) -> Iterator[list[ast.stmt]]:
+def _blocks(block: list[ast.stmt], inside: set[int], given: set[str]) -> Iterator[list[ast.stmt]]:
     """The same block with one statement dropped, moved, repeated, written otherwise, unwrapped, or moved into or out of a loop, `if` or `with`."""
     for index, one in enumerate(block):
         if one.lineno not in inside or isinstance(one, ast.FunctionDef | ast.ClassDef):
@@ -217,7 +220,7 @@ def _blocks(block: list[ast.stmt], inside: set[int]) -> Iterator[list[ast.stmt]]
         yield before + after or [ast.Pass()]
         if after and after[0].lineno in inside and not _apart(one, after[0]):
             yield [*before, after[0], one, *after[1:]]
-        yield from ([*before, *instead, *after] for instead in _written_otherwise(one))
+        yield from ([*before, *instead, *after] for instead in _written_otherwise(one, given))
         if index and isinstance(one, ast.Expr) and before[0].lineno in inside:
             yield [one, *before, *after]
             yield [*before, *after, one]
@@ -237,15 +240,17 @@ def _blocks(block: list[ast.stmt], inside: set[int]) -> Iterator[list[ast.stmt]]
             yield [*before[:-1], _with_body(one, [before[-1], *body]), *after]
 
 
-def _written_otherwise(one: ast.stmt) -> Iterator[list[ast.stmt]]:
+def _written_otherwise(one: ast.stmt, given: set[str]) -> Iterator[list[ast.stmt]]:
     """What stands in place of a statement: twice of it, `=` for `+=` and back, in place what was not, fewer turns of a loop."""
     if isinstance(one, ast.AugAssign):
         yield [one, one]
         target = _like(one.target, ctx=ast.Load())
         yield [_assign(one.target, one.value, one)]
-        yield [_assign(one.target, ast.BinOp(target, one.op, one.value), one)]
+        if isinstance(one.target, ast.Name) and not isinstance(one.op, ast.Add | ast.Sub):
+            yield [_assign(one.target, ast.BinOp(target, one.op, one.value), one)]
     elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
-        yield [one, one]
+        if _name(one.value.func) not in TWICE_IS_ONCE:
+            yield [one, one]
     elif isinstance(one, ast.Assign):
         target, value = one.targets[0], one.value
         if isinstance(value, ast.BinOp | ast.Call | ast.Subscript):
@@ -254,7 +259,7 @@ def _written_otherwise(one: ast.stmt) -> Iterator[list[ast.stmt]]:
             yield [ast.copy_location(ast.AugAssign(target, value.op, value.right), one)]
     elif isinstance(one, ast.Return) and (changed := _changes_what_it_was_given(one)):
         yield changed
-    elif isinstance(one, ast.If):
+    elif isinstance(one, ast.If) and not isinstance(one.body[-1], ast.Return):
         yield [_with_body(one, [*one.body, ast.Break()])]
     elif isinstance(one, ast.With) and len(one.items) > 1:
         for index in range(len(one.items)):
@@ -264,11 +269,8 @@ def _written_otherwise(one: ast.stmt) -> Iterator[list[ast.stmt]]:
         inner = one.body[0]
         if len(one.body) == 1 and isinstance(inner, ast.For):
             yield [_with_body(inner, [_with_body(one, inner.body)])]
-        called = {id(part.func) for part in ast.walk(one.iter) if isinstance(part, ast.Call)}
         for part in ast.walk(one.iter):
-            if (
-                isinstance(part, ast.Name) and id(part) not in called
-            ):  # as `pop(0)` for every turn would leave it
+            if isinstance(part, ast.Name) and part.id in given:  # left as by `pop(0)` in each turn
                 call = ast.Call(ast.Attribute(part, "clear", ast.Load()), [], [])
                 yield [one, ast.copy_location(ast.Expr(call), one)]
 
@@ -329,19 +331,22 @@ def _of_node(node: ast.AST) -> Iterator[Callable]:
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         yield _set(node, "test", _negated(node.test))
     if isinstance(node, ast.For):
-        yield from (_set(node, "iter", other) for other in _other_turns(node.iter))
+        yield from (_set(node, "iter", other) for other in _other_turns(node.iter, ORDERS))
     for generator in getattr(node, "generators", ()):
-        yield from (_set(generator, "iter", other) for other in _other_turns(generator.iter))
+        orders = ORDERS if isinstance(node, ast.ListComp) else ORDERS[1:]
+        yield from (
+            _set(generator, "iter", other) for other in _other_turns(generator.iter, orders)
+        )
         for index, condition in enumerate(generator.ifs):
             yield _set(generator, "ifs", _without(generator.ifs, index))
             yield _put(generator.ifs, index, _negated(condition))
 
 
-def _other_turns(turns: ast.expr) -> Iterator[ast.expr]:
+def _other_turns(turns: ast.expr, orders: tuple) -> Iterator[ast.expr]:
     """What is looped over, backwards and without its first or last element."""
     counted = isinstance(turns, ast.Call) and _name(turns.func) == "enumerate" and turns.args
     inner = turns.args[0] if counted else turns
-    for lower, upper, step in ((None, None, -1), (None, -1, None), (1, None, None)):
+    for lower, upper, step in orders:
         bounds = (None if one is None else ast.Constant(one) for one in (lower, upper, step))
         held = ast.Call(ast.Name("list", ast.Load()), [inner], [])
         other = ast.copy_location(ast.Subscript(held, ast.Slice(*bounds), ast.Load()), turns)

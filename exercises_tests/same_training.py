@@ -168,6 +168,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "checkpoint": {
         (
+            "ctx.save_for_backward(*tensors[:count])",
+            "ctx.save_for_backward(*tensors[:count])\nctx.save_for_backward(*tensors[:count])",
+        ): "The second call saves what the first one did, in its place.",
+        (
+            "with torch.random.fork_rng(devices=[]), torch.enable_grad():",
+            "with torch.random.fork_rng(), torch.enable_grad():",
+        ): "It then looks after the random numbers of all devices, and there is none beside the processor.",
+        (
             "ctx.block, ctx.random_state = (block, torch.get_rng_state())\nctx.save_for_backward(*tensors[:count])",
             "ctx.save_for_backward(*tensors[:count])\nctx.block, ctx.random_state = (block, torch.get_rng_state())",
         ): ORDER,
@@ -462,6 +470,12 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "trained = sum((rank * (inputs + outputs) for inputs, outputs, adapted in linears if adapted))",
             "trained = sum((rank * (inputs + outputs) for outputs, inputs, adapted in linears if adapted))",
         ): "A sum has no order.",
+    },
+    "breaking_lines": {
+        (
+            "if graphs > before and 'mark_step(' not in line:",
+            "if graphs != before and 'mark_step(' not in line:",
+        ): "The count of graphs never goes down.",
     },
     "train_diloco": {
         (

@@ -125,7 +125,7 @@ def test_small_edits_are_made_one_at_a_time(old, new):
         ("if x is None: y", "if not x: y"),
         ("x = [y for z in w if z is not None]", "x = [y for z in w if z]"),
         ("total = total + x", "total += x"),
-        ("x += y", "x = x + y"),
+        ("x /= y", "x = x / y"),
         ("x = y(z)", "x = y(z).detach()"),
         ("x = y / z", "x = y / z.item()"),
         ("x = y // z", "x = -(-y // z)"),

@@ -656,7 +656,7 @@ for line, graphs in rows:
 #
 # *Difficulty* * · *5 minutes* · *Why*: a loop of your own has many lines, and the one that breaks a graph need not be the one that gets slow.
 #
-# Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times.
+# Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times. `rows` stays as it is.
 #
 # It returns the set of those lines that ran a graph and are no marks (a mark has `mark_step(` in it; a line that only speaks of marks is none). Go by the counts, not by what the line looks like: `loss.item()` breaks nothing where the value is already there.
 

@@ -390,6 +390,20 @@ breaking_lines = (
         hint="With what can the count of the first row be compared?",
     ),
     Mistake(
+        "the rows changed",
+        {
+            "    for line, graphs in rows:\n": "    while rows:\n        line, graphs = rows.pop(0)\n"
+        },
+        why="The record is another one when your function is through, and whoever reads it again finds something else.",
+        hint="What does `rows` hold after your function has read it?",
+    ),
+    Mistake(
+        "the last row not looked at",
+        {"in rows:": "in rows[:-1]:"},
+        why="A count belongs to the line of its own row, so the last row tells of a line, too: of the loop's last one in its last round.",
+        hint="What does your function say of a record with a single row?",
+    ),
+    Mistake(
         "by the look of the line",
         {RAN_ONE: 'any(word in line for word in (".item()", "print(", "float(", "if "))'},
         {
