@@ -208,6 +208,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "runs_twice_alike": {
         (
+            "state = torch.get_rng_state()",
+            "state = torch.get_rng_state().detach()",
+        ): "Only numbers are compared.",
+        (
+            "first = block(*inputs)",
+            "first = block(*inputs).detach()",
+        ): "Only numbers are compared.",
+        (
+            "second = block(*inputs)",
+            "second = block(*inputs).detach()",
+        ): "Only numbers are compared.",
+        (
             "left = [buffer.clone() for buffer in block.buffers()]\ntorch.set_rng_state(state)",
             "torch.set_rng_state(state)\nleft = [buffer.clone() for buffer in block.buffers()]",
         ): "Copies draw no random numbers.",
@@ -230,11 +242,23 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "peak_activations": {
         (
+            "if every_n_layers is None:",
+            "if not every_n_layers:",
+        ): "A whole number from 1 on is never false.",
+        (
             "if (layers - 1) % every_n_layers == 0:",
             "if (1 - layers) % every_n_layers == 0:",
         ): "n divides a number where it divides its negative.",
     },
     "arguments_for_budget": {
+        (
+            "sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]",
+            "sizes = [size for size in range(budget, 0, -1) if effective_batch % size == 0]",
+        ): "What fits has no more samples than the budget has bytes, and nothing above the effective batch divides it.",
+        (
+            "return TrainingArguments(output_dir, per_device_train_batch_size=size, gradient_accumulation_steps=effective_batch // size, use_cpu=True, **more)",
+            "return TrainingArguments(output_dir, per_device_train_batch_size=size, gradient_accumulation_steps=-(-effective_batch // size), use_cpu=True, **more)",
+        ): "Each size divides the effective batch.",
         (
             "sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]\nfor every_n_layers in (None, 8, 4, 2, 1):",
             "for every_n_layers in (None, 8, 4, 2, 1):\n    sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]",
@@ -267,6 +291,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "No number of steps is below 1.",
     },
     "train_checkpointed": {
+        (
+            "switch_on(model)",
+            "switch_on(model)\nswitch_on(model)",
+        ): "The model of this exercise has a flag, which is on after the first call.",
+        (
+            "with accelerator.accumulate(model):",
+            "with accelerator.accumulate(accelerator):",
+        ): ONE_DEVICE,
+        (
+            "with accelerator.accumulate(model):",
+            "with accelerator.accumulate(optimizer):",
+        ): ONE_DEVICE,
         ("model.train()\nswitch_on(model)", "switch_on(model)\nmodel.train()"): ORDER,
         (
             "switch_on(model)\nmodel, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)",
@@ -476,6 +512,12 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "if graphs > before and 'mark_step(' not in line:",
             "if graphs != before and 'mark_step(' not in line:",
         ): "The count of graphs never goes down.",
+    },
+    "untrained_parameters": {
+        (
+            "return [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]",
+            "return [name for name, parameter in list(model.named_parameters())[::-1] if parameter.requires_grad and parameter.grad is None]",
+        ): "The names are asked for in no order.",
     },
     "train_diloco": {
         (

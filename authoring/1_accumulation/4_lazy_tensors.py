@@ -375,7 +375,7 @@ check(clip_without_fallback)
 #
 # Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
 #
-# - Model, data and gradients are on the lazy device already; the gradients begin as zeros (a frozen weight has none). `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
+# - Model, data and gradients are on the lazy device already; the gradients begin as zeros (a frozen weight has none). `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows; it stays as it is.
 # - `mark_step()` ends a graph. When the loop is done, nothing is left unrun.
 # - Whether gradients are set to zeros or to None is left to you.
 

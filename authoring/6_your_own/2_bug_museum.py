@@ -702,7 +702,7 @@ print(f"{'train_sum':18} {name_fault(recorded(train_sum, micro_batches=8), 4)}")
 #             optimizer.zero_grad()
 #         scheduler.step()
 # ```
-# Write it again as `cured_windows`, with the same arguments. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch.
+# Write it again as `cured_windows`, with the same arguments. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch; it stays as it is.
 #
 # - Each window steps with the gradient of its large batch; the last, shorter window is a window too. Afterwards nothing is left in `.grad`.
 # - The schedule moves once for each optimizer step, after it.
@@ -745,7 +745,7 @@ check(cured_windows)
 #             for mean, weight in zip(average.parameters(), model.parameters()):
 #                 mean.lerp_(weight, 1 - decay)
 # ```
-# Write it again as `cured_average`, with the same arguments. The number of micro-batches is a multiple of `k`. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
+# Write it again as `cured_average`, with the same arguments. The number of micro-batches is a multiple of `k`; their list stays as it is. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
 #
 # - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`. Some weights may be frozen.
 # - The average moves once for each optimizer step, towards the weights after the step.

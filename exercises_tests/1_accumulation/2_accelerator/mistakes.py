@@ -404,6 +404,13 @@ def one_by_one(condition: str) -> dict:
 
 
 train_synchronised_once = (
+    usual(
+        "the list of micro-batches emptied",
+        {
+            "    for start in range(0, len(micro_batches), accumulation_steps)": "    while micro_batches",
+            "micro_batches[start : start + accumulation_steps]": "[micro_batches.pop(0) for _ in micro_batches[:accumulation_steps]]",
+        },
+    ),
     Mistake(
         "every micro-batch synchronised",
         *({PASSES: f"            {loss}\n            loss.backward()\n"} for loss in LOSSES),

@@ -291,6 +291,12 @@ clip_without_fallback = (
 
 train_with_marks = (
     *MARKS,
+    usual(
+        "the list of micro-batches emptied",
+        {
+            "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n": "    number = 0\n    while micro_batches:\n        number, (inputs, targets) = number + 1, micro_batches.pop(0)\n"
+        },
+    ),
     usual("steps on the first micro-batch", {", start=1": ""}),
     usual(
         "no step behind the last window",

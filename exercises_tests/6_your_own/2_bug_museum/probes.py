@@ -177,4 +177,7 @@ def cured_average(answer, seed):
         )
         shown |= training(case, recorder)
         shown[f"the averaged weights at the end ({case})"] = flat(average)
+        shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
+            micro_batches, draw(case, seed)[1]
+        )
     return shown
