@@ -56,7 +56,6 @@ CONSUMERS = (
     "sorted",
 )
 COMPOUND = (ast.For, ast.While, ast.If, ast.With)
-ASKED = ("item", "detach")  # what turns a tensor into a number, or cuts it off
 ORDERS = ((None, None, -1), (None, -1, None), (1, None, None))  # bounds and step of other turns
 TWICE_IS_ONCE = ("zero_grad", "train", "set_rng_state", "copy_", "add")
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
@@ -420,7 +419,7 @@ def _operation(node):
     for side in ("left", "right") if isinstance(node.op, ast.Mult | ast.Div) else ():
         operand = getattr(node, side)
         if isinstance(operand, ast.Name | ast.Call):
-            yield from (_like(node, **{side: _called(operand, name)}) for name in ASKED)
+            yield _like(node, **{side: _called(operand, "item")})
 
 
 def _called(node: ast.expr, method: str) -> ast.expr:

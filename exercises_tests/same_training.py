@@ -22,6 +22,12 @@ EITHER_WAY = "A difference is as long from either side."
 NEVER_EXACTLY = "No difference is exactly a tenth of a per mille of the length."
 OTHER_PARTS = "Another cut of the same window."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
+OF_MODEL = "The optimizer has all weights of the model that train."
+BEFORE_OR_BEHIND = (
+    "Gradients are emptied before each window in place of behind it, and are empty at the start."
+)
+COUNTED = "Labels and counts have no gradient to be cut off from."
+SUMMED = "A sum has no order."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "average_replicas": {
@@ -79,6 +85,22 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "One more than the effective batch never divides it.",
     },
     "token_weighted_backward": {
+        (
+            "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
+            "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window)).detach()",
+        ): COUNTED,
+        (
+            "targets = micro_batch['labels'][:, 1:]",
+            "targets = micro_batch['labels'][:, 1:].detach()",
+        ): COUNTED,
+        (
+            "for micro_batch in window:",
+            "for micro_batch in list(window)[::-1]:",
+        ): SUMMED,
+        (
+            "(loss / targets_in_window).backward()",
+            "(loss / targets_in_window.item()).backward()",
+        ): "The same number; nothing is lazy here.",
         (
             "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
             "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
@@ -518,6 +540,26 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "return [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]",
             "return [name for name, parameter in list(model.named_parameters())[::-1] if parameter.requires_grad and parameter.grad is None]",
         ): "The names are asked for in no order.",
+    },
+    "train_accumulated": {
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+    },
+    "train_accumulated_to_the_end": {
+        (
+            "optimizer.zero_grad()",
+            "optimizer.zero_grad()  # before: window = micro_batches[start:start + accumulation_steps]",
+        ): BEFORE_OR_BEHIND,
+        (
+            "for inputs, targets in window:",
+            "for inputs, targets in list(window)[::-1]:",
+        ): SUMMED,
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
     },
     "train_diloco": {
         (
