@@ -27,6 +27,8 @@ BEFORE_OR_BEHIND = (
     "Gradients are emptied before each window in place of behind it, and are empty at the start."
 )
 COUNTED = "Labels and counts have no gradient to be cut off from."
+SWITCHED = "The model has a flag, which is on after the first call."
+BEHIND_THE_END = "The line is asked about up to its end, and above it nothing is below 0."
 SUMMED = "A sum has no order."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
@@ -65,6 +67,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "The micro-batches fill whole windows, and a check takes 16.0 for a whole number.",
     },
     "largest_batch": {
+        (
+            "return max(0, int((budget - fixed) // one_sample))",
+            "return max(0, round((budget - fixed) // one_sample))",
+        ): "Of a whole number both make the same.",
         (
             "return max(0, int((budget - fixed) // one_sample))",
             "return max(0, (budget - fixed) // one_sample)",
@@ -316,7 +322,7 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         (
             "switch_on(model)",
             "switch_on(model)\nswitch_on(model)",
-        ): "The model of this exercise has a flag, which is on after the first call.",
+        ): SWITCHED,
         (
             "with accelerator.accumulate(model):",
             "with accelerator.accumulate(accelerator):",
@@ -381,6 +387,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_locally": {
         (
+            "switch_on(model)",
+            "switch_on(model)\nswitch_on(model)",
+        ): SWITCHED,
+        (
+            "with accelerator.accumulate(model):",
+            "with accelerator.accumulate(optimizer):",
+        ): SILENT,
+        (
             "with accelerator.accumulate(model):\n    accelerator.backward(model(**batch).loss)",
             "accelerator.backward(model(**batch).loss)\nwith accelerator.accumulate(model):",
         ): SILENT,
@@ -396,6 +410,22 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ("with accelerator.accumulate(model):", "with accelerator.accumulate():"): SILENT,
     },
     "LocalSGDCallback": {
+        (
+            "self.average()",
+            "self.average()\nself.average()",
+        ): "An average right after another one changes nothing; the lesson counts it once.",
+        (
+            "self.alone.__exit__(None, None, None)",
+            "self.alone.__exit__(None, None, None)\nself.alone.__exit__(None, None, None)",
+        ): "What has ended stays as it is.",
+        (
+            "for parameter in self.trainer.model.parameters():",
+            "for parameter in list(self.trainer.model.parameters())[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}.')",
+            "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(kwargs).__name__}.')",
+        ): "Any sentence will do.",
         (
             "self.average()\nself.alone.__exit__(None, None, None)",
             "self.alone.__exit__(None, None, None)\nself.average()",
@@ -560,6 +590,74 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "optimizer.zero_grad()",
             "model.zero_grad()",
         ): OF_MODEL,
+    },
+    "training_state_bytes": {
+        (
+            "for parameter in model.parameters():",
+            "for parameter in list(model.parameters())[::-1]:",
+        ): SUMMED,
+    },
+    "train_within": {
+        (
+            "tokens = (batch['labels'][:, 1:] != -100).sum()",
+            "tokens = (batch['labels'][:, 1:] != -100).sum()  # before: if checkpointing:",
+        ): ORDER,
+        (
+            "tokens = (batch['labels'][:, 1:] != -100).sum()",
+            "tokens = (batch['labels'][:, 1:] != -100).sum().detach()",
+        ): COUNTED,
+        (
+            "tokens = (batch['labels'][:, 1:] != -100).sum()\nfor start in range(0, len(batch['labels']), micro_batch):",
+            "for start in range(0, len(batch['labels']), micro_batch):\n    tokens = (batch['labels'][:, 1:] != -100).sum()",
+        ): "The same number, counted again for every part.",
+        (
+            "model.activation_checkpointing_enable()",
+            "model.activation_checkpointing_enable()\nmodel.activation_checkpointing_enable()",
+        ): SWITCHED,
+        (
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens",
+            "share = ((part['labels'][:, 1:] != -100).sum() / tokens).detach()",
+        ): COUNTED,
+        (
+            "for start in range(0, len(batch['labels']), micro_batch):",
+            "for start in list(range(0, len(batch['labels']), micro_batch))[::-1]:",
+        ): SUMMED,
+        (
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens",
+            "share = (part['labels'][:, 1:] != -100).sum().item() / tokens",
+        ): "The same number; nothing is lazy here.",
+        (
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens",
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens.item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+        (
+            "(model(**part).loss * share).backward()",
+            "(model(**part).loss * share.item()).backward()",
+        ): "The same number; nothing is lazy here.",
+    },
+    "linear_decay": {
+        (
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / num_training_steps)))",
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: 1 - step / num_training_steps))",
+        ): BEHIND_THE_END,
+        (
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / num_training_steps)))",
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: max(-1.0, 1 - step / num_training_steps)))",
+        ): BEHIND_THE_END,
+    },
+    "accumulation_arguments": {
+        (
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=0, train_sampling_strategy='sequential', use_cpu=True)",
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=-(-effective_batch // micro_batch), num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=0, train_sampling_strategy='sequential', use_cpu=True)",
+        ): "The effective batch is a multiple of the micro-batch.",
+        (
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=0, train_sampling_strategy='sequential', use_cpu=True)",
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=-1, train_sampling_strategy='sequential', use_cpu=True)",
+        ): "The Trainer clips only to a length above 0.",
     },
     "train_diloco": {
         (
