@@ -86,6 +86,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "largest_micro_batch": {
         (
+            "return (micro_batch, effective_batch // micro_batch)",
+            "return (micro_batch, -(-effective_batch // micro_batch))",
+        ): "The micro-batch divides the effective batch.",
+        (
             "for micro_batch in range(effective_batch, 0, -1):",
             "for micro_batch in range(effective_batch + 1, 0, -1):",
         ): "One more than the effective batch never divides it.",
@@ -449,6 +453,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_with_accelerator": {
         (
+            "accelerator.clip_grad_norm_(model.parameters(), max_norm)",
+            "accelerator.clip_grad_norm_(model.parameters(), max_norm)\naccelerator.clip_grad_norm_(model.parameters(), max_norm)",
+        ): "What has been clipped is no longer than the limit.",
+        (
             "    optimizer.zero_grad()",
             "optimizer.zero_grad()",
         ): FLAG_STAYS,
@@ -472,6 +480,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): A_MILLIONTH,
     },
     "train_synchronised_once": {
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+        (
+            "optimizer.zero_grad()",
+            "optimizer.zero_grad()  # before: window = micro_batches[start:start + accumulation_steps]",
+        ): BEFORE_OR_BEHIND,
+        (
+            "for number, batch in enumerate(window, start=1):",
+            "for number, batch in enumerate(list(window)[::-1], start=1):",
+        ): SUMMED,
         ("    loss.backward()", "loss.backward()"): "The flag is read in the forward pass.",
         (
             "with nullcontext() if number == len(window) else model.no_sync():",
@@ -658,6 +678,34 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=0, train_sampling_strategy='sequential', use_cpu=True)",
             "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=-1, train_sampling_strategy='sequential', use_cpu=True)",
         ): "The Trainer clips only to a length above 0.",
+    },
+    "window_token_loss": {
+        (
+            "logits = outputs.logits[:, :-1].flatten(0, 1)\ntargets = labels[:, 1:].flatten()",
+            "targets = labels[:, 1:].flatten()\nlogits = outputs.logits[:, :-1].flatten(0, 1)",
+        ): ORDER,
+        (
+            "targets = labels[:, 1:].flatten()",
+            "targets = labels[:, 1:].flatten().detach()",
+        ): COUNTED,
+        (
+            "return cross_entropy(logits, targets, ignore_index=-100, reduction='sum') / num_items_in_batch",
+            "return cross_entropy(logits, targets, ignore_index=-100, reduction='sum') / num_items_in_batch.item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "return cross_entropy(logits, targets, ignore_index=-100, reduction='sum') / num_items_in_batch",
+            "return cross_entropy(logits, targets, reduction='sum') / num_items_in_batch",
+        ): "That is the default.",
+    },
+    "choose_row": {
+        (
+            "fitting = [row for row in rows if row['speed'] is not None and row['memory'] + context <= budget]",
+            "fitting = [row for row in list(rows)[::-1] if row['speed'] is not None and row['memory'] + context <= budget]",
+        ): "The fastest is the fastest in any order.",
+        (
+            "fitting = [row for row in rows if row['speed'] is not None and row['memory'] + context <= budget]",
+            "fitting = [row for row in rows if row['speed'] and row['memory'] + context <= budget]",
+        ): "What was timed has a speed above 0.",
     },
     "train_diloco": {
         (

@@ -162,6 +162,7 @@ train_with_accelerator = (
     Mistake(
         "accumulate without the model",
         {BLOCK: "with accelerator.accumulate():"},
+        {BLOCK: "with accelerator.accumulate(optimizer):"},
         why="On one device nothing changes; on two, the block must know whose gradients are not to be sent yet.",
         hint="Which argument does `accumulate` take, and what for?",
     ),

@@ -90,7 +90,7 @@ def accumulate_noted(model):
 
     @contextlib.contextmanager
     def accumulating(accelerator, *models):
-        if not models:
+        if not any(isinstance(one, nn.Module) for one in models):
             noted["an accumulate block that is not given the model"] = True
         blocks.append(models)
         with accumulate(accelerator, *models):
