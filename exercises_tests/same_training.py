@@ -35,6 +35,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "average_replicas": {
         (
             "for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:",
+            "for tensor in list([*(parameter.data for parameter in model.parameters()), *model.buffers()])[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:",
             "for tensor in [*model.buffers(), *(parameter.data for parameter in model.parameters())]:",
         ): "Every rank averages in the same order, whichever it is.",
         (
@@ -61,6 +65,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "The same numbers in the same place.",
     },
     "communication": {
+        (
+            "steps = micro_batches // (devices * accumulation_steps)",
+            "steps = -(-micro_batches // (devices * accumulation_steps))",
+        ): "The micro-batches fill whole windows.",
+        (
+            "times = steps if local_steps is None else -(-steps // local_steps)",
+            "times = steps if not local_steps else -(-steps // local_steps)",
+        ): "No number of steps from 1 on is false.",
         (
             "steps = micro_batches // (devices * accumulation_steps)",
             "steps = micro_batches / (devices * accumulation_steps)",
@@ -500,6 +512,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "name_fault": {
         (
+            "behind = [number for number, share in enumerate(first) if share]",
+            "behind = [number for number, share in enumerate(list(first)[:-1]) if share]",
+        ): "An epoch has more than k micro-batches, so the last one is not in its first step.",
+        (
             "if len(behind) == k - 1:\n    return 'early'\nif sum(first) > 1.01:\n    return 'not divided'",
             "if sum(first) > 1.01:\n    return 'not divided'\nif len(behind) == k - 1:\n    return 'early'",
         ): ONE_NAME,
@@ -529,11 +545,31 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "cured_windows": {
         (
+            "for inputs, targets in window:",
+            "for inputs, targets in list(window)[::-1]:",
+        ): SUMMED,
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+        (
             "optimizer.zero_grad()\nscheduler.step()",
             "scheduler.step()\noptimizer.zero_grad()",
         ): ORDER,
     },
     "cured_average": {
+        (
+            "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+            "nn.utils.clip_grad_norm_(model.parameters(), max_norm)\nnn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+        ): "What has been clipped is no longer than the limit.",
+        (
+            "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+            "nn.utils.clip_grad_norm(model.parameters(), max_norm)",
+        ): "The old name of the same function.",
+        (
+            "for mean, weight in zip(average.parameters(), model.parameters()):",
+            "for mean, weight in list(zip(average.parameters(), model.parameters()))[::-1]:",
+        ): "Each weight has a mean of its own, whichever moves first.",
         (
             "optimizer.zero_grad()",
             "optimizer.zero_grad()  # after: mean.lerp_(weight, 1 - decay)",
@@ -546,10 +582,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "fewest_flops": {
         (
             "fitting = [row for row in rows if row['peak'] <= budget]",
+            "fitting = [row for row in list(rows)[::-1] if row['peak'] <= budget]",
+        ): "The row with the fewest is the same in any order.",
+        (
+            "fitting = [row for row in rows if row['peak'] <= budget]",
             "fitting = (row for row in rows if row['peak'] <= budget)",
         ): READ_ONCE,
     },
     "settings_that_fit": {
+        (
+            "for way in ways:\n    for micro_batch in range(1, batch + 1):",
+            "for micro_batch in range(1, batch + 1):\n    for way in ways:",
+        ): "The order of the list does not matter.",
+        (
+            "for way in ways:",
+            "for way in list(ways)[::-1]:",
+        ): "The order of the list does not matter.",
+        (
+            "for micro_batch in range(1, batch + 1):",
+            "for micro_batch in list(range(1, batch + 1))[::-1]:",
+        ): "The order of the list does not matter.",
+        (
+            "fitting.append((micro_batch, batch // micro_batch, way))",
+            "fitting.append((micro_batch, -(-batch // micro_batch), way))",
+        ): "The micro-batch divides the batch.",
         (
             "for micro_batch in range(1, batch + 1):",
             "for micro_batch in range(1, batch + 1 + 1):",
