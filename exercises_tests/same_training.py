@@ -52,6 +52,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_with_averager": {
         (
+            "for parameter in model.parameters():",
+            "for parameter in list(model.parameters())[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+        (
             "from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager",
             "",
         ): "The lesson has imported it.",

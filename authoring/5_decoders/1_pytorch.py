@@ -243,7 +243,7 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 # Write `chunked_loss(hidden, head, targets, chunk)`.
 #
 # - `hidden` is `[tokens, hidden size]`, `head` the weight of the head, `[vocabulary, hidden size]`: the logits are `hidden @ head.T`. `targets` is `[tokens]`; a target of -100 does not count, and at least one does.
-# - It returns the mean loss over the targets that count, as `cross_entropy(hidden @ head.T, targets)` would, and with the same gradients for `hidden` and `head`. Either of the two may be frozen.
+# - It returns the mean loss over the targets that count, as `cross_entropy(hidden @ head.T, targets)` would, and with the same gradients for `hidden` and `head`. Either of the two may be frozen. All three tensors stay as they are.
 # - Logits are computed for `chunk` tokens at a time, for fewer in the last chunk. Between the forward and the backward pass none of them is in memory, nor anything as large.
 
 
@@ -610,7 +610,7 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 # Write `train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps)`.
 #
 # - The weights of `model` are bf16, some may be frozen. `make_optimizer(tensors)` gives an optimizer for a list of tensors. `loss_function(outputs, targets)` is the mean over a micro-batch, in float32.
-# - `micro_batches` is a list of `(inputs, targets)` of equal size, their number a multiple of `accumulation_steps`.
+# - `micro_batches` is a list of `(inputs, targets)` of equal size, their number a multiple of `accumulation_steps`; it stays as it is.
 # - For each window the optimizer steps *float32 masters* once, with the mean gradient of its micro-batches, added up in float32. After each step the trained weights of `model` are the masters, rounded to bf16. Masters begin as the weights.
 # - `.grad` of the model is `None` at the start and at the end.
 

@@ -157,7 +157,7 @@ compare("all devices' targets / world size", as_ddp(lambda rank, batch: everywhe
 #
 # Write `token_backward(model, window)`, which runs on every rank.
 #
-# - `model` is wrapped in `DistributedDataParallel`; `model(input_ids)` gives logits `[texts, length, vocabulary]`. `window` is this rank's list of dictionaries with `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count. All ranks have equally many micro-batches.
+# - `model` is wrapped in `DistributedDataParallel`; `model(input_ids)` gives logits `[texts, length, vocabulary]`. `window` is this rank's list of dictionaries with `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count. All ranks have equally many micro-batches. The window stays as it is.
 # - Afterwards `.grad` holds, on every rank, the gradient of the mean over all targets of all ranks' windows. It was empty before.
 # - The gradients are sent once in a window, as in the [accumulation unit](../1_accumulation/2_accelerator.ipynb), and one more all-reduce is enough for everything else. `torch.distributed` has `all_reduce(tensor)`, which adds up over the ranks in place, and `get_world_size()`.
 
@@ -333,7 +333,7 @@ print(f"one copy of the logits {format_bytes(4 * 2048 * config.vocab_size * 4)}"
 #
 # Write `adapter_state(linears, rank, weight_bytes)`.
 #
-# - `linears` lists the linear layers of a model, which is made of nothing else: `(inputs, outputs, adapted)`, where `adapted` says whether the layer gets an adapter of this rank. No layer has a bias.
+# - `linears` lists the linear layers of a model, which is made of nothing else: `(inputs, outputs, adapted)`, where `adapted` says whether the layer gets an adapter of this rank. No layer has a bias. The list stays as it is.
 # - The model's own weights are frozen and take `weight_bytes` bytes each. The adapters are float32 and trained with AdamW, which keeps two numbers for each.
 # - Return the bytes as a dictionary with the keys `"weights"` (all of them), `"gradients"` and `"optimizer state"` (without its counters of steps).
 

@@ -229,7 +229,7 @@ stop_devices()
 #
 # *Difficulty* ** · *6 minutes* · *Why*: it says how far a run without the argument is off, from the counts alone.
 #
-# Write `token_weights(targets, across)`. `targets[r]` is the number of targets in the window of rank $r$. Return a list with one number for each rank: the factor with which the gradient of *one token's loss* on that rank enters the gradient that DDP leaves in `.grad`, with `average_tokens_across_devices=across`.
+# Write `token_weights(targets, across)`. `targets[r]` is the number of targets in the window of rank $r$. Return a list with one number for each rank: the factor with which the gradient of *one token's loss* on that rank enters the gradient that DDP leaves in `.grad`, with `average_tokens_across_devices=across`. `targets` stays as it is.
 
 
 # %% exercise="token_weights" points=2
@@ -256,7 +256,7 @@ check(token_weights)
 #
 # Write `loss_in_chunks(model, inputs, num_items_in_batch, chunk)`.
 #
-# - `model.model(input_ids=...)` gives an object with `last_hidden_state` `[texts, length, hidden size]`, and `model.lm_head.weight` is the head. `inputs` has `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count.
+# - `model.model(input_ids=...)` gives an object with `last_hidden_state` `[texts, length, hidden size]`, and `model.lm_head.weight` is the head. `inputs` has `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count. They stay as they are.
 # - Return the sum of the losses of this micro-batch's targets, divided by `num_items_in_batch`, the number of targets of the whole window. Where that is `None`, as for a caller who does not know the window, divide by the targets of this micro-batch.
 # - As in the [first lesson](1_pytorch.ipynb): logits of at most `chunk` tokens at a time, and none of them between forward and backward. The last position of a text predicts nothing, so it needs no logits. What stands below the head may be frozen.
 
@@ -409,7 +409,7 @@ check(evaluation_bytes)
 #
 # *Difficulty* ** · *6 minutes* · *Why*: the Trainer shifts labels for the loss, not for your metric, and an accuracy that compares a token with itself looks fine.
 #
-# Write `token_accuracy(predictions, labels)`. Both are NumPy arrays `[texts, length]`: the most probable tokens as `argmax` gave them for each position, and the labels, with -100 where nothing is to be predicted. Return the share of targets that were predicted right, as a number; position $t$ predicts label $t + 1$.
+# Write `token_accuracy(predictions, labels)`. Both are NumPy arrays `[texts, length]`: the most probable tokens as `argmax` gave them for each position, and the labels, with -100 where nothing is to be predicted. Return the share of targets that were predicted right, as a number; position $t$ predicts label $t + 1$. Both arrays stay as they are.
 
 
 # %% exercise="token_accuracy" points=2

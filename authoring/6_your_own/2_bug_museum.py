@@ -632,7 +632,7 @@ verdict(train_sum)
 #
 # *Difficulty* *** · *12 minutes* · *Why*: the loop may be thousands of lines away from what goes wrong. The record of a run is always short.
 #
-# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. Return one of these names; every record that you are given is one of them, in all of its windows:
+# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. The record stays as it is. Return one of these names; every record that you are given is one of them, in all of its windows:
 #
 # | name | what the run did |
 # |---|---|

@@ -167,7 +167,7 @@ reveal(
 # Write `settings_that_fit(batch, ways, peak, budget)`: a list of all `(micro_batch, accumulation_steps, way)` whose peak is at most `budget` bytes.
 #
 # - `ways` is a list of ways of checkpointing, such as `[False, True]`; `peak(micro_batch, way)` gives the bytes of a setting. In each way a larger micro-batch takes more.
-# - micro_batch × accumulation_steps must be `batch` exactly. The order of the list does not matter.
+# - micro_batch × accumulation_steps must be `batch` exactly. The order of the list does not matter; `ways` stays as it is.
 
 
 # %% exercise="settings_that_fit" points=2
@@ -217,7 +217,7 @@ pd.DataFrame(
 # *Difficulty* * · *5 minutes* · *Why*: of all that fits, the one that computes least is the one to take, as long as nobody has measured seconds.
 #
 # Write `fewest_flops(rows, budget)`: the row (one of the dictionaries of `table`) with the fewest FLOPs among those whose peak is at most `budget`.
-# Where several have the fewest, take the one with the largest micro-batch: it needs the fewest passes. Return None where nothing fits.
+# Where several have the fewest, take the one with the largest micro-batch: it needs the fewest passes. Return None where nothing fits. Leave `rows` as they are.
 
 
 # %% exercise="fewest_flops" points=2
@@ -249,7 +249,7 @@ mine
 #
 # Write `train_within(model, optimizer, batch, micro_batch, checkpointing)`: **one** optimizer step on the whole batch.
 #
-# - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller.
+# - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller. The batch stays as it is.
 # - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is predicted from what stands before it). The step must be that of the mean over all such tokens of the batch.
 # - Where `checkpointing` is True, switch the model's own checkpointing on, so that each of its layers is computed twice; else leave it as it is, on or off.
 # - Each part goes through the whole model once, logits and all: `check` compares the FLOPs. Keep no more in memory than one part needs, and leave no gradients behind.
