@@ -771,6 +771,12 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "fitting = [row for row in rows if row['speed'] and row['memory'] + context <= budget]",
         ): "What was timed has a speed above 0.",
     },
+    "shard_bytes": {
+        (
+            "for parameter in model.parameters():",
+            "for parameter in list(model.parameters())[::-1]:",
+        ): SUMMED,
+    },
     "train_diloco": {
         (
             "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
@@ -803,6 +809,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "A gradient with a history holds the same numbers.",
     },
     "quantise": {
+        (
+            "wanted = change + error",
+            "wanted = (change + error).detach()",
+        ): "What is sent is numbers; change and error have no history here.",
+        (
+            "codes = (wanted / scale).round().to(torch.int8)",
+            "codes = (wanted / scale).round().to(torch.int8).detach()",
+        ): "Whole numbers have no gradient to be cut off from.",
+        (
+            "codes = (wanted / scale).round().to(torch.int8)",
+            "codes = (wanted / scale).round_().to(torch.int8)",
+        ): "The quotient is a tensor of its own.",
         (
             "scale = wanted.abs().max().item() / 127 or 1.0",
             "scale = wanted.abs().max().item() / 127",
@@ -985,6 +1003,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_with_masters": {
         (
+            "added = weight.grad.float()",
+            "added = weight.grad.float().detach()",
+        ): "A gradient has no history here.",
+        (
+            "for weight, master in zip(weights, masters):",
+            "for weight, master in list(zip(weights, masters))[::-1]:",
+        ): "Each weight has a master of its own, whichever comes first.",
+        (
             "    with torch.no_grad():\n        for weight, master in zip(weights, masters):\n            weight.copy_(master)",
             "with torch.no_grad():\n    for weight, master in zip(weights, masters):\n        weight.copy_(master)",
         ): "The masters stay as they are until the next step.",
@@ -1019,6 +1045,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "The class of the decoder has the number beside its configuration.",
     },
     "chunked_loss": {
+        (
+            "total = total + checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
+            "total += checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
+        ): "The first sum is a new tensor, and backward() needs none of the sums.",
+        (
+            "for some_hidden, some_targets in zip(hidden.split(chunk), targets.split(chunk)):",
+            "for some_hidden, some_targets in list(zip(hidden.split(chunk), targets.split(chunk)))[::-1]:",
+        ): SUMMED,
+        (
+            "return total / targets.ne(-100).sum()",
+            "return total / targets.ne(-100).sum().item()",
+        ): "The same number; nothing is lazy here.",
         (
             "total = total + checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
             "total = total + checkpoint(sum_of, some_hidden, head, some_targets)",
