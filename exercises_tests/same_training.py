@@ -29,6 +29,8 @@ BEFORE_OR_BEHIND = (
 COUNTED = "Labels and counts have no gradient to be cut off from."
 SWITCHED = "The model has a flag, which is on after the first call."
 BEHIND_THE_END = "The line is asked about up to its end, and above it nothing is below 0."
+FAR_FROM_BOTH = "A wrong training is off by far more, and a right one by far less."
+ALL_ASKED = "All are asked, whichever comes first."
 SUMMED = "A sum has no order."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
@@ -854,6 +856,26 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "test_accumulation": {
         (
+            "for one, other in zip(large, parts):",
+            "for one, other in list(zip(large, parts))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
+        (
             "assert len(parts) == len(large)",
             "assert len(parts) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
         ): ORDER,
@@ -887,6 +909,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): EITHER_WAY,
     },
     "test_last_window": {
+        (
+            "for samples in (64, 56):",
+            "for samples in list((64, 56))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in list(zip(large, parts))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
         (
             "for samples in (64, 56):",
             "for samples in (56, 64):",
@@ -926,6 +972,42 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "test_ranks": {
         (
+            "for ranks in (2, 4):",
+            "for ranks in list((2, 4))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "for ranks in (2, 4):",
+            "for ranks in list((2, 4))[1:]:",
+        ): "Four ranks show what two show.",
+        (
+            "for own in train(32 // ranks, ranks):",
+            "for own in list(train(32 // ranks, ranks))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "for own in train(32 // ranks, ranks):",
+            "for own in train(-(-32 // ranks), ranks):",
+        ): "The number of ranks divides 32.",
+        (
+            "for one, other in zip(large, own):",
+            "for one, other in list(zip(large, own))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
+        (
             "large, = train(32, 1)\nfor ranks in (2, 4):",
             "for ranks in (2, 4):\n    large, = train(32, 1)",
         ): "The same large batch, trained again for each number of ranks.",
@@ -956,6 +1038,26 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): EITHER_WAY,
     },
     "test_token_weights": {
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in list(zip(large, parts))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
         (
             "assert len(parts) == len(large)",
             "assert len(parts) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
