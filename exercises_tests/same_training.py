@@ -1124,6 +1124,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "loss_in_chunks": {
         (
+            "targets = inputs['labels'][:, 1:].flatten()",
+            "targets = inputs['labels'][:, 1:].flatten().detach()",
+        ): COUNTED,
+        (
+            "total = total + checkpoint(sum_of, one, wanted, use_reentrant=False)",
+            "total += checkpoint(sum_of, one, wanted, use_reentrant=False)",
+        ): "The first sum is a new tensor, and backward() needs none of the sums.",
+        (
+            "for one, wanted in zip(hidden.split(chunk), targets.split(chunk)):",
+            "for one, wanted in list(zip(hidden.split(chunk), targets.split(chunk)))[::-1]:",
+        ): SUMMED,
+        (
+            "if num_items_in_batch is None:",
+            "if not num_items_in_batch:",
+        ): "A window without targets is 0 / 0 either way.",
+        (
+            "num_items_in_batch = targets.ne(-100).sum()",
+            "num_items_in_batch = targets.ne(-100).sum().detach()",
+        ): COUNTED,
+        (
+            "return total / num_items_in_batch",
+            "return total / num_items_in_batch.item()",
+        ): "The same number; nothing is lazy here.",
+        (
             "hidden = model.model(input_ids=inputs['input_ids']).last_hidden_state[:, :-1].flatten(0, 1)\ntargets = inputs['labels'][:, 1:].flatten()",
             "targets = inputs['labels'][:, 1:].flatten()\nhidden = model.model(input_ids=inputs['input_ids']).last_hidden_state[:, :-1].flatten(0, 1)",
         ): ORDER,
@@ -1169,6 +1193,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "Both tensors that may ask for a gradient are handed to the checkpoint.",
     },
     "token_backward": {
+        (
+            "count = sum((batch['labels'][:, 1:].ne(-100).sum() for batch in window))",
+            "count = sum((batch['labels'][:, 1:].ne(-100).sum() for batch in window)).detach()",
+        ): COUNTED,
+        (
+            "share = distributed.get_world_size() / count",
+            "share = (distributed.get_world_size() / count).detach()",
+        ): COUNTED,
+        (
+            "share = distributed.get_world_size() / count",
+            "share = distributed.get_world_size() / count.item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "for index, batch in enumerate(window):",
+            "for index, batch in enumerate(list(window)[::-1]):",
+        ): SUMMED,
+        (
+            "targets = batch['labels'][:, 1:]",
+            "targets = batch['labels'][:, 1:].detach()",
+        ): COUNTED,
+        (
+            "(loss * share).backward()",
+            "(loss * share.item()).backward()",
+        ): "The same number; nothing is lazy here.",
         (
             "from contextlib import nullcontext\nfrom torch import distributed",
             "from torch import distributed\nfrom contextlib import nullcontext",
