@@ -782,6 +782,38 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "train_diloco": {
         (
             "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
+            "trained = [parameter for parameter in list(model.parameters())[::-1] if parameter.requires_grad]",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "outer.zero_grad()",
+            "outer.zero_grad()  # before: for parameter, before in zip(trained, start):",
+        ): "The next round begins with inner.zero_grad().",
+        (
+            "parameter.grad = before - parameter.detach()",
+            "parameter.grad = (before - parameter.detach()).detach()",
+        ): "A difference without a history has none to be cut off from.",
+        (
+            "dist.all_reduce(parameter.grad)",
+            "dist.all_reduce(parameter.grad)  # after: parameter.data.copy_(before)",
+        ): DIVIDED_FIRST,
+        (
+            "for parameter, before in zip(trained, start):",
+            "for parameter, before in list(zip(trained, start))[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "inner.zero_grad()",
+            "model.zero_grad()",
+        ): "Both optimizers have all weights of the model.",
+        (
+            "inner.zero_grad()",
+            "outer.zero_grad()",
+        ): "Both optimizers have all weights of the model.",
+        (
+            "outer.zero_grad()",
+            "inner.zero_grad()",
+        ): "Both optimizers have all weights of the model.",
+        (
+            "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
             "trained = [parameter for parameter in model.parameters()]",
         ): "What is frozen has not moved: its outer gradient is 0.",
         ("outer.zero_grad()", ""): "The next round begins with inner.zero_grad().",
