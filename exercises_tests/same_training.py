@@ -874,6 +874,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_sharded": {
         (
+            "for parameter in trained:",
+            "for parameter in list(trained)[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "dist.broadcast(parameter.data, src=number % world_size)",
+            "dist.broadcast(parameter.data, src=number % world_size)\ndist.broadcast(parameter.data, src=number % world_size)",
+        ): "Sent again they are the same values, and messages are not counted.",
+        (
             "rank, world_size = (dist.get_rank(), dist.get_world_size())\ntrained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
             "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]\nrank, world_size = (dist.get_rank(), dist.get_world_size())",
         ): ORDER,
