@@ -10,6 +10,7 @@ import argparse
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -149,9 +150,14 @@ def _ask_all(name: str, questions: list, seed: int, sender) -> None:
         if found.outcome != RIGHT:
             sender.send((-1, f"its solution is not right here ({found.message})"))
             return
-    for number, question in questions:
-        seen = _ask_in_fork(exercise, question, seed, max(SECONDS, TIMES * seconds))
-        sender.send((number, pack(seen)))
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # for what a mutant writes, wherever it lets it lie
+        os.chdir(folder)
+        for number, question in questions:
+            seen = _ask_in_fork(exercise, question, seed, max(SECONDS, TIMES * seconds))
+            sender.send((number, pack(seen)))
+        os.chdir("/")
 
 
 def _ask_in_fork(exercise: Exercise, question: str | tuple, seed: int, seconds: float) -> Seen:

@@ -22,9 +22,23 @@ EITHER_WAY = "A difference is as long from either side."
 NEVER_EXACTLY = "No difference is exactly a tenth of a per mille of the length."
 OTHER_PARTS = "Another cut of the same window."
 NEVER_ABOVE = "The left side never gets larger than the right one without being equal to it first."
+OF_MODEL = "The optimizer has all weights of the model that train."
+BEFORE_OR_BEHIND = (
+    "Gradients are emptied before each window in place of behind it, and are empty at the start."
+)
+COUNTED = "Labels and counts have no gradient to be cut off from."
+SWITCHED = "The model has a flag, which is on after the first call."
+BEHIND_THE_END = "The line is asked about up to its end, and above it nothing is below 0."
+FAR_FROM_BOTH = "A wrong training is off by far more, and a right one by far less."
+ALL_ASKED = "All are asked, whichever comes first."
+SUMMED = "A sum has no order."
 
 SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "average_replicas": {
+        (
+            "for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:",
+            "for tensor in list([*(parameter.data for parameter in model.parameters()), *model.buffers()])[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
         (
             "for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:",
             "for tensor in [*model.buffers(), *(parameter.data for parameter in model.parameters())]:",
@@ -39,6 +53,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): DIVIDED_FIRST,
     },
     "train_with_averager": {
+        (
+            "for parameter in model.parameters():",
+            "for parameter in list(model.parameters())[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
         (
             "from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager",
             "",
@@ -55,10 +77,22 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "communication": {
         (
             "steps = micro_batches // (devices * accumulation_steps)",
+            "steps = -(-micro_batches // (devices * accumulation_steps))",
+        ): "The micro-batches fill whole windows.",
+        (
+            "times = steps if local_steps is None else -(-steps // local_steps)",
+            "times = steps if not local_steps else -(-steps // local_steps)",
+        ): "No number of steps from 1 on is false.",
+        (
+            "steps = micro_batches // (devices * accumulation_steps)",
             "steps = micro_batches / (devices * accumulation_steps)",
         ): "The micro-batches fill whole windows, and a check takes 16.0 for a whole number.",
     },
     "largest_batch": {
+        (
+            "return max(0, int((budget - fixed) // one_sample))",
+            "return max(0, round((budget - fixed) // one_sample))",
+        ): "Of a whole number both make the same.",
         (
             "return max(0, int((budget - fixed) // one_sample))",
             "return max(0, (budget - fixed) // one_sample)",
@@ -74,11 +108,31 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "largest_micro_batch": {
         (
+            "return (micro_batch, effective_batch // micro_batch)",
+            "return (micro_batch, -(-effective_batch // micro_batch))",
+        ): "The micro-batch divides the effective batch.",
+        (
             "for micro_batch in range(effective_batch, 0, -1):",
             "for micro_batch in range(effective_batch + 1, 0, -1):",
         ): "One more than the effective batch never divides it.",
     },
     "token_weighted_backward": {
+        (
+            "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
+            "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window)).detach()",
+        ): COUNTED,
+        (
+            "targets = micro_batch['labels'][:, 1:]",
+            "targets = micro_batch['labels'][:, 1:].detach()",
+        ): COUNTED,
+        (
+            "for micro_batch in window:",
+            "for micro_batch in list(window)[::-1]:",
+        ): SUMMED,
+        (
+            "(loss / targets_in_window).backward()",
+            "(loss / targets_in_window.item()).backward()",
+        ): "The same number; nothing is lazy here.",
         (
             "targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))\nfor micro_batch in window:",
             "for micro_batch in window:\n    targets_in_window = sum((micro_batch['labels'][:, 1:].ne(-100).sum() for micro_batch in window))",
@@ -168,6 +222,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "checkpoint": {
         (
+            "ctx.save_for_backward(*tensors[:count])",
+            "ctx.save_for_backward(*tensors[:count])\nctx.save_for_backward(*tensors[:count])",
+        ): "The second call saves what the first one did, in its place.",
+        (
+            "with torch.random.fork_rng(devices=[]), torch.enable_grad():",
+            "with torch.random.fork_rng(), torch.enable_grad():",
+        ): "It then looks after the random numbers of all devices, and there is none beside the processor.",
+        (
             "ctx.block, ctx.random_state = (block, torch.get_rng_state())\nctx.save_for_backward(*tensors[:count])",
             "ctx.save_for_backward(*tensors[:count])\nctx.block, ctx.random_state = (block, torch.get_rng_state())",
         ): ORDER,
@@ -200,6 +262,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "runs_twice_alike": {
         (
+            "state = torch.get_rng_state()",
+            "state = torch.get_rng_state().detach()",
+        ): "Only numbers are compared.",
+        (
+            "first = block(*inputs)",
+            "first = block(*inputs).detach()",
+        ): "Only numbers are compared.",
+        (
+            "second = block(*inputs)",
+            "second = block(*inputs).detach()",
+        ): "Only numbers are compared.",
+        (
             "left = [buffer.clone() for buffer in block.buffers()]\ntorch.set_rng_state(state)",
             "torch.set_rng_state(state)\nleft = [buffer.clone() for buffer in block.buffers()]",
         ): "Copies draw no random numbers.",
@@ -222,11 +296,23 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "peak_activations": {
         (
+            "if every_n_layers is None:",
+            "if not every_n_layers:",
+        ): "A whole number from 1 on is never false.",
+        (
             "if (layers - 1) % every_n_layers == 0:",
             "if (1 - layers) % every_n_layers == 0:",
         ): "n divides a number where it divides its negative.",
     },
     "arguments_for_budget": {
+        (
+            "sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]",
+            "sizes = [size for size in range(budget, 0, -1) if effective_batch % size == 0]",
+        ): "What fits has no more samples than the budget has bytes, and nothing above the effective batch divides it.",
+        (
+            "return TrainingArguments(output_dir, per_device_train_batch_size=size, gradient_accumulation_steps=effective_batch // size, use_cpu=True, **more)",
+            "return TrainingArguments(output_dir, per_device_train_batch_size=size, gradient_accumulation_steps=-(-effective_batch // size), use_cpu=True, **more)",
+        ): "Each size divides the effective batch.",
         (
             "sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]\nfor every_n_layers in (None, 8, 4, 2, 1):",
             "for every_n_layers in (None, 8, 4, 2, 1):\n    sizes = [size for size in range(effective_batch, 0, -1) if effective_batch % size == 0]",
@@ -259,6 +345,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "No number of steps is below 1.",
     },
     "train_checkpointed": {
+        (
+            "switch_on(model)",
+            "switch_on(model)\nswitch_on(model)",
+        ): SWITCHED,
+        (
+            "with accelerator.accumulate(model):",
+            "with accelerator.accumulate(accelerator):",
+        ): ONE_DEVICE,
+        (
+            "with accelerator.accumulate(model):",
+            "with accelerator.accumulate(optimizer):",
+        ): ONE_DEVICE,
         ("model.train()\nswitch_on(model)", "switch_on(model)\nmodel.train()"): ORDER,
         (
             "switch_on(model)\nmodel, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)",
@@ -315,6 +413,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_locally": {
         (
+            "switch_on(model)",
+            "switch_on(model)\nswitch_on(model)",
+        ): SWITCHED,
+        (
+            "with accelerator.accumulate(model):",
+            "with accelerator.accumulate(optimizer):",
+        ): SILENT,
+        (
             "with accelerator.accumulate(model):\n    accelerator.backward(model(**batch).loss)",
             "accelerator.backward(model(**batch).loss)\nwith accelerator.accumulate(model):",
         ): SILENT,
@@ -330,6 +436,22 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ("with accelerator.accumulate(model):", "with accelerator.accumulate():"): SILENT,
     },
     "LocalSGDCallback": {
+        (
+            "self.average()",
+            "self.average()\nself.average()",
+        ): "An average right after another one changes nothing; the lesson counts it once.",
+        (
+            "self.alone.__exit__(None, None, None)",
+            "self.alone.__exit__(None, None, None)\nself.alone.__exit__(None, None, None)",
+        ): "What has ended stays as it is.",
+        (
+            "for parameter in self.trainer.model.parameters():",
+            "for parameter in list(self.trainer.model.parameters())[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(model).__name__}.')",
+            "raise ValueError(f'Local SGD needs a model in DistributedDataParallel, but this one is in {type(kwargs).__name__}.')",
+        ): "Any sentence will do.",
         (
             "self.average()\nself.alone.__exit__(None, None, None)",
             "self.alone.__exit__(None, None, None)\nself.average()",
@@ -352,6 +474,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "A sentence that names the class with its module.",
     },
     "train_with_accelerator": {
+        (
+            "accelerator.clip_grad_norm_(model.parameters(), max_norm)",
+            "accelerator.clip_grad_norm_(model.parameters(), max_norm)\naccelerator.clip_grad_norm_(model.parameters(), max_norm)",
+        ): "What has been clipped is no longer than the limit.",
         (
             "    optimizer.zero_grad()",
             "optimizer.zero_grad()",
@@ -376,6 +502,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): A_MILLIONTH,
     },
     "train_synchronised_once": {
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+        (
+            "optimizer.zero_grad()",
+            "optimizer.zero_grad()  # before: window = micro_batches[start:start + accumulation_steps]",
+        ): BEFORE_OR_BEHIND,
+        (
+            "for number, batch in enumerate(window, start=1):",
+            "for number, batch in enumerate(list(window)[::-1], start=1):",
+        ): SUMMED,
         ("    loss.backward()", "loss.backward()"): "The flag is read in the forward pass.",
         (
             "with nullcontext() if number == len(window) else model.no_sync():",
@@ -383,6 +521,10 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "The number never gets above the length.",
     },
     "name_fault": {
+        (
+            "behind = [number for number, share in enumerate(first) if share]",
+            "behind = [number for number, share in enumerate(list(first)[:-1]) if share]",
+        ): "An epoch has more than k micro-batches, so the last one is not in its first step.",
         (
             "if len(behind) == k - 1:\n    return 'early'\nif sum(first) > 1.01:\n    return 'not divided'",
             "if sum(first) > 1.01:\n    return 'not divided'\nif len(behind) == k - 1:\n    return 'early'",
@@ -413,11 +555,31 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "cured_windows": {
         (
+            "for inputs, targets in window:",
+            "for inputs, targets in list(window)[::-1]:",
+        ): SUMMED,
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+        (
             "optimizer.zero_grad()\nscheduler.step()",
             "scheduler.step()\noptimizer.zero_grad()",
         ): ORDER,
     },
     "cured_average": {
+        (
+            "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+            "nn.utils.clip_grad_norm_(model.parameters(), max_norm)\nnn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+        ): "What has been clipped is no longer than the limit.",
+        (
+            "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+            "nn.utils.clip_grad_norm(model.parameters(), max_norm)",
+        ): "The old name of the same function.",
+        (
+            "for mean, weight in zip(average.parameters(), model.parameters()):",
+            "for mean, weight in list(zip(average.parameters(), model.parameters()))[::-1]:",
+        ): "Each weight has a mean of its own, whichever moves first.",
         (
             "optimizer.zero_grad()",
             "optimizer.zero_grad()  # after: mean.lerp_(weight, 1 - decay)",
@@ -430,10 +592,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "fewest_flops": {
         (
             "fitting = [row for row in rows if row['peak'] <= budget]",
+            "fitting = [row for row in list(rows)[::-1] if row['peak'] <= budget]",
+        ): "The row with the fewest is the same in any order.",
+        (
+            "fitting = [row for row in rows if row['peak'] <= budget]",
             "fitting = (row for row in rows if row['peak'] <= budget)",
         ): READ_ONCE,
     },
     "settings_that_fit": {
+        (
+            "for way in ways:\n    for micro_batch in range(1, batch + 1):",
+            "for micro_batch in range(1, batch + 1):\n    for way in ways:",
+        ): "The order of the list does not matter.",
+        (
+            "for way in ways:",
+            "for way in list(ways)[::-1]:",
+        ): "The order of the list does not matter.",
+        (
+            "for micro_batch in range(1, batch + 1):",
+            "for micro_batch in list(range(1, batch + 1))[::-1]:",
+        ): "The order of the list does not matter.",
+        (
+            "fitting.append((micro_batch, batch // micro_batch, way))",
+            "fitting.append((micro_batch, -(-batch // micro_batch), way))",
+        ): "The micro-batch divides the batch.",
         (
             "for micro_batch in range(1, batch + 1):",
             "for micro_batch in range(1, batch + 1 + 1):",
@@ -463,7 +645,173 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
             "trained = sum((rank * (inputs + outputs) for outputs, inputs, adapted in linears if adapted))",
         ): "A sum has no order.",
     },
+    "breaking_lines": {
+        (
+            "if graphs > before and 'mark_step(' not in line:",
+            "if graphs != before and 'mark_step(' not in line:",
+        ): "The count of graphs never goes down.",
+    },
+    "untrained_parameters": {
+        (
+            "return [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]",
+            "return [name for name, parameter in list(model.named_parameters())[::-1] if parameter.requires_grad and parameter.grad is None]",
+        ): "The names are asked for in no order.",
+    },
+    "train_accumulated": {
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+    },
+    "train_accumulated_to_the_end": {
+        (
+            "optimizer.zero_grad()",
+            "optimizer.zero_grad()  # before: window = micro_batches[start:start + accumulation_steps]",
+        ): BEFORE_OR_BEHIND,
+        (
+            "for inputs, targets in window:",
+            "for inputs, targets in list(window)[::-1]:",
+        ): SUMMED,
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+    },
+    "training_state_bytes": {
+        (
+            "for parameter in model.parameters():",
+            "for parameter in list(model.parameters())[::-1]:",
+        ): SUMMED,
+    },
+    "train_within": {
+        (
+            "tokens = (batch['labels'][:, 1:] != -100).sum()",
+            "tokens = (batch['labels'][:, 1:] != -100).sum()  # before: if checkpointing:",
+        ): ORDER,
+        (
+            "tokens = (batch['labels'][:, 1:] != -100).sum()",
+            "tokens = (batch['labels'][:, 1:] != -100).sum().detach()",
+        ): COUNTED,
+        (
+            "tokens = (batch['labels'][:, 1:] != -100).sum()\nfor start in range(0, len(batch['labels']), micro_batch):",
+            "for start in range(0, len(batch['labels']), micro_batch):\n    tokens = (batch['labels'][:, 1:] != -100).sum()",
+        ): "The same number, counted again for every part.",
+        (
+            "model.activation_checkpointing_enable()",
+            "model.activation_checkpointing_enable()\nmodel.activation_checkpointing_enable()",
+        ): SWITCHED,
+        (
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens",
+            "share = ((part['labels'][:, 1:] != -100).sum() / tokens).detach()",
+        ): COUNTED,
+        (
+            "for start in range(0, len(batch['labels']), micro_batch):",
+            "for start in list(range(0, len(batch['labels']), micro_batch))[::-1]:",
+        ): SUMMED,
+        (
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens",
+            "share = (part['labels'][:, 1:] != -100).sum().item() / tokens",
+        ): "The same number; nothing is lazy here.",
+        (
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens",
+            "share = (part['labels'][:, 1:] != -100).sum() / tokens.item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "optimizer.zero_grad()",
+            "model.zero_grad()",
+        ): OF_MODEL,
+        (
+            "(model(**part).loss * share).backward()",
+            "(model(**part).loss * share.item()).backward()",
+        ): "The same number; nothing is lazy here.",
+    },
+    "linear_decay": {
+        (
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / num_training_steps)))",
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: 1 - step / num_training_steps))",
+        ): BEHIND_THE_END,
+        (
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / num_training_steps)))",
+            "return accelerator.prepare(LambdaLR(optimizer, lambda step: max(-1.0, 1 - step / num_training_steps)))",
+        ): BEHIND_THE_END,
+    },
+    "accumulation_arguments": {
+        (
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=0, train_sampling_strategy='sequential', use_cpu=True)",
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=-(-effective_batch // micro_batch), num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=0, train_sampling_strategy='sequential', use_cpu=True)",
+        ): "The effective batch is a multiple of the micro-batch.",
+        (
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=0, train_sampling_strategy='sequential', use_cpu=True)",
+            "return TrainingArguments(folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=effective_batch // micro_batch, num_train_epochs=epochs, learning_rate=learning_rate, lr_scheduler_type='constant_with_warmup', warmup_steps=steps_per_epoch, optim='sgd', max_grad_norm=-1, train_sampling_strategy='sequential', use_cpu=True)",
+        ): "The Trainer clips only to a length above 0.",
+    },
+    "window_token_loss": {
+        (
+            "logits = outputs.logits[:, :-1].flatten(0, 1)\ntargets = labels[:, 1:].flatten()",
+            "targets = labels[:, 1:].flatten()\nlogits = outputs.logits[:, :-1].flatten(0, 1)",
+        ): ORDER,
+        (
+            "targets = labels[:, 1:].flatten()",
+            "targets = labels[:, 1:].flatten().detach()",
+        ): COUNTED,
+        (
+            "return cross_entropy(logits, targets, ignore_index=-100, reduction='sum') / num_items_in_batch",
+            "return cross_entropy(logits, targets, ignore_index=-100, reduction='sum') / num_items_in_batch.item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "return cross_entropy(logits, targets, ignore_index=-100, reduction='sum') / num_items_in_batch",
+            "return cross_entropy(logits, targets, reduction='sum') / num_items_in_batch",
+        ): "That is the default.",
+    },
+    "choose_row": {
+        (
+            "fitting = [row for row in rows if row['speed'] is not None and row['memory'] + context <= budget]",
+            "fitting = [row for row in list(rows)[::-1] if row['speed'] is not None and row['memory'] + context <= budget]",
+        ): "The fastest is the fastest in any order.",
+        (
+            "fitting = [row for row in rows if row['speed'] is not None and row['memory'] + context <= budget]",
+            "fitting = [row for row in rows if row['speed'] and row['memory'] + context <= budget]",
+        ): "What was timed has a speed above 0.",
+    },
+    "shard_bytes": {
+        (
+            "for parameter in model.parameters():",
+            "for parameter in list(model.parameters())[::-1]:",
+        ): SUMMED,
+    },
     "train_diloco": {
+        (
+            "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
+            "trained = [parameter for parameter in list(model.parameters())[::-1] if parameter.requires_grad]",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "outer.zero_grad()",
+            "outer.zero_grad()  # before: for parameter, before in zip(trained, start):",
+        ): "The next round begins with inner.zero_grad().",
+        (
+            "parameter.grad = before - parameter.detach()",
+            "parameter.grad = (before - parameter.detach()).detach()",
+        ): "A difference without a history has none to be cut off from.",
+        (
+            "dist.all_reduce(parameter.grad)",
+            "dist.all_reduce(parameter.grad)  # after: parameter.data.copy_(before)",
+        ): DIVIDED_FIRST,
+        (
+            "for parameter, before in zip(trained, start):",
+            "for parameter, before in list(zip(trained, start))[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "inner.zero_grad()",
+            "model.zero_grad()",
+        ): "Both optimizers have all weights of the model.",
+        (
+            "inner.zero_grad()",
+            "outer.zero_grad()",
+        ): "Both optimizers have all weights of the model.",
+        (
+            "outer.zero_grad()",
+            "inner.zero_grad()",
+        ): "Both optimizers have all weights of the model.",
         (
             "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
             "trained = [parameter for parameter in model.parameters()]",
@@ -496,6 +844,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "quantise": {
         (
+            "wanted = change + error",
+            "wanted = (change + error).detach()",
+        ): "What is sent is numbers; change and error have no history here.",
+        (
+            "codes = (wanted / scale).round().to(torch.int8)",
+            "codes = (wanted / scale).round().to(torch.int8).detach()",
+        ): "Whole numbers have no gradient to be cut off from.",
+        (
+            "codes = (wanted / scale).round().to(torch.int8)",
+            "codes = (wanted / scale).round_().to(torch.int8)",
+        ): "The quotient is a tensor of its own.",
+        (
             "scale = wanted.abs().max().item() / 127 or 1.0",
             "scale = wanted.abs().max().item() / 127",
         ): "A processor makes of 0 / 0 the code 0, and its scale is not used.",
@@ -514,6 +874,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_sharded": {
         (
+            "for parameter in trained:",
+            "for parameter in list(trained)[::-1]:",
+        ): "Every rank averages in the same order, whichever it is.",
+        (
+            "dist.broadcast(parameter.data, src=number % world_size)",
+            "dist.broadcast(parameter.data, src=number % world_size)\ndist.broadcast(parameter.data, src=number % world_size)",
+        ): "Sent again they are the same values, and messages are not counted.",
+        (
             "rank, world_size = (dist.get_rank(), dist.get_world_size())\ntrained = [parameter for parameter in model.parameters() if parameter.requires_grad]",
             "trained = [parameter for parameter in model.parameters() if parameter.requires_grad]\nrank, world_size = (dist.get_rank(), dist.get_world_size())",
         ): ORDER,
@@ -527,6 +895,26 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "The same numbers in the same place.",
     },
     "test_accumulation": {
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in list(zip(large, parts))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
         (
             "assert len(parts) == len(large)",
             "assert len(parts) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
@@ -561,6 +949,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): EITHER_WAY,
     },
     "test_last_window": {
+        (
+            "for samples in (64, 56):",
+            "for samples in list((64, 56))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in list(zip(large, parts))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
         (
             "for samples in (64, 56):",
             "for samples in (56, 64):",
@@ -600,6 +1012,42 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "test_ranks": {
         (
+            "for ranks in (2, 4):",
+            "for ranks in list((2, 4))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "for ranks in (2, 4):",
+            "for ranks in list((2, 4))[1:]:",
+        ): "Four ranks show what two show.",
+        (
+            "for own in train(32 // ranks, ranks):",
+            "for own in list(train(32 // ranks, ranks))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "for own in train(32 // ranks, ranks):",
+            "for own in train(-(-32 // ranks), ranks):",
+        ): "The number of ranks divides 32.",
+        (
+            "for one, other in zip(large, own):",
+            "for one, other in list(zip(large, own))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
+        (
             "large, = train(32, 1)\nfor ranks in (2, 4):",
             "for ranks in (2, 4):\n    large, = train(32, 1)",
         ): "The same large batch, trained again for each number of ranks.",
@@ -630,6 +1078,26 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): EITHER_WAY,
     },
     "test_token_weights": {
+        (
+            "for one, other in zip(large, parts):",
+            "for one, other in list(zip(large, parts))[::-1]:",
+        ): ALL_ASKED,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * one.norm().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.001 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 1e-05 * one.norm()",
+        ): FAR_FROM_BOTH,
+        (
+            "assert (other - one).norm() < 0.0001 * one.norm()",
+            "assert (other - one).norm() < 0.0001 * other.norm()",
+        ): EITHER_LENGTH,
         (
             "assert len(parts) == len(large)",
             "assert len(parts) == len(large)  # after: assert (other - one).norm() < 0.0001 * one.norm()",
@@ -677,6 +1145,14 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     },
     "train_with_masters": {
         (
+            "added = weight.grad.float()",
+            "added = weight.grad.float().detach()",
+        ): "A gradient has no history here.",
+        (
+            "for weight, master in zip(weights, masters):",
+            "for weight, master in list(zip(weights, masters))[::-1]:",
+        ): "Each weight has a master of its own, whichever comes first.",
+        (
             "    with torch.no_grad():\n        for weight, master in zip(weights, masters):\n            weight.copy_(master)",
             "with torch.no_grad():\n    for weight, master in zip(weights, masters):\n        weight.copy_(master)",
         ): "The masters stay as they are until the next step.",
@@ -687,6 +1163,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): ORDER,
     },
     "loss_in_chunks": {
+        (
+            "targets = inputs['labels'][:, 1:].flatten()",
+            "targets = inputs['labels'][:, 1:].flatten().detach()",
+        ): COUNTED,
+        (
+            "total = total + checkpoint(sum_of, one, wanted, use_reentrant=False)",
+            "total += checkpoint(sum_of, one, wanted, use_reentrant=False)",
+        ): "The first sum is a new tensor, and backward() needs none of the sums.",
+        (
+            "for one, wanted in zip(hidden.split(chunk), targets.split(chunk)):",
+            "for one, wanted in list(zip(hidden.split(chunk), targets.split(chunk)))[::-1]:",
+        ): SUMMED,
+        (
+            "if num_items_in_batch is None:",
+            "if not num_items_in_batch:",
+        ): "A window without targets is 0 / 0 either way.",
+        (
+            "num_items_in_batch = targets.ne(-100).sum()",
+            "num_items_in_batch = targets.ne(-100).sum().detach()",
+        ): COUNTED,
+        (
+            "return total / num_items_in_batch",
+            "return total / num_items_in_batch.item()",
+        ): "The same number; nothing is lazy here.",
         (
             "hidden = model.model(input_ids=inputs['input_ids']).last_hidden_state[:, :-1].flatten(0, 1)\ntargets = inputs['labels'][:, 1:].flatten()",
             "targets = inputs['labels'][:, 1:].flatten()\nhidden = model.model(input_ids=inputs['input_ids']).last_hidden_state[:, :-1].flatten(0, 1)",
@@ -713,6 +1213,18 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
     "chunked_loss": {
         (
             "total = total + checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
+            "total += checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
+        ): "The first sum is a new tensor, and backward() needs none of the sums.",
+        (
+            "for some_hidden, some_targets in zip(hidden.split(chunk), targets.split(chunk)):",
+            "for some_hidden, some_targets in list(zip(hidden.split(chunk), targets.split(chunk)))[::-1]:",
+        ): SUMMED,
+        (
+            "return total / targets.ne(-100).sum()",
+            "return total / targets.ne(-100).sum().item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "total = total + checkpoint(sum_of, some_hidden, head, some_targets, use_reentrant=False)",
             "total = total + checkpoint(sum_of, some_hidden, head, some_targets)",
         ): "Both tensors that may ask for a gradient are handed to the checkpoint.",
         (
@@ -721,6 +1233,30 @@ SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
         ): "Both tensors that may ask for a gradient are handed to the checkpoint.",
     },
     "token_backward": {
+        (
+            "count = sum((batch['labels'][:, 1:].ne(-100).sum() for batch in window))",
+            "count = sum((batch['labels'][:, 1:].ne(-100).sum() for batch in window)).detach()",
+        ): COUNTED,
+        (
+            "share = distributed.get_world_size() / count",
+            "share = (distributed.get_world_size() / count).detach()",
+        ): COUNTED,
+        (
+            "share = distributed.get_world_size() / count",
+            "share = distributed.get_world_size() / count.item()",
+        ): "The same number; nothing is lazy here.",
+        (
+            "for index, batch in enumerate(window):",
+            "for index, batch in enumerate(list(window)[::-1]):",
+        ): SUMMED,
+        (
+            "targets = batch['labels'][:, 1:]",
+            "targets = batch['labels'][:, 1:].detach()",
+        ): COUNTED,
+        (
+            "(loss * share).backward()",
+            "(loss * share.item()).backward()",
+        ): "The same number; nothing is lazy here.",
         (
             "from contextlib import nullcontext\nfrom torch import distributed",
             "from torch import distributed\nfrom contextlib import nullcontext",

@@ -47,6 +47,10 @@ USUAL = {
         "The size of the last window is used for all of them; the complete windows still have k micro-batches.",
         "Which windows are shorter than k, and which are not?",
     ),
+    "the list of micro-batches emptied": (
+        "The training is right, but the list belongs to the caller, who finds nothing in it for the next epoch.",
+        "What is in `micro_batches` when your function is through?",
+    ),
     "last window divided by k": (
         "The last window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
         "How many micro-batches share the last step, and what is the mean over that many?",

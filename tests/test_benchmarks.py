@@ -1,5 +1,6 @@
 """Every benchmark still runs, in its short form, and ends with the line that says its figure."""
 
+import ast
 import importlib
 import re
 import subprocess
@@ -97,12 +98,52 @@ def total(values, k=1):
         ("for value in values[1:]:", "for value in values:"),
         ("found += value.item()", "found += value"),
         ("found += value.item()", "found -= value.item()"),
+        ("found += value.item()", "found = value.item()"),
+        ("found += value.item()", "found += value.item()\nfound += value.item()"),
+        ("found += value.item()", "found += found.item()"),
+        ("for value in values[1:]:", "for value in list(values[1:])[:-1]:"),
+        ("for value in values[1:]:", "for value in list(values[1:])[::-1]:"),
+        ("    found += value.item()", "    found += value.item()\nbreak"),
+        ("found += value.item()", "found += value.item()\nbreak"),
+        ("        found += value.item()", "        found += value.item()\nvalues.clear()"),
+        ("if value < k:", "if value != k:"),
     ],
 )
 def test_small_edits_are_made_one_at_a_time(old, new):
     edits = {(edit.old, edit.new): edit.source for edit in small_edits(SOLUTION)}
     assert (old, new) in edits
     assert len(set(edits.values())) == len(edits)
+
+
+@pytest.mark.parametrize(
+    ("source", "new"),
+    [
+        ("for one, x in enumerate(y): z", "for one, x in enumerate(y, 1): z"),
+        ("for one, x in enumerate(y): z", "for one, x in enumerate(list(y)[1:]): z"),
+        ("for a in x:\n    for b in y: z", "for b in y:\n    for a in x: z"),
+        ("with a, b: x", "with b: x"),
+        ("if x is None: y", "if not x: y"),
+        ("x = [y for z in w if z is not None]", "x = [y for z in w if z]"),
+        ("total = total + x", "total += x"),
+        ("x /= y", "x = x / y"),
+        ("x = y(z)", "x = y(z).detach()"),
+        ("x = y / z", "x = y / z.item()"),
+        ("x = y // z", "x = -(-y // z)"),
+        ("x.mul_(y)", "x.mul(y)"),
+        ("x = y.abs()", "x = y.abs_()"),
+        ("x = f(reduction='sum')", "x = f(reduction='mean')"),
+        ("x = y < 0.01", "x = y < 0.1"),
+        ("x = y['one'] - z['two']", "x = y['two'] - z['two']"),
+        ("x = y.one - y.two", "x = y.one - y.one"),
+        ("def f(x, y):\n    return g(x)", "def f(x, y):\n    return g(y)"),
+        ("def f(x):\n    return x | {1: 2}", "def f(x):\n    x.update({1: 2})\n    return x"),
+        ("def f(x):\n    return {**x, 1: 2}", "def f(x):\n    x.update({1: 2})\n    return x"),
+        ("x()\ny()\nz()", "z()\nx()\ny()"),
+    ],
+)
+def test_slips_of_learners_are_among_the_small_edits(source, new):
+    wanted = ast.unparse(ast.parse(new))
+    assert wanted in {edit.source for edit in small_edits(source)}
 
 
 def test_a_statement_is_moved_into_the_loop():

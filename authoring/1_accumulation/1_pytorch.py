@@ -526,7 +526,7 @@ print(f"that micro-batch as a batch of its own: {alone.grad.item():.2f}")
 #
 # - What is left makes one window of its own, with its own step, and its gradient is the mean over its own micro-batches.
 # - If nothing is left, there is no extra step.
-# - As before, one micro-batch's activations at a time, and every `.grad` is empty at the start.
+# - As before, one micro-batch's activations at a time, every `.grad` is empty at the start, and the micro-batches stay as they are.
 
 
 # %%

@@ -375,7 +375,7 @@ check(clip_without_fallback)
 #
 # Write `train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps)`: the accumulation loop, so that each graph that is run is either forward and backward of *one* micro-batch, or an update.
 #
-# - Model, data and gradients are on the lazy device already; the gradients begin as zeros (a frozen weight has none). `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows.
+# - Model, data and gradients are on the lazy device already; the gradients begin as zeros (a frozen weight has none). `loss_function(outputs, targets)` returns the mean, without fallbacks. `micro_batches` is a list of pairs that fills whole windows; it stays as it is.
 # - `mark_step()` ends a graph. When the loop is done, nothing is left unrun.
 # - Whether gradients are set to zeros or to None is left to you.
 
@@ -656,7 +656,7 @@ for line, graphs in rows:
 #
 # *Difficulty* * · *5 minutes* · *Why*: a loop of your own has many lines, and the one that breaks a graph need not be the one that gets slow.
 #
-# Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times.
+# Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times. `rows` stays as it is.
 #
 # It returns the set of those lines that ran a graph and are no marks (a mark has `mark_step(` in it; a line that only speaks of marks is none). Go by the counts, not by what the line looks like: `loss.item()` breaks nothing where the value is already there.
 

@@ -209,7 +209,7 @@ except ValueError as error:
 #         optimizer.step()
 #         averager.average_parameters(model.parameters())
 # ```
-# Write `train_with_averager(model, optimizer, loss_of, micro_batches, local_steps)`, the same without surprises. `micro_batches` is this rank's own list; all ranks have equally many, and begin with equal weights.
+# Write `train_with_averager(model, optimizer, loss_of, micro_batches, local_steps)`, the same without surprises. `micro_batches` is this rank's own list, which stays as it is; all ranks have equally many, and begin with equal weights.
 #
 # - The replicas are averaged after steps $H$, $2H$, $3H$ and so on (`local_steps` is $H$), and not before.
 # - After the last step all hold the mean of their parameters, whatever the number of steps.

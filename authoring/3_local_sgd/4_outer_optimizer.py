@@ -89,7 +89,7 @@ reveal("weight after that outer step", start.item(), "units")
 # - After every `local_steps` of these, and after the last one, comes an outer step: every rank calls `outer.step()` once, **from the weights with which this round began**, and the gradient of each trained parameter is start minus end, averaged over the ranks (also of one that the last micro-batch did not use).
 # - The weights after the outer step are the start of the next round, on all ranks.
 # - In between the ranks send nothing, and wait for nobody. Afterwards the optimizers send nothing: leave no hook on them.
-# - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is.
+# - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is, and so does `micro_batches`.
 
 
 # %% exercise="train_diloco" points=4

@@ -69,7 +69,7 @@ reveal(
 #
 # *Difficulty* *** · *15 minutes* · *Why*: it is the cheapest memory to be saved on several devices, and after this loop you know what the libraries do.
 #
-# Write `train_sharded(model, make_optimizer, loss_of, micro_batches)`. Every rank calls it; all begin with equal weights and without gradients, and `micro_batches` is this rank's own list, as long as everybody's.
+# Write `train_sharded(model, make_optimizer, loss_of, micro_batches)`. Every rank calls it; all begin with equal weights and without gradients, and `micro_batches` is this rank's own list, as long as everybody's; it stays as it is.
 #
 # - Number the trained parameters in the order of `model.parameters()`, from 0; frozen ones get no number. Parameter number $i$ belongs to rank $i \bmod N$. (There are at least as many as ranks.)
 # - Each rank calls `make_optimizer(parameters)` **once**, with the list of those that belong to it. That is the only optimizer it has, so it keeps the state of these alone.

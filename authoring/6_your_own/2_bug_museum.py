@@ -660,7 +660,7 @@ verdict(train_sum)
 #
 # *Difficulty* *** · *12 minutes* · *Why*: the loop may be thousands of lines away from what goes wrong. The record of a run is always short.
 #
-# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. Return one of these names; every record that you are given is one of them, in all of its windows:
+# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. The record stays as it is. Return one of these names; every record that you are given is one of them, in all of its windows:
 #
 # | name | what the run did |
 # |---|---|
@@ -773,7 +773,7 @@ check(cured_windows)
 #             for mean, weight in zip(average.parameters(), model.parameters()):
 #                 mean.lerp_(weight, 1 - decay)
 # ```
-# Write it again as `cured_average`, with the same arguments. The number of micro-batches is a multiple of `k`. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
+# Write it again as `cured_average`, with the same arguments. The number of micro-batches is a multiple of `k`; their list stays as it is. `average` is a model of the same kind; `mean.lerp_(weight, 1 - decay)` moves `mean` a part of the way towards `weight`.
 #
 # - Each window steps with the gradient of its large batch, clipped as a whole to the length `max_norm`. Some weights may be frozen.
 # - The average moves once for each optimizer step, towards the weights after the step. (If you hook into the optimizer, take the hook off at the end.)

@@ -250,10 +250,10 @@ mine
 #
 # Write `train_within(model, optimizer, batch, micro_batch, checkpointing)`: **one** optimizer step on the whole batch.
 #
-# - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller.
+# - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller. The batch stays as it is.
 # - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is predicted from what stands before it). The step must be that of the mean over all such tokens of the batch.
 # - Where `checkpointing` is True, switch the model's own checkpointing on, so that each of its layers is computed twice; else leave it as it is, on or off.
-# - Each part goes through the whole model once, logits and all: `check` compares the FLOPs. Keep no more in memory than one part needs, and leave no gradients behind. `batch` stays as it is.
+# - Each part goes through the whole model once, logits and all: `check` compares the FLOPs. Keep no more in memory than one part needs, and leave no gradients behind.
 
 
 # %% exercise="train_within" points=4

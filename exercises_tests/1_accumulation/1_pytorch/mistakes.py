@@ -244,14 +244,12 @@ train_accumulated_to_the_end = (
         why="The number of steps is right, but the windows are nearly equally long; those before the last one have k micro-batches each.",
         hint="How many of 6 micro-batches are in the first window with k = 4?",
     ),
-    Mistake(
+    usual(
         "the list of micro-batches emptied",
         {
             f"    for start in {RANGE}": "    while micro_batches",
             f"micro_batches[start : {SLICE}": "[micro_batches.pop(0) for _ in micro_batches[:accumulation_steps]]",
         },
-        why="The training is right, but the list belongs to the caller, who finds nothing in it for the next epoch.",
-        hint="What is in `micro_batches` when your function is through?",
     ),
     Mistake(
         "last window not divided",

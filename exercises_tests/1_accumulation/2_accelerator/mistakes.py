@@ -171,6 +171,7 @@ train_with_accelerator = (
     Mistake(
         "accumulate without the model",
         {BLOCK: "with accelerator.accumulate():"},
+        {BLOCK: "with accelerator.accumulate(optimizer):"},
         why="On one device nothing changes; on two, the block must know whose gradients are not to be sent yet.",
         hint="Which argument does `accumulate` take, and what for?",
     ),
@@ -422,6 +423,13 @@ def one_by_one(condition: str) -> dict:
 
 
 train_synchronised_once = (
+    usual(
+        "the list of micro-batches emptied",
+        {
+            "    for start in range(0, len(micro_batches), accumulation_steps)": "    while micro_batches",
+            "micro_batches[start : start + accumulation_steps]": "[micro_batches.pop(0) for _ in micro_batches[:accumulation_steps]]",
+        },
+    ),
     Mistake(
         "only the first rank steps",
         {

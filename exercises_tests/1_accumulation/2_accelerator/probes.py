@@ -15,7 +15,16 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.rank_threads import Rank, as_ranks
-from exercises_tests.probing.toys import Case, Held, Recorder, draw, flat, in_groups, training
+from exercises_tests.probing.toys import (
+    Case,
+    Held,
+    Recorder,
+    as_it_was,
+    draw,
+    flat,
+    in_groups,
+    training,
+)
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -81,7 +90,7 @@ def accumulate_noted(model):
 
     @contextlib.contextmanager
     def accumulating(accelerator, *models):
-        if not models:
+        if not any(isinstance(one, nn.Module) for one in models):
             noted["an accumulate block that is not given the model"] = True
         blocks.append(models)
         with accumulate(accelerator, *models):
@@ -286,13 +295,16 @@ def train_synchronised_once(answer, seed):
             optimizer = torch.optim.SGD(in_groups(replica), lr=LEARNING_RATE)
             recorder = Recorder(replica, optimizer)
             synchronisation = Synchronisation(model, optimizer, group, rank)
+            before = copy.deepcopy(share)
             with Held(replica) as held:
                 answer(model, optimizer, squared_error, share, case.accumulation_steps)
-            seen.append((recorder, synchronisation, flat(replica), most(held, case)))
+            rest = most(held, case)
+            rest[f"whether the micro-batches are as they were ({case})"] = as_it_was(share, before)
+            seen.append((recorder, synchronisation, flat(replica), rest))
         return seen
 
     shown = {}
-    for case, (recorder, synchronisation, weights, held), (_, _, other_weights, _) in zip(
+    for case, (recorder, synchronisation, weights, rest), (_, _, other_weights, _) in zip(
         OF_EACH_RANK, *two_ranks(work), strict=True
     ):
         shown |= distributed_training(case, recorder, synchronisation.all_reduces)
@@ -303,7 +315,7 @@ def train_synchronised_once(answer, seed):
         shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = (
             synchronisation.only_backward
         )
-        shown |= held
+        shown |= rest
     return shown
 
 

@@ -291,6 +291,12 @@ clip_without_fallback = (
 
 train_with_marks = (
     *MARKS,
+    usual(
+        "the list of micro-batches emptied",
+        {
+            "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n": "    number = 0\n    while micro_batches:\n        number, (inputs, targets) = number + 1, micro_batches.pop(0)\n"
+        },
+    ),
     usual("steps on the first micro-batch", {", start=1": ""}),
     usual(
         "no step behind the last window",
@@ -388,6 +394,20 @@ breaking_lines = (
         },
         why="The rows are compared with the one above them; the first one has none, and `before` stands in for it.",
         hint="With what can the count of the first row be compared?",
+    ),
+    Mistake(
+        "the rows changed",
+        {
+            "    for line, graphs in rows:\n": "    while rows:\n        line, graphs = rows.pop(0)\n"
+        },
+        why="The record is another one when your function is through, and whoever reads it again finds something else.",
+        hint="What does `rows` hold after your function has read it?",
+    ),
+    Mistake(
+        "the last row not looked at",
+        {"in rows:": "in rows[:-1]:"},
+        why="A count belongs to the line of its own row, so the last row tells of a line, too: of the loop's last one in its last round.",
+        hint="What does your function say of a record with a single row?",
     ),
     Mistake(
         "by the look of the line",

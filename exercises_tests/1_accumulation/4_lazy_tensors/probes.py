@@ -10,7 +10,7 @@ import random
 import numpy as np
 import torch
 
-from exercises_tests.probing.toys import Case, draw, flat
+from exercises_tests.probing.toys import Case, as_it_was, draw, flat
 from trainlean.devices.lazy import in_fresh_process
 
 LEARNING_RATE = 0.1
@@ -93,6 +93,7 @@ def watch(answer, seed):
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         micro_batches = [(inputs.to("lazy"), targets.to("lazy")) for inputs, targets in data]
+        given = list(micro_batches)
         run_all()
         before, forwards, backwards, steps, waiting = graphs_run(metrics), [], [], [], []
         model.register_forward_pre_hook(
@@ -134,6 +135,9 @@ def watch(answer, seed):
         shown[f"the number of weights whose last update was left unrun ({case})"] = left
         shown[f"the number of gradients left unrun ({case})"] = left_gradients
         shown[f"the weight at the end ({case})"] = flat(model.to("cpu"))
+        shown[f"whether the list of micro-batches is as it was ({case})"] = len(given) == len(
+            micro_batches
+        ) and all(one is other for one, other in zip(given, micro_batches, strict=True))
     return shown
 
 
@@ -187,6 +191,7 @@ def draw_loops(seed: int):
         ("with three lines that break graphs", 3, range(3)),
         ("that breaks a graph in its second round only", 1, [1]),
         ("that breaks a graph with its very first line only", 1, [0]),
+        ("that breaks a graph with its very last line only", 1, [2]),
         ("without a break", 0, []),
         ("that breaks a graph in a line about a mark", ABOUT_A_MARK, range(3)),
     ):
@@ -197,6 +202,8 @@ def draw_loops(seed: int):
         lines.sort(key=lambda line: line not in breaking[:1])  # the very first line may break
         one, other = generator.sample(MARKS, 2)
         lines += [one, harmless[0], other]
+        if "very last" in what:
+            lines.append(lines.pop(0))
         before = graphs = generator.randint(3, 30)
         rows = []
         for number in range(3):
@@ -209,10 +216,12 @@ def draw_loops(seed: int):
 
 
 def breaking_lines(answer, seed):
-    return {
-        f"the set of breaking lines of a loop {what}": in_order(answer(before, list(rows)))
-        for what, before, rows in draw_loops(seed)
-    }
+    shown, untouched = {}, True
+    for what, before, rows in draw_loops(seed):
+        given = list(rows)
+        shown[f"the set of breaking lines of a loop {what}"] = in_order(answer(before, given))
+        untouched &= as_it_was(given, rows)
+    return shown | {"whether all rows are as they were": untouched}
 
 
 def in_order(lines) -> str:

@@ -336,6 +336,12 @@ untrained_parameters = (
         hint="Does your function go on after the first name that it has found?",
     ),
     Mistake(
+        "the last parameter passed over",
+        {"model.named_parameters()": "list(model.named_parameters())[:-1]"},
+        why="Any parameter may be without a gradient, the last one of the model, too.",
+        hint="How many of the model's parameters does your function look at?",
+    ),
+    Mistake(
         "only the model's own parameters",
         {"model.named_parameters()": "model.named_parameters(recurse=False)"},
         {"model.named_parameters()": "model._parameters.items()"},

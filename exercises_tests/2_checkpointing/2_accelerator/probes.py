@@ -296,13 +296,14 @@ def draw_after_backward(seed: int, reentrant: bool, frozen: bool, lost: list[str
 
 
 def draw_lost(seed: int) -> list[str]:
-    """Four parameters: two of the model itself, one in its head, and one in a block."""
+    """Five parameters: two of the model itself, one in its head, one in a block, and the very last one."""
     generator = torch.Generator().manual_seed(seed)
     return [
         "scale",
         "shift",
         "head.bias",
         f"blocks.1.mlp.{2 * int(torch.randint(2, (), generator=generator))}.weight",
+        "blocks.3.mlp.2.bias",
     ]
 
 

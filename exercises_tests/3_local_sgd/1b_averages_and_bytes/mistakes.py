@@ -387,6 +387,14 @@ TORCHS_FUNCTION = """    from torch.distributed.algorithms.model_averaging.utils
 
 average_replicas = (
     Mistake(
+        "the last tensor passed over",
+        {
+            "[*(parameter.data for parameter in model.parameters()), *model.buffers()]": "[*(parameter.data for parameter in model.parameters()), *model.buffers()][:-1]"
+        },
+        why="Any floating-point tensor of the model is averaged, the last one, too; each rank keeps its own of what your loop does not reach.",
+        hint="How many tensors has the model, and how often does your loop run?",
+    ),
+    Mistake(
         "running averages left out",
         NO_BUFFERS,
         why="The running averages of batch norm are buffers, not parameters; each rank keeps its own and they evaluate differently.",

@@ -100,8 +100,8 @@ def communication(answer, seed):
 class Normed(nn.Module):
     """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight.
 
-    A running level of the input is a buffer, too, but in no `state_dict()`. A scale is a parameter of one number, a queue a
-    buffer of several whole ones.
+    Running levels of the input are buffers, too, but in no `state_dict()`: one is the model's own, the other its last buffer of all.
+    A scale is a parameter of one number, a queue a buffer of several whole ones.
     """
 
     def __init__(
@@ -126,13 +126,15 @@ class Normed(nn.Module):
             self.last.weight = self.first.weight
         self.first.requires_grad_(not frozen)
         self.scale = nn.Parameter(torch.tensor(1.0))
-        self.register_buffer("level", torch.zeros(width), persistent=False)
         self.register_buffer("queue", torch.arange(width))
+        for module in (self, self.last):
+            module.register_buffer("level", torch.zeros(width), persistent=False)
         self.to(torch.float64 if double else torch.float32)
 
     def forward(self, inputs):
         self.level.mul_(0.9).add_(inputs.mean(0), alpha=0.1)
         self.queue.copy_(self.queue.roll(1))
+        self.last.level.mul_(0.9).add_(inputs.amax(0), alpha=0.1)
         return self.scale * self.last(self.norm(self.first(inputs)))
 
 

@@ -2,6 +2,7 @@
 
 from textwrap import dedent, indent
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- train_sharded
@@ -25,6 +26,12 @@ SENT = """        for number, parameter in enumerate(trained):
 OWNER = "src=number % world_size"
 
 train_sharded = (
+    usual(
+        "the list of micro-batches emptied",
+        {
+            "    for batch in micro_batches:\n": "    while micro_batches:\n        batch = micro_batches.pop(0)\n"
+        },
+    ),
     Mistake(
         "every optimizer has everything",
         {SHARE: "trained"},

@@ -38,6 +38,7 @@ def train_sharded(seed):
             ranks.append(
                 {
                     "made": ", ".join(names[one] for one in mine),
+                    "as_before": True,
                     "gradients": of_rank,
                     "weights": weights,
                     "kept": (1 + case.adamw) * sum(one.numel() for one in mine),

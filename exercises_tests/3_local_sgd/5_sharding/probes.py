@@ -10,7 +10,7 @@ from torch import nn
 from exercises_tests.probing.local_sgd import squared_error
 from exercises_tests.probing.own_globals import for_every_rank
 from exercises_tests.probing.rank_threads import as_ranks
-from exercises_tests.probing.toys import Case, Toy, draw, flat
+from exercises_tests.probing.toys import Case, Toy, as_it_was, draw, flat
 from trainlean.exercises.comparing import Observation
 
 # ---------------------------------------------------------------- train_sharded
@@ -120,6 +120,9 @@ def sharded_training(case: ShardedCase, ranks: list[dict]) -> Observation:
     for number, pages in enumerate(ranks):
         shown[f"the number of values in rank {number}'s optimizer state ({case})"] = pages["kept"]
         shown[f"the number of forward passes on rank {number} ({case})"] = len(pages["weights"]) - 1
+        shown[f"whether rank {number}'s micro-batches are as they were ({case})"] = pages[
+            "as_before"
+        ]
     return shown  # fmt: skip
 
 
@@ -133,8 +136,9 @@ def train_sharded(answer, seed):
         def train(rank, case=case, models=models, micro_batches=micro_batches):
             diary = ShardDiary(models[rank.number], case, rank)
             share = micro_batches[rank.number :: case.ranks]
+            before = copy.deepcopy(share)
             answers[rank.number](models[rank.number], diary.make, squared_error, share)
-            return diary.pages()
+            return diary.pages() | {"as_before": as_it_was(share, before)}
 
         shown |= sharded_training(case, as_ranks(train, case.ranks))
     return shown

@@ -1,5 +1,6 @@
 """Known mistakes in the lesson 6_your_own/2_bug_museum, as edits of its solutions."""
 
+from exercises_tests.usual_mistakes import usual
 from trainlean.exercises.exercise import Mistake
 
 # ---------------------------------------------------------------- name_fault
@@ -257,6 +258,12 @@ AVERAGE_ALWAYS = "".join(line[4:] + "\n" for line in AVERAGE.splitlines())
 AVERAGE_LOOP = "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n"
 
 cured_average = (
+    usual(
+        "the list of micro-batches emptied",
+        {
+            "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n": "    number = 0\n    while micro_batches:\n        number, (inputs, targets) = number + 1, micro_batches.pop(0)\n"
+        },
+    ),
     Mistake(
         "a hook left on the optimizer",
         {

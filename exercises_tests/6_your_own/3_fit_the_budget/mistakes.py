@@ -454,6 +454,7 @@ train_within = (
         "the last samples left out",
         {PARTS: 'range(0, len(batch["labels"]) - micro_batch + 1, micro_batch)'},
         {PARTS: 'range(0, len(batch["labels"]) // micro_batch * micro_batch, micro_batch)'},
+        {PARTS: 'range(0, len(batch["labels"]) - 1, micro_batch)'},
         why="Where the micro-batch does not divide the batch, the samples of the last, smaller part are never seen.",
         hint="Where does your last part begin, and where does the batch end?",
     ),
