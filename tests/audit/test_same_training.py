@@ -292,6 +292,14 @@ def lazily(micro_batch, accumulation_steps):
     yield by_hand(micro_batch, accumulation_steps)
 
 
+async def at_leisure(micro_batch, accumulation_steps):
+    yield by_hand(micro_batch, accumulation_steps)
+
+
+def of_the_command_line(micro_batch, accumulation_steps):
+    raise SystemExit(2)
+
+
 def offline(micro_batch, accumulation_steps):
     class LocalEntryNotFoundError(OSError):
         pass
@@ -311,6 +319,8 @@ def offline(micro_batch, accumulation_steps):
         (by_hand, {"checkpointing": True}, "checkpointing=True"),
         (offline, {}, "needs the network"),
         (lazily, {}, "only makes a generator"),
+        (at_leisure, {}, "only makes a generator"),
+        (of_the_command_line, {}, "ends the program"),
         (lambda micro_batch, accumulation_steps: 1 / 0, {}, "ZeroDivisionError"),
     ],
 )
