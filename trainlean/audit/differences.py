@@ -227,6 +227,17 @@ class Windows:
         self.others = self.tell_apart and seen.total() > 0 and found < 0.1 * seen.total()
         # Some samples are those of the other training, and some are not.
         self.partly = self.tell_apart and seen.total() > 0 and not self.known and not self.others
+        orders = [
+            [
+                sample
+                for call in one.calls
+                if not call.evaluates
+                for sample in call.samples(self._width)
+            ]
+            for one in (other, truth)
+        ]
+        shorter = min(map(len, orders))
+        self.same_order = orders[0][:shorter] == orders[1][:shorter]
         self.unseen = known - seen
         self.not_known = seen - known
 

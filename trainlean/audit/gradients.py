@@ -375,7 +375,7 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
             return None
         return _across_samples(step, got, parts, alone, number, k, tolerance)
     counted = [weight for weight in weights if abs(weight) > 1e-2]
-    if len(counted) < count and all(near(weight, 1, 1e-2) for weight in counted):
+    if k < count > len(counted) and all(near(weight, 1, 1e-2) for weight in counted):
         return "gradients of another loss left in"
     # `weights` say how each part should count: by its samples over all, divided by what the loop divided it by.
     given = [size / sum(held) / weight for size, weight in zip(held, weights, strict=True)]

@@ -31,6 +31,11 @@ def explain(
             undecided=True,
         )
     found = _explained(difference, other, truth, sizes, windows, rounding, alone)
+    lengths = (None, "schedule of another length", "length in micro-batches")
+    of_data = difference.kind == "settings" and windows.known and found.mistake in lengths
+    if of_data and (windows.unseen or windows.not_known):  # a schedule is as long as its data
+        lacking = (sizes.other, sizes.truth) if windows.unseen else (sizes.truth, sizes.other)
+        return _left_out(difference.step, windows, *lacking)
     if windows.partly and found.mistake in (None, "a loss across samples"):
         return _of_other_data(difference.step, windows, sizes) or found
     return found
@@ -217,17 +222,16 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             "last window dropped",
             f"the {right.total()} samples behind step {number} of {sizes.truth} get no step",
         )
-    if not got & right:
-        return Finding(
-            number,
-            f"step {number} of {sizes.other} stands on other samples than that of {sizes.truth}: "
-            "both must go through the same samples in the same order, whatever the batch size",
-            undecided=True,
-        )
-    again = max(got.values()) > max(right.values()) and got.keys() < right.keys()
-    return found(
-        "the same samples several times in a window" if again else None,
-        f"{seen}, and not the same ones",
+    if max(got.values()) > max(right.values()) and got.keys() < right.keys():
+        return found("the same samples several times in a window", f"{seen}, and not the same ones")
+    # Windows that are cut elsewhere are the loop's; samples in another order, as a loader draws them, are the data's.
+    if windows.same_order:
+        return Finding(number, f"{seen}, and not the same ones")
+    return Finding(
+        number,
+        f"step {number} of {sizes.other} stands on other samples than that of {sizes.truth}: "
+        "both must go through the same samples in the same order, whatever the batch size",
+        undecided=True,
     )
 
 
