@@ -369,7 +369,8 @@ class Recorder:
         if call is not None and call not in self._rounds[-1].calls:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
-        if call is not None and self._rounds[-1] is self._first_loss:
+        kept = gradient is not None and gradient.nbytes < MOST_BYTES / 64
+        if kept and call is not None and self._rounds[-1] is self._first_loss:
             call.gradients.append(self._copy(gradient))
 
     def _begin_round(self):
