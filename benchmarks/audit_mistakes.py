@@ -228,6 +228,9 @@ ALSO = {
     "an Accelerator of its own": {"steps on every micro-batch"},
     "no accumulate block": {"steps on every micro-batch"},
     "one block around the whole loop": {"never steps"},
+    "a number of steps of its own": {"the number of accumulation steps is not the loop's"},
+    "steps everywhere but at the end of a window": {"never steps"},  # of one there is only the end
+    "divided too late": {"loss not divided"},
     "several micro-batches in one block": {"several micro-batches too many in a window"},
     "a batch split inside the block": {"loss not divided"},
     "gradients never zeroed": {"never zeroed"},

@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
-from right_loops import RIGHT, cut, net
+from right_loops import RIGHT, cut, net, numbers
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 from wrong_loops import NO_SYNC, ON_RANKS, WRONG
 
 from trainlean import assert_same_training, same_training
@@ -233,6 +234,44 @@ def leaves_out(micro_batch, accumulation_steps):
         optimizer.zero_grad()
 
 
+def schedule_as_long_as_its_loader(micro_batch, accumulation_steps):
+    """The last samples are dropped, more of them from the larger batches, and the schedule has as many steps as are left."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    parts = [part for part in cut(micro_batch, 80) if len(part[0]) == micro_batch]
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimizer, math.ceil(len(parts) / accumulation_steps)
+    )
+    for start in range(0, len(parts), accumulation_steps):
+        window = parts[start : start + accumulation_steps]
+        for x, y in window:
+            (F.mse_loss(model(x), y) / len(window)).backward()
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+
+def shuffled_anew(micro_batch, accumulation_steps):
+    """A sampler that is left early has drawn less than one that came to its end: the second epoch has another order."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = DataLoader(
+        TensorDataset(*numbers(80)),
+        micro_batch,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(1),
+        drop_last=True,
+    )
+    for _ in range(2):
+        for number, (x, y) in enumerate(loader, 1):
+            if number > 64 // micro_batch:
+                break
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
 def seeded_after(micro_batch, accumulation_steps):
     torch.randn(micro_batch)
     model = nn.Linear(5, 3)
@@ -277,6 +316,8 @@ def not_a_number(micro_batch, accumulation_steps):
         (hidden_by_clipping, "only because it is clipped"),
         (deaf, "does the function use its arguments"),
         (leaves_out, "leaves out 16 samples"),
+        (schedule_as_long_as_its_loader, "leaves out 16 samples"),
+        (shuffled_anew, "other samples"),
         (seeded_after, "starts from other weights"),
         (lambda micro_batch, accumulation_steps: None, "no model of torch"),
     ],
@@ -290,6 +331,14 @@ def test_it_says_why_it_cannot_tell(train, words):
 
 def lazily(micro_batch, accumulation_steps):
     yield by_hand(micro_batch, accumulation_steps)
+
+
+async def at_leisure(micro_batch, accumulation_steps):
+    yield by_hand(micro_batch, accumulation_steps)
+
+
+def of_the_command_line(micro_batch, accumulation_steps):
+    raise SystemExit(2)
 
 
 def offline(micro_batch, accumulation_steps):
@@ -311,6 +360,8 @@ def offline(micro_batch, accumulation_steps):
         (by_hand, {"checkpointing": True}, "checkpointing=True"),
         (offline, {}, "needs the network"),
         (lazily, {}, "only makes a generator"),
+        (at_leisure, {}, "only makes a generator"),
+        (of_the_command_line, {}, "ends the program"),
         (lambda micro_batch, accumulation_steps: 1 / 0, {}, "ZeroDivisionError"),
     ],
 )

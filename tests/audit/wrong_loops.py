@@ -557,6 +557,209 @@ def scheduled_rate_times_k(micro_batch, accumulation_steps):
         learn(model, optimizer, window, accumulation_steps)
 
 
+@named("optimizer made anew")
+def resumed_without_the_optimizer(micro_batch, accumulation_steps):
+    """Both trainings go on with a new model and optimizer; accumulated, what the optimizer remembers is not loaded."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for number, window in enumerate(windows(micro_batch, accumulation_steps, 96)):
+        if number == 1:
+            kept = [one.state_dict() for one in (model, optimizer, schedule)]
+            model = net()
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+            model.load_state_dict(kept[0])
+            if accumulation_steps == 1:
+                optimizer.load_state_dict(kept[1])
+            schedule.load_state_dict(kept[2])
+        learn(model, optimizer, window, accumulation_steps)
+        schedule.step()
+
+
+@named("length in micro-batches")
+def warm_up_that_never_ends(micro_batch, accumulation_steps):
+    """Every rate is a k-th of what it should be, as long as the warm-up goes on."""
+    model = net()
+    optimizer = sgd(model)
+    length = 10 * accumulation_steps
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / length)
+    for window in windows(micro_batch, accumulation_steps, 96):
+        learn(model, optimizer, window, accumulation_steps)
+        schedule.step()
+
+
+def two_optimizers(first_each_time, momentum):
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        first = torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9)
+        last = torch.optim.AdamW(model[2].parameters(), lr=0.01)
+        passes = 0
+        for window in windows(micro_batch, accumulation_steps):
+            for x, y in window:
+                (F.mse_loss(model(x), y) / accumulation_steps).backward()
+                passes += 1
+                if first_each_time:
+                    first.step()
+            if momentum:
+                first.param_groups[0]["momentum"] = 0.5 + 0.01 * passes
+            for one in (last,) if first_each_time else (first, last):
+                one.step()
+            model.zero_grad()
+
+    return train
+
+
+WRONG["one_of_two_optimizers_never_waits"] = (
+    two_optimizers(True, False),
+    "steps on every micro-batch",
+)
+WRONG["momentum_moves_with_every_micro_batch"] = two_optimizers(False, True), None
+
+
+@named("one term of the loss not divided")
+def gradient_penalty(micro_batch, accumulation_steps):
+    """The penalty is made of a gradient, which torch.autograd.grad has computed in a backward pass of its own."""
+    critic = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = sgd(critic)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, _ in window:
+            x = x.clone().requires_grad_()
+            score = critic(x)
+            (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+            loss = score.mean() / accumulation_steps + (slope.norm(dim=1) - 1).square().mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def other_sizes(size):
+    """Windows of as many micro-batches as `size(step, k)` says, until there were three steps."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        parts = iter(cut(micro_batch, 160))
+        for step in range(3):
+            window = [next(parts) for _ in range(size(step, accumulation_steps))]
+            learn(model, optimizer, window, accumulation_steps)
+
+    return train
+
+
+WRONG["second_window_is_short"] = other_sizes(lambda step, k: max(1, k - (step == 1))), None
+WRONG["short_windows_until_the_last_step"] = (
+    other_sizes(lambda step, k: max(1, k // 2)),
+    "too few micro-batches in a window",
+)
+
+
+@named(None)
+def inner_loss_left_in(micro_batch, accumulation_steps):
+    """Samples go forward and backward once more, as in the inner loop of meta-learning: no window is longer."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if accumulation_steps > 1:
+                (F.l1_loss(model(x), y) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# ---------------------------------------------------------------- a loss that changes inside the window
+
+
+def changing(loss, at_step):
+    """A loss of (student's output, target, teacher's output, memory, passes so far); `at_step` moves teacher and memory, here with every micro-batch."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        teacher, memory = net().requires_grad_(False), torch.zeros(3)
+        with torch.no_grad():
+            for weight in teacher.parameters():
+                weight.mul_(1.5)
+        optimizer = sgd(model)
+        passes = 0
+        for window in windows(micro_batch, accumulation_steps):
+            for x, y in window:
+                out, seen = model(x), teacher(x)
+                (loss(out, y, seen, memory, passes) / accumulation_steps).backward()
+                passes += 1
+                memory = at_step(model, teacher, memory, seen)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
+def teacher_follows(model, teacher, memory, seen):
+    with torch.no_grad():
+        for one, other in zip(teacher.parameters(), model.parameters(), strict=True):
+            one.lerp_(other, 0.2)
+    return memory
+
+
+WRONG["teacher_moves_with_every_micro_batch"] = (
+    changing(lambda out, y, seen, memory, passes: F.mse_loss(out, seen), teacher_follows),
+    "the average moves with every micro-batch",
+)
+WRONG["weight_of_a_term_counts_micro_batches"] = (
+    changing(
+        lambda out, y, seen, memory, passes: (
+            F.mse_loss(out, y) + 0.1 * (1 + passes) * out.abs().mean()
+        ),
+        lambda model, teacher, memory, seen: memory,
+    ),
+    "micro-batches count differently",
+)
+WRONG["temperature_counts_micro_batches"] = (
+    changing(
+        lambda out, y, seen, memory, passes: F.cross_entropy(
+            out / (1 + passes), y.softmax(1), reduction="mean"
+        ),
+        lambda model, teacher, memory, seen: memory,
+    ),
+    None,
+)
+WRONG["centre_moves_with_every_micro_batch"] = (
+    changing(
+        lambda out, y, seen, memory, passes: F.cross_entropy(out, (seen - memory).softmax(1)),
+        lambda model, teacher, memory, seen: 0.5 * memory + 0.5 * seen.mean(0),
+    ),
+    None,
+)
+
+
+@named(None)
+def unfrozen_after_three_micro_batches(micro_batch, accumulation_steps):
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = sgd(model)
+    passes = 0
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            model[0].requires_grad_(passes >= 3)
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            passes += 1
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("a loss across samples")
+def advantages_of_a_micro_batch(micro_batch, accumulation_steps):
+    """What is made equal is a number of the data, not of the model: no gradient shows that samples meet."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            gain = (y[:, 0] - y[:, 0].mean()) / y[:, 0].std()
+            (-(gain * model(x).log_softmax(1)[:, 0]).mean() / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 # ---------------------------------------------------------------- on two ranks
 
 

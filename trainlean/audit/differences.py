@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ class Difference:
     kind: str  # "start", "gradient", "clipped", "settings", "update", "between", "steps", "average" or "end"
     size: float = math.inf
     setting: str = ""
+    group: int = 0  # of the optimizer, whose setting it is
 
 
 def vector(tensors) -> torch.Tensor:
@@ -106,17 +107,17 @@ def update_gap(step: Step, other: Step) -> float:
     return gap / whole if whole else (math.inf if gap else 0.0)
 
 
-def other_setting(step: Step, other: Step) -> str:
-    """The first number among the optimizer's settings that differs; empty where none does."""
+def other_setting(step: Step, other: Step) -> tuple[str, int]:
+    """The first number among the optimizer's settings that differs, and the number of its group; empty where none does."""
     if len(step.settings) != len(other.settings):
-        return "the number of groups"
-    for mine, others in zip(step.settings, other.settings, strict=True):
+        return "groups", 0
+    for number, (mine, others) in enumerate(zip(step.settings, other.settings, strict=True)):
         for key in ("lr", *others):
             if key in others and not math.isclose(
                 mine.get(key, math.nan), others[key], rel_tol=1e-5, abs_tol=1e-12
             ):
-                return key
-    return ""
+                return key, number
+    return "", 0
 
 
 def compare_steps(step: Step, other: Step, rounding: float) -> Difference | None:
@@ -129,8 +130,9 @@ def compare_steps(step: Step, other: Step, rounding: float) -> Difference | None
     factor = before_clipping(step, other)
     if abs(factor - 1) > max(1e-2, 10 * rounding):
         return Difference(0, "clipped", factor)
-    if setting := other_setting(step, other):
-        return Difference(0, "settings", setting=setting)
+    setting, group = other_setting(step, other)
+    if setting:
+        return Difference(0, "settings", setting=setting, group=group)
     moved = update_gap(step, other)
     if moved > max(1e-3, 10 * rounding):
         return Difference(0, "update", moved)
@@ -151,7 +153,7 @@ def first_difference(
         if (found is None or found.kind == "gradient") and touched_apart(step, right, rounding):
             return Difference(number, "between"), largest
         if found:
-            return Difference(number, found.kind, found.size, found.setting), largest
+            return replace(found, step=number), largest
         largest = max(largest, gradient_gap(step, right))
     if len(other.steps) != len(truth.steps):
         return Difference(min(len(other.steps), len(truth.steps)) + 1, "steps"), largest
@@ -225,6 +227,17 @@ class Windows:
         self.others = self.tell_apart and seen.total() > 0 and found < 0.1 * seen.total()
         # Some samples are those of the other training, and some are not.
         self.partly = self.tell_apart and seen.total() > 0 and not self.known and not self.others
+        orders = [
+            [
+                sample
+                for call in one.calls
+                if not call.evaluates
+                for sample in call.samples(self._width)
+            ]
+            for one in (other, truth)
+        ]
+        shorter = min(map(len, orders))
+        self.same_order = orders[0][:shorter] == orders[1][:shorter]
         self.unseen = known - seen
         self.not_known = seen - known
 

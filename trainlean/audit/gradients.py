@@ -11,7 +11,7 @@ import torch
 
 from trainlean.audit.differences import Windows, added_by_rounds, gradient_of, of_weights, vector
 from trainlean.audit.finding import Finding, near
-from trainlean.audit.recorded import Recorded, Round, Step
+from trainlean.audit.recorded import Call, Recorded, Round, Step
 from trainlean.exercises.comparing import describe
 
 
@@ -71,6 +71,8 @@ def of_gradient(
     name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
     if name in (None, "a loss across samples") and _one_term(step, right):
         name = "one term of the loss not divided"
+    if name == "a loss across samples" and _of_each_sample(right, alone, rounding):
+        return found(*_of_what_moves(number, step, other))
     if name:
         return found(name)
     if _by_penalty(step, right):
@@ -162,10 +164,13 @@ def _other_targets(step: Step, right: Step, other, truth, windows: Windows) -> i
 
 def _one_term(step: Step, right: Step) -> bool:
     """Whether some terms of the micro-batches' loss are divided as the large batch's asks for, and another one is not."""
-    if len(right.rounds) != 1 or len(step.rounds) < 2:
+    # A gradient that the loss is made of, as a penalty on it is, comes in a round of its own, and from no loss.
+    whole, parts = (
+        [one.loss.terms for one in part.rounds if one.loss.terms] for part in (right, step)
+    )
+    if len(whole) != 1 or len(parts) < 2:
         return False
-    (large,), count = [one.loss.terms for one in right.rounds], len(step.rounds)
-    mine = step.rounds[0].loss.terms
+    large, mine, count = whole[0], parts[0], len(parts)
     if [one.name for one in mine] != [one.name for one in large] or len(mine) < 2:
         return False
     # What a term of the window is beside the large batch's, if every micro-batch holds as many samples.
@@ -176,6 +181,61 @@ def _one_term(step: Step, right: Step) -> bool:
     ]
     divided = [near(one, 1, 1e-2) for one in often]
     return any(divided) and any(near(one, count, 1e-2) for one in often)
+
+
+def _of_each_sample(right: Step, alone: Recorded | None, rounding: float) -> bool:
+    """Whether the first samples of the large batch have the loss that they have in a micro-batch of their own.
+
+    Both losses are the training's first: what differs behind it moves inside the window, and is no loss across samples.
+    """
+    if alone is None or not alone.steps:
+        return False
+    whole, part = (
+        [call for one in step.rounds for call in one.calls if call.gradients]
+        for step in (right, alone.steps[0])
+    )
+    tolerance = max(1e-3, 3 * rounding)
+    return len(whole) == len(part) > 0 and all(
+        _alike(large, small, tolerance) for large, small in zip(whole, part, strict=True)
+    )
+
+
+def _alike(whole: Call, part: Call, tolerance: float) -> bool:
+    """Whether the same comes back to the first samples of a large batch as to those of its first micro-batch, but for their number."""
+    few, many = len(part.rows or ()), len(whole.rows or ())
+    if not 0 < few < many or part.samples(None) != whole.samples(None)[:few]:
+        return False
+    for large, small in zip(whole.gradients, part.gradients, strict=False):
+        if large.shape != (many, *small.shape[1:]) or len(small) != few:
+            return False
+        same, small = large[:few].double() * many / few, small.double()
+        if float((same - small).norm()) > tolerance * float(small.norm()):
+            return False
+    return len(whole.gradients) == len(part.gradients)
+
+
+def _of_what_moves(number: int, step: Step, other: Recorded) -> tuple[str | None, str]:
+    """What makes the later micro-batches of a window have another loss than the first: a teacher, a factor that is counted up, or something else."""
+    for one in other.followers:
+        if one.steps != number - 1 or one.shapes != [weight.shape for weight in step.weights]:
+            continue
+        before, after = vector(one.before), vector(one.after)
+        towards = vector(weight.flatten()[:8] for weight in step.weights) - before
+        factor = float((after - before) @ towards / towards.square().sum().clamp(min=1e-30))
+        rest = float((after - before - factor * towards).norm())
+        if 0 < factor < 1 and rest < 1e-2 * float((after - before).norm()):
+            return "the average moves with every micro-batch", ""
+    losses = [one.loss.terms for one in step.rounds if one.loss.terms]
+    if len({tuple(one.name for one in terms) for terms in losses}) == 1 and any(
+        not near(one.factor, same[0].factor, 1e-4)
+        for same in zip(*losses, strict=True)
+        for one in same
+    ):
+        return "micro-batches count differently", ""
+    return (
+        None,
+        ": a micro-batch adds something else later in the window than it would as the first, so something besides the weights changes inside it",
+    )
 
 
 def _without_gradient(step: Step, right: Step) -> int:
@@ -315,7 +375,7 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
             return None
         return _across_samples(step, got, parts, alone, number, k, tolerance)
     counted = [weight for weight in weights if abs(weight) > 1e-2]
-    if len(counted) < count and all(near(weight, 1, 1e-2) for weight in counted):
+    if k < count > len(counted) and all(near(weight, 1, 1e-2) for weight in counted):
         return "gradients of another loss left in"
     # `weights` say how each part should count: by its samples over all, divided by what the loop divided it by.
     given = [size / sum(held) / weight for size, weight in zip(held, weights, strict=True)]

@@ -3,6 +3,8 @@
 Nothing here reads code; `gradients` names what makes two gradients differ.
 """
 
+import itertools
+import math
 from collections import Counter
 
 from trainlean.audit.differences import Difference, Windows, touched
@@ -29,6 +31,11 @@ def explain(
             undecided=True,
         )
     found = _explained(difference, other, truth, sizes, windows, rounding, alone)
+    lengths = (None, "schedule of another length", "length in micro-batches")
+    of_data = difference.kind == "settings" and windows.known and found.mistake in lengths
+    if of_data and (windows.unseen or windows.not_known):  # a schedule is as long as its data
+        lacking = (sizes.other, sizes.truth) if windows.unseen else (sizes.truth, sizes.other)
+        return _left_out(difference.step, windows, *lacking)
     if windows.partly and found.mistake in (None, "a loss across samples"):
         return _of_other_data(difference.step, windows, sizes) or found
     return found
@@ -40,10 +47,11 @@ def _explained(difference, other, truth, sizes, windows, rounding, alone) -> Fin
         seen = f"step {number} is one of a new optimizer, which has seen none of the steps before"
         return Finding(number, seen, "optimizer made anew")
     found = _of_windows(difference, other, truth, sizes, windows)
-    if found:
+    of_one = _of_one_optimizer(number, other, truth, sizes)
+    if found and (found.mistake or not (of_one and of_one.mistake)):
         return found
-    if found := _of_one_optimizer(number, other, truth, sizes):
-        return found
+    if of_one:
+        return of_one
     if difference.kind == "steps":
         return Finding(
             number,
@@ -159,7 +167,12 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
     seen = f"behind step {number} stand {got.total()} samples ({_passes(here)}); {sizes.truth} has {right.total()} there"
     following = wanted[number] if number < len(wanted) else None
     rest = rounds[number - 1 :]
-    if number == 1 and len(truth.steps[0].calls) == 2 and here == k + 1:
+    if (
+        number == 1
+        and len(truth.steps[0].calls) == 2
+        and here == k + 1
+        and right.total() == len(right)
+    ):
         return found("steps one micro-batch late", seen)  # so is the large batch
     begun = number > 1 and wanted[0].total() == sizes.batch
     short = right.total() < sizes.batch and (begun or number == len(wanted))
@@ -174,8 +187,11 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             return found("steps on the first micro-batch", seen)
         if _new_model(number, other) and (right - got) <= windows.behind(other.calls):
             return found("resumed inside a window", f"{seen}, and the model is a new one")
-        if windows.unseen:
+        if got.keys() == right.keys():
+            return Finding(number, f"{seen}: the same ones, fewer times", undecided=True)
+        if windows.unseen and number == len(wanted):
             return _left_out(number, windows, sizes.other, sizes.truth)
+        # Behind a step that is not the last there are too few: what is left out otherwise is no matter of the data.
         if number == 1 and right.total() == sizes.batch and 1 < here < k:
             short = "steps one micro-batch early" if here == k - 1 else ""
             return found(short or "too few micro-batches in a window", seen)
@@ -194,6 +210,8 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             return found("one step after the loop", seen)
         if following is not None and number == len(wanted) - 1 and got == right + following:
             return found("what is left put into the window before", seen)
+        if got.keys() == right.keys() and (following is None or following.keys() != right.keys()):
+            return Finding(number, f"{seen}: the same ones, some of them more often")
         if here == k + 1:
             return found("steps one micro-batch late", seen)
         if here > k + 1:
@@ -204,17 +222,16 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
             "last window dropped",
             f"the {right.total()} samples behind step {number} of {sizes.truth} get no step",
         )
-    if not got & right:
-        return Finding(
-            number,
-            f"step {number} of {sizes.other} stands on other samples than that of {sizes.truth}: "
-            "both must go through the same samples in the same order, whatever the batch size",
-            undecided=True,
-        )
-    again = max(got.values()) > max(right.values()) and got.keys() < right.keys()
-    return found(
-        "the same samples several times in a window" if again else None,
-        f"{seen}, and not the same ones",
+    if max(got.values()) > max(right.values()) and got.keys() < right.keys():
+        return found("the same samples several times in a window", f"{seen}, and not the same ones")
+    # Windows that are cut elsewhere are the loop's; samples in another order, as a loader draws them, are the data's.
+    if windows.same_order:
+        return Finding(number, f"{seen}, and not the same ones")
+    return Finding(
+        number,
+        f"step {number} of {sizes.other} stands on other samples than that of {sizes.truth}: "
+        "both must go through the same samples in the same order, whatever the batch size",
+        undecided=True,
     )
 
 
@@ -240,15 +257,18 @@ def _made_anew(number: int, other, truth) -> bool:
     if not 1 < number <= min(len(other.steps), len(truth.steps)):
         return False
 
+    at = number - 1
+    step, right = other.steps[at], truth.steps[at]
+    same = any(one.ids == step.ids for one in other.steps[:at])
+    if step.fresh and not right.fresh and (same or _new_model(number, other)):
+        return True
+
     def taken_over(step, earlier):
         return any(
             one.ids == step.ids and one.optimizer != step.optimizer for one in earlier
         ) and not any(one.optimizer == step.optimizer for one in earlier)
 
-    at = number - 1
-    return taken_over(other.steps[at], other.steps[:at]) and not taken_over(
-        truth.steps[at], truth.steps[:at]
-    )
+    return taken_over(step, other.steps[:at]) and not taken_over(right, truth.steps[:at])
 
 
 def _new_model(number: int, recorded: Recorded) -> bool:
@@ -278,11 +298,19 @@ def _left_out(number, windows, lacking, having) -> Finding:
 
 
 def _of_settings(difference, other, truth, sizes) -> Finding:
-    number, key = difference.step, difference.setting
+    number, key, group = difference.step, difference.setting, difference.group
     step, right = other.steps[number - 1], truth.steps[number - 1]
-    value, wanted = (one.settings[0].get(key) for one in (step, right))
+    if key == "groups":
+        count, there = len(step.settings), len(right.settings)
+        return Finding(
+            number,
+            f"the optimizer of step {number} has {count} groups of weights; in {sizes.truth} {there}",
+        )
+    value, wanted = (one.settings[group].get(key) for one in (step, right))
     called = "learning rate" if key == "lr" else key
     seen = f"the {called} at step {number} is {_short(value)}; that of {sizes.truth} is {_short(wanted)}"
+    if value is None or wanted is None:
+        return Finding(number, seen)
     if key != "lr" and "momentum" not in key and "betas" not in key:
         return Finding(number, seen)
     moves, moved = (
@@ -294,17 +322,21 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
             f"{seen} (the scheduler has moved {moves} times, there {moved})",
             "the schedule moves with every micro-batch",
         )
-    rates = [one.settings[0][key] for one in truth.steps]
-    position, k = number - 1, sizes.accumulation_steps
-    pairs = [
-        (one.settings[0].get(key, 0.0), rate)
-        for one, rate in zip(other.steps[number - 1 :], rates[number - 1 :], strict=False)
-    ]
-    if key == "lr" and any(
-        all(near(one, rate * factor, 1e-3) if rate else not one for one, rate in pairs)
-        for factor in (k, 1 / k, k**0.5)
-    ):
+    # Another optimizer has settings of its own.
+    mine, rates = (
+        [
+            _group_of(one, group).get(key, math.nan)
+            for one in recorded.steps
+            if one.optimizer == right.optimizer
+        ]
+        for recorded in (other, truth)
+    )
+    position = sum(one.optimizer == right.optimizer for one in truth.steps[: number - 1])
+    k = sizes.accumulation_steps
+    if key == "lr" and _changed_with_k(mine, rates, k, step.settings[group], right.settings[group]):
         return Finding(number, seen, "learning rate changed with k")
+    if any(_new_model(one, other) for one in range(2, number + 1)):
+        return Finding(number, seen)  # what was resumed may be the schedule of another place
     at = position / k
     below, part = int(at), at - int(at)
     between = rates[below] * (1 - part) + rates[min(below + 1, len(rates) - 1)] * part
@@ -313,10 +345,30 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
     if moves:
         return Finding(number, seen, "schedule of another length")
     # A schedule without a scheduler's object: is this the rate that the large batch has some steps later?
-    later = [rates[at] for at in (position * k, number * k - 1) if at < len(rates)]
+    later = [rates[at] for at in (position * k, (position + 1) * k - 1) if at < len(rates)]
     if any(near(value, rate, 1e-3) for rate in later):
         return Finding(number, seen, "the schedule moves with every micro-batch")
     return Finding(number, seen)
+
+
+def _group_of(step: Step, number: int) -> dict:
+    """The settings of a group of a step's optimizer; none where it was added later."""
+    return step.settings[number] if number < len(step.settings) else {}
+
+
+def _changed_with_k(mine, rates, k: int, group: dict, right: dict) -> bool:
+    """Whether the learning rate of a whole training is another one's by a factor of k, and not the schedule above it."""
+    begins = "initial_lr"  # where a scheduler of torch began
+    if begins in right and near(group.get(begins, 0.0), right[begins], 1e-6):
+        return False
+    rises = len(rates) > 1 and all(one < after for one, after in itertools.pairwise(rates))
+    # A warm-up that is k times as long as it should be gives a k-th of the rate as well.
+    factors = (k, k**0.5) if rises and begins not in right else (k, k**0.5, 1 / k)
+    pairs = list(zip(mine, rates, strict=False))
+    return any(
+        all(near(one, rate * factor, 1e-3) if rate else not one for one, rate in pairs)
+        for factor in factors
+    )
 
 
 def _short(value) -> str:

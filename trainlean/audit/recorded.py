@@ -14,6 +14,8 @@ class Call:
     rows: list | None  # of the input's first dimension; None where it has none
     training: bool = True  # the model's mode
     backwards: int = 0  # how many rounds went through it
+    # What came back to its outputs, if it is of the first loss that goes backward.
+    gradients: list[torch.Tensor] = field(default_factory=list)
 
     @property
     def evaluates(self) -> bool:
@@ -54,6 +56,7 @@ class Step:
     schedule: int  # steps of schedulers since the last step of an optimizer
     leftover: bool  # whether the gradient of the step before is still part of it
     ids: list[int]
+    fresh: bool = False  # whether the optimizer remembers no step
     emptied: int = 0  # the round before which `.grad` was emptied last
     scale: float = 1.0  # of its gradient to what the last round left, as clipping makes it
     clips: tuple[float, ...] = ()  # norm over limit of each clipping since its last round
@@ -63,6 +66,16 @@ class Step:
         None  # how weights moved since its last step, or the first forward pass
     )
     moved: list[torch.Tensor] | None = None  # the weights after it
+
+
+@dataclass(eq=False)
+class Follower:
+    """Weights that no backward pass reaches, a teacher's perhaps, which moved between two forward passes of one window."""
+
+    steps: int  # of optimizers before it
+    shapes: list[torch.Size]
+    before: list[torch.Tensor]  # a few numbers of each
+    after: list[torch.Tensor]
 
 
 @dataclass(eq=False)
@@ -81,6 +94,7 @@ class Recorded:
     by_trainer: bool = False
     recomputed: bool = False  # whether a module ran forward within a backward pass
     schedule: int = 0
+    followers: list[Follower] = field(default_factory=list)
     averaged: int = 0  # how often an AveragedModel was updated
     averages: list[torch.Tensor] = field(default_factory=list)  # of the weights, at the end
     skipped: int = 0  # steps that a gradient scaler left out

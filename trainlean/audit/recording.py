@@ -28,7 +28,16 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from trainlean.audit.experiments import Buffers, Jolt
 from trainlean.audit.inputs import LOW, plain, rows_of, tensors_within, transformed
 from trainlean.audit.losses import Loss, loss_of
-from trainlean.audit.recorded import Call, Recorded, Round, Step, emptied, left_over, scale_of
+from trainlean.audit.recorded import (
+    Call,
+    Follower,
+    Recorded,
+    Round,
+    Step,
+    emptied,
+    left_over,
+    scale_of,
+)
 from trainlean.audit.undisturbed import without_dropout
 from trainlean.costs.operations import in_backward
 from trainlean.workspace import CourseError
@@ -63,6 +72,7 @@ class Recorder:
         self._keep_dropout, self._keep_batch_norm = dropout, batch_norm
         self._keep_rounds, self._keep_buffers = rounds, buffers
         self._jolt = Jolt(jolt) if jolt else None
+        self._first_loss: Round | None = None
         self._buffers = Buffers()
         self._after_break = 0  # steps since the first that differs
         self._attached, self._thread = ExitStack(), threading.get_ident()
@@ -77,6 +87,7 @@ class Recorder:
         self._called_with: dict[int, list[int]] = {}  # by id of the module: those of its weights
         self._optimizers: dict[int, dict[str, Any]] = {}
         self._averages: dict[int, AveragedModel] = {}
+        self._unmoved: dict[int, tuple[int, list[torch.Tensor]]] = {}  # by id of the module
         self._task = -1  # the backward pass that runs
         self._rounds: list[Round] = []
         self._loss = Loss()  # that goes backward next, or does now
@@ -233,7 +244,11 @@ class Recorder:
             return
         self._depth += 1
         self.recorded.recomputed |= in_backward()
-        if self._depth > 1 or in_backward() or not torch.is_grad_enabled():
+        if self._depth > 1 or in_backward():
+            return
+        if not transformed():
+            self._note_follower(module)
+        if not torch.is_grad_enabled():
             return
         if next(module.parameters(), None) is None or transformed():
             return
@@ -284,7 +299,28 @@ class Recorder:
             call = Call(rows_of(args, kwargs), module.training)
             self.recorded.calls.append(call)
         for tensor in outputs:
-            tensor.register_hook(lambda _, call=call: self._reached(call))
+            tensor.register_hook(partial(self._reached, call))
+
+    def _note_follower(self, module):
+        """Whether weights that learn nothing by this forward pass have moved since the last one, and no optimizer stepped."""
+        weights = [
+            weight.detach()
+            for weight in module.parameters()
+            if not (weight.requires_grad and torch.is_grad_enabled()) and weight.numel()
+        ]
+        if not weights:
+            return
+        steps, now = len(self.recorded.steps), [weight.flatten()[:8].clone() for weight in weights]
+        then, before = self._unmoved.get(id(module), (-1, []))
+        self._unmoved[id(module)] = steps, now
+        pairs = zip(before, now, strict=False)
+        if (
+            then == steps
+            and len(before) == len(now)
+            and not all(torch.equal(*one) for one in pairs)
+        ):
+            shapes = [weight.shape for weight in weights]
+            self.recorded.followers.append(Follower(steps, shapes, before, now))
 
     def _settle_draws(self):
         if self._state is not None:
@@ -324,7 +360,7 @@ class Recorder:
 
     # ------------------------------------------------------------ backward
 
-    def _reached(self, call):
+    def _reached(self, call, gradient):
         """A backward pass has come to the outputs of a forward pass."""
         if not self._ours():
             return
@@ -333,10 +369,16 @@ class Recorder:
         if call is not None and call not in self._rounds[-1].calls:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
+        kept = gradient is not None and gradient.nbytes < MOST_BYTES / 64
+        if kept and call is not None and self._rounds[-1] is self._first_loss:
+            call.gradients.append(self._copy(gradient))
 
     def _begin_round(self):
         self._task = torch._C._current_graph_task_id()
         self._rounds.append(Round([], self._gradients(), loss=self._loss))
+        if self._loss.terms:
+            self._first_loss = self._first_loss or self._rounds[-1]
+        self._loss = Loss()  # torch.autograd.grad says none
         torch.autograd.Variable._execution_engine.queue_callback(self._end_round)
 
     def _flowed(self, key, gradient):
@@ -422,6 +464,7 @@ class Recorder:
             schedule=recorded.schedule - seen["schedule"],
             leftover=False,
             ids=[id(weight) for weight in weights],
+            fresh=not optimizer.state,
         )
         if last is not None and last.moved is not None:
             then = last.moved

@@ -64,9 +64,11 @@ def recorded_call(
         raise
     except (Exception, SystemExit) as error:
         raise CourseError(_of_an_error(text, error)) from error
-    if inspect.isgenerator(returned) or inspect.iscoroutine(returned):
-        kind = "generator" if inspect.isgenerator(returned) else "coroutine"
-        returned.close()
+    lazy = inspect.isgenerator(returned) or inspect.isasyncgen(returned)
+    if lazy or inspect.iscoroutine(returned):
+        if not inspect.isasyncgen(returned):
+            returned.close()
+        kind = "generator" if lazy else "coroutine"
         raise CourseError(
             f"{text} only makes a {kind}, and trains nothing: give same_training a function that runs the training itself."
         )
@@ -84,6 +86,11 @@ def _of_an_error(text: str, error: BaseException) -> str:
         return (
             f"{text} needs the network ({raised}): give same_training a function that makes its model and data itself, "
             "from a configuration and a seed."
+        )
+    if isinstance(error, SystemExit):
+        return (
+            f"{text} ends the program ({raised}), as sys.exit does, or argparse where it reads the command line: "
+            "give same_training a function that takes its two arguments and returns."
         )
     return f"{text} raised {raised}."
 
