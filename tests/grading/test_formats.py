@@ -88,6 +88,13 @@ def test_canvas_with_short_lines_and_one_assignment(tmp_path):
         "12",
         "",
     ]
+    text = text.replace("    Points Possible,,,,,10,20,(read only)", "    Points Possible")
+    (tmp_path / "export.csv").write_text(text, encoding="utf-8")
+    form = Canvas(tmp_path / "export.csv")
+    form.check()
+    assert form.fill(tmp_path / "filled.csv", rows_for(*CLASS), 5) == ("=1+2",)
+    lines = list(csv.reader((tmp_path / "filled.csv").open(encoding="utf-8")))
+    assert [line[6] for line in lines] == ["Train Lean (98765)", "", "5", "3", ""]
 
 
 def test_a_name_that_two_learners_share_is_left_to_the_instructor(tmp_path):

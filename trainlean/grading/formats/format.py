@@ -88,7 +88,10 @@ class Form(Format):
 
     def _read(self) -> Sheet:
         # Excel's usual ones: a number finds a learner whose name is read wrongly, and what is written back is what was read.
-        return read_sheet(self.path, ("cp1252", "latin-1"))
+        sheet = read_sheet(self.path, ("cp1252", "latin-1"))
+        width = len(sheet.table[0])
+        sheet.table = [line + [""] * (width - len(line)) for line in sheet.table]  # some are short
+        return sheet
 
     @abstractmethod
     def writer(self, table: list[list[str]], possible: float) -> "Callable[[list[str], Row], None]":
@@ -100,14 +103,12 @@ class Form(Format):
 
 
 def match(table: list[list[str]], rows: "list[Row]", keys: Callable) -> "list[tuple[list, Row]]":
-    """(line, row) for every line of a table, its header left out, that is exactly one learner's; short lines are made full.
+    """(line, row) for every line of a table, its header left out, that is exactly one learner's.
 
     The LMS's number decides. A name does only for learners of whom no line has the number, where it is the name of one line
     and one learner; a number that two learners carry decides nothing.
     """
-    header = table[0]
-    lines = [(line + [""] * (len(header) - len(line))) for line in table[1:]]
-    table[1:] = lines
+    header, *lines = table
     by_number: dict[str, list[Row]] = {}
     for row in rows:
         by_number.setdefault(row.user, []).append(row)
