@@ -212,6 +212,8 @@ def test_a_full_stop_is_a_first_name(tmp_path, wrapper, packed):
     assert list(found) == [". Suharto", "Bob Smith"]
     assert names(found[". Suharto"]) == [". Suharto/1_pytorch.ipynb"]
     assert found[". Suharto"].user == "70123" and not found["Bob Smith"].others
+    files = {f"{name} - Nov 3, 2026 905 AM/1.ipynb": NOTEBOOK for name in (". Suharto", "Bob")}
+    assert list(by_learner(zip_of(tmp_path / "brightspace.zip", files))) == [". Suharto", "Bob"]
 
 
 def test_moodle_without_folders(tmp_path):

@@ -64,10 +64,11 @@ TIMES = (
 
 
 def _ignored(name: str) -> bool:
-    """Whether a file or folder is a system's or a tool's; in Moodle some people's first name is a full stop."""
+    """Whether a file or folder is a system's or a tool's; where an LMS demands two names some people's first one is a full stop."""
     if not IGNORED.match(name):
         return False
-    return name.startswith("._") or not MOODLE.match(name)  # "._": macOS's files beside files
+    # "._": macOS's files beside files
+    return name.startswith("._") or not (MOODLE.match(name) or BRIGHTSPACE.match(name))
 
 
 class Unread(Exception):
