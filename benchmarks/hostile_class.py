@@ -472,7 +472,9 @@ def main(most: int | None, count: int, workers: int, keep: Path | None) -> int:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="one of each kind, three honest ones")
+    parser.add_argument(
+        "--short", action="store_true", help="one of each kind, three honest ones, one worker"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path)
     return parser.parse_args()
@@ -480,5 +482,5 @@ def options() -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = options()
-    size = (1, 3) if given.short else (None, HONEST)
-    sys.exit(bool(main(*size, given.workers, given.keep)))
+    size = (1, 3, 1) if given.short else (None, HONEST, given.workers)
+    sys.exit(bool(main(*size, given.keep)))

@@ -7,41 +7,53 @@ Every notebook must be in the log once, and the gradebook the same to the letter
 """
 
 import argparse
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import matplotlib.figure  # noqa: F401  once for all runs
 from hostile_class import LESSON, ONE, TWO, Class, honest
 
+from trainlean.grading import classroom
 from trainlean.grading.log import last_run, log_path, read_log
-from trainlean.workspace import COURSE
+from trainlean.grading.options import GradeOptions
+from trainlean.grading.overlay import exercises_with
 
 SEED = 11
 AT_A_TIME = 2  # notebooks that are to be judged between two kills, on average
 LIMIT_SECONDS = 600  # for one run
-RUN = f"""
-import sys
-sys.path.insert(0, {str(COURSE)!r})
-from trainlean.grading import classroom
-from trainlean.grading.options import GradeOptions
-from trainlean.grading.overlay import exercises_with
-two = {{name: exercise for name, exercise in exercises_with().items() if name in {(ONE, TWO)!r}}}
-classroom.exercises_with = lambda overlay=None: two
-options = GradeOptions(sys.argv[1], sys.argv[2], lessons=[{LESSON!r}], seed={SEED}, workers=int(sys.argv[3]), trust_submissions=True)
-sys.exit(classroom.grade_class(options))
-"""
+FORKS = multiprocessing.get_context(
+    "fork"
+)  # of this process, which has imported everything and computed nothing
 
 
-def start(where: Path, output: Path, workers: int) -> subprocess.Popen:
-    command = [sys.executable, "-c", RUN, str(where), str(output), str(workers)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, start_new_session=True, **quiet)
+def start(where: Path, output: Path, workers: int) -> multiprocessing.process.BaseProcess:
+    """A run in a process of its own, whose errors go to a file beside the gradebook."""
+    process = FORKS.Process(target=_run, args=(where, output, workers))
+    process.start()
+    return process
+
+
+def _run(where: Path, output: Path, workers: int) -> None:
+    with open(os.devnull, "w") as nowhere, open(errors_of(output), "w") as errors:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(errors.fileno(), 2)
+    os.setsid()
+    two = {name: exercise for name, exercise in exercises_with().items() if name in (ONE, TWO)}
+    classroom.exercises_with = lambda overlay=None: two
+    options = GradeOptions(
+        where, output, lessons=[LESSON], seed=SEED, workers=workers, trust_submissions=True
+    )
+    sys.exit(classroom.grade_class(options))
+
+
+def errors_of(output: Path) -> Path:
+    return output.with_suffix(".errors")
 
 
 def judged(output: Path) -> int:
@@ -52,13 +64,12 @@ def killed(where: Path, output: Path, workers: int, choose: random.Random) -> bo
     """Start the run and kill it in the middle; whether it had not ended by itself."""
     before, process = judged(output), start(where, output, workers)
     wanted, until = before + choose.randint(1, 2 * AT_A_TIME - 1), time.monotonic() + LIMIT_SECONDS
-    while process.poll() is None and judged(output) < wanted and time.monotonic() < until:
-        time.sleep(0.01)
+    while process.is_alive() and judged(output) < wanted and time.monotonic() < until:
+        time.sleep(0.05)
     time.sleep(choose.random() * 0.3)
-    running = process.poll() is None
-    if running:
-        os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    running = process.is_alive()
+    process.kill()
+    process.join()
     if running:
         with log_path(output).open("a") as log:
             log.write(
@@ -67,9 +78,20 @@ def killed(where: Path, output: Path, workers: int, choose: random.Random) -> bo
     return running
 
 
+def ended(where: Path, output: Path, workers: int) -> list[str]:
+    """Let a run come to its end; a sentence where it was none as it must be."""
+    process = start(where, output, workers)
+    process.join(LIMIT_SECONDS)
+    process.kill()
+    process.join()
+    said = errors_of(output).read_text()[-500:]
+    return [f"{output} was ended with {process.exitcode}: {said}"] * bool(process.exitcode)
+
+
 def main(kills: int, workers: int) -> int:
     """Returns how much was not as it must be."""
     choose, found = random.Random(0), []
+    exercises_with()  # read once for all runs
     with TemporaryDirectory() as folder:
         where, once, often = (Path(folder, name) for name in ("class", "once", "often"))
         count = (
@@ -78,17 +100,11 @@ def main(kills: int, workers: int) -> int:
         honest(Class(where), count)
         for output in (once, often):
             output.mkdir()
-        done = start(where, once / "grades.csv", workers)
-        _, said = done.communicate(timeout=LIMIT_SECONDS)
-        if done.returncode:
-            found.append(f"the run left alone ended with {done.returncode}: {said.decode()[-500:]}")
+        found += ended(where, once / "grades.csv", workers)
         times = 0
         while times < kills and killed(where, often / "grades.csv", workers, choose):
             times += 1
-        last = start(where, often / "grades.csv", workers)
-        _, said = last.communicate(timeout=LIMIT_SECONDS)
-        if last.returncode:
-            found.append(f"the last run ended with {last.returncode}: {said.decode()[-500:]}")
+        found += ended(where, often / "grades.csv", workers)
         texts = [path.read_text() for path in (once / "grades.csv", often / "grades.csv")]
         if texts[0] != texts[1]:
             found.append(f"the gradebooks differ:\n{texts[0]}\n{texts[1]}")

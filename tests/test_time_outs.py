@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from trainlean.workspace import COURSE
 
@@ -57,3 +58,41 @@ def test_nothing_is_left_behind(tmp_path):
     assert (tmp_path / "alive").read_text() == "False\n"
     for name in ("first", "second"):
         assert not runs(tmp_path / name), name
+
+
+KERNEL = """
+import os, sys, time
+import forked_kernels
+from jupyter_client import write_connection_file
+forked_kernels.PRELOADED[:] = sys.argv[1:]
+write_connection_file("kernel.json")
+command = [sys.executable, "-m", "ipykernel_launcher", "-f", "kernel.json"]
+forked_kernels.launch_kernel(command, env=dict(os.environ), cwd=".")
+time.sleep(200)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux kernels are forked")
+@pytest.mark.parametrize("preloaded", ["endless", "ipykernel.kernelapp"])
+def test_neither_kernels_nor_what_forks_them_outlive_what_started_them(tmp_path, preloaded):
+    """Ended while it imports, and with a kernel up: by a signal upon which no `atexit` is run, and which nothing passes on."""
+    (tmp_path / "endless.py").write_text("import time\ntime.sleep(200)")
+    path = os.pathsep.join([f"{COURSE}/tests/support", str(tmp_path)])
+    tests = subprocess.Popen(
+        [sys.executable, "-c", KERNEL, preloaded],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+    )
+    family, until = [], time.monotonic() + 60
+    while len(family) < (1 if preloaded == "endless" else 2) and time.monotonic() < until:
+        time.sleep(0.1)
+        family = psutil.Process(tests.pid).children(recursive=True)
+    time.sleep(1)  # for a kernel to be as far as to notice nothing by itself
+    tests.terminate()
+    tests.wait()
+    _, alive = psutil.wait_procs(family, timeout=5)
+    alive = [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    for process in alive:
+        process.kill()
+    assert family and not alive

@@ -46,11 +46,11 @@ def read_records(name: str) -> list[dict]:
     return records
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a text file in one step, so that an interruption leaves the old one or the new one; its folder is made when missing."""
+def write_whole(path: Path, text: str | bytes) -> None:
+    """Replace a file in one step (text as UTF-8), so that an interruption leaves the old one or the new one; its folder is made when missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", newline="\n")
+    part.write_bytes(text.encode() if isinstance(text, str) else text)
     os.replace(part, path)
 
 

@@ -285,6 +285,23 @@ def test_no_process_outlives_a_kernel_that_is_killed():
     assert not alive
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux engines are forked")
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGKILL])
+def test_no_engine_outlives_what_it_was_forked_from(ended_by):
+    """Whether that can pass the signal on or not."""
+    code = "import time; import ipyparallel.engine.app as app; app.launch_new_instance = lambda: (print(flush=True), time.sleep(99)); from trainlean.devices.forking import main; main()"
+    launcher = subprocess.Popen([sys.executable, "-c", code, "2", ""], stdout=subprocess.PIPE)
+    assert launcher.stdout.readline() == launcher.stdout.readline() == b"\n"
+    engines = psutil.Process(launcher.pid).children()
+    launcher.send_signal(ended_by)
+    launcher.wait(10)
+    launcher.stdout.close()
+    _, alive = psutil.wait_procs(engines, timeout=5)
+    for process in alive:
+        process.kill()
+    assert len(engines) == 2 and not alive
+
+
 # ---------------------------------------------------------------- %%px
 
 CELLS = [

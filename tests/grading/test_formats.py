@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import json
 from pathlib import Path
 from typing import Annotated
@@ -38,11 +39,26 @@ def test_canvas_gets_its_own_export_filled_in(tmp_path):
     export, target = tmp_path / "export.csv", tmp_path / "filled.csv"
     export.write_text(CANVAS, encoding="utf-8")
     missing = Canvas(export, "train lean").fill(target, rows_for(*CLASS), 5)
-    lines = list(csv.reader(target.open(encoding="utf-8")))
+    lines = list(csv.reader(target.open(encoding="utf-8-sig")))
     assert [line[6] for line in lines] == ["Train Lean (98765)", "20", "20", "12", ""]
     before = list(csv.reader(export.open(encoding="utf-8-sig")))
     assert [line[:6] + line[7:] for line in lines] == [line[:6] + line[7:] for line in before]
     assert missing == ("=1+2",) and export.read_text(encoding="utf-8") == CANVAS
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "latin-1"])
+@pytest.mark.parametrize("signs", [",\n", ";\r\n", "\t\r\n"])
+def test_a_form_is_written_as_it_came(tmp_path, encoding, signs):
+    export, target = tmp_path / "export.csv", tmp_path / "filled.csv"
+    table = csv.reader(io.StringIO(CANVAS.removeprefix("\ufeff") + '"Čapek, Eva",44,C1,eva,S,,,\n'))
+    text = io.StringIO()
+    csv.writer(text, delimiter=signs[0], lineterminator=signs[1:]).writerows(table)
+    export.write_bytes(text.getvalue().encode(encoding, "replace"))  # a letter may be lost already
+    assert Canvas(export, "Train").fill(target, rows_for(*CLASS), 5) == ("=1+2",)
+    before, after = (path.read_bytes().decode(encoding) for path in (export, target))
+    filled = before.replace(f"9{signs[0]}{signs[0]}88", f"9{signs[0]}20{signs[0]}88")
+    assert after == filled.replace(f"8{signs[0]}3{signs[0]}77", f"8{signs[0]}12{signs[0]}77")
+    assert (before[0] == after[0]) and target.read_bytes()[:3] == export.read_bytes()[:3]
 
 
 def test_canvas_by_name_when_there_is_no_number(tmp_path):
@@ -72,6 +88,13 @@ def test_canvas_with_short_lines_and_one_assignment(tmp_path):
         "12",
         "",
     ]
+    text = text.replace("    Points Possible,,,,,10,20,(read only)", "    Points Possible")
+    (tmp_path / "export.csv").write_text(text, encoding="utf-8")
+    form = Canvas(tmp_path / "export.csv")
+    form.check()
+    assert form.fill(tmp_path / "filled.csv", rows_for(*CLASS), 5) == ("=1+2",)
+    lines = list(csv.reader((tmp_path / "filled.csv").open(encoding="utf-8")))
+    assert [line[6] for line in lines] == ["Train Lean (98765)", "", "5", "3", ""]
 
 
 def test_a_name_that_two_learners_share_is_left_to_the_instructor(tmp_path):

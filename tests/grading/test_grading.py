@@ -1,5 +1,6 @@
 """The run of a class: outputs, resuming, the same grades for the same seed, private exercises, engines that end."""
 
+import contextlib
 import copy
 import csv
 import dataclasses
@@ -15,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from trainlean import cli
 from trainlean.exercises.verdicts import CRASHED, NOT_ATTEMPTED, RIGHT, WRONG
-from trainlean.grading import classroom
+from trainlean.grading import classroom, run
 from trainlean.grading.classroom import grade_class
 from trainlean.grading.cluster import cluster_workers, on_engines
 from trainlean.grading.dry_run import show_dry_run
@@ -25,10 +26,11 @@ from trainlean.grading.log import log_path, read_log
 from trainlean.grading.options import GradeOptions, command_parameters
 from trainlean.grading.overlay import exercises_with
 from trainlean.grading.plan import Answers, Graded, Plan
+from trainlean.grading.probes import probe_files
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import Limits, find_isolation
 from trainlean.grading.submissions import find_submissions
-from trainlean.grading.workers import WorkerProcess
+from trainlean.grading.workers import WorkerProcess, collect_timed
 from trainlean.notebooks.notebook import read_notebook
 from trainlean.workspace import COURSE, CourseError
 
@@ -102,15 +104,15 @@ def small_course(monkeypatch, two_exercises):
 @pytest.fixture(scope="module")
 def worker(two_exercises):
     """One worker for the tests that only ask; its start is most of what they cost."""
-    process = WorkerProcess(Plan(two_exercises, 7, isolation(), elsewhere=ELSEWHERE))
+    process = WorkerProcess(Plan(two_exercises, 11, isolation(), elsewhere=ELSEWHERE))
     yield process
     process.stop()
 
 
-def outcomes(worker, notebook) -> dict[str, tuple[str, str]]:
+def outcomes(worker, notebook, plan=None) -> dict[str, tuple[str, str]]:
     data = notebook if isinstance(notebook, bytes) else nbformat.writes(notebook).encode()
     answers = worker.collect(data, "submission.ipynb")
-    verdicts, _ = judge_answers(answers, worker.plan, {})
+    verdicts, _ = judge_answers(answers, plan or worker.plan, {})
     return (
         {"problem": answers.problem}
         if answers.problem
@@ -298,24 +300,20 @@ def most_memory(worker) -> int:
     return max(int(text.split("VmHWM:")[1].split()[0]) * 1024 for text in lines)
 
 
-def test_a_worker_that_is_killed_costs_one_exercise_of_one_submission(two_exercises):
+def test_a_worker_that_is_killed_costs_one_exercise_of_one_submission(worker, monkeypatch):
     """As where the kernel cannot keep a submission from signalling its worker."""
-    worker = WorkerProcess(Plan(two_exercises, 7, isolation()))
-    try:
-        assert outcomes(worker, solved())[ONE][0] == RIGHT
-        real = worker._receive
+    assert outcomes(worker, solved())[ONE][0] == RIGHT
+    real, starts = worker._receive, worker.starts
 
-        def receive(until):
-            head, blob = real(until)
-            if head.get("probing") == ONE and worker.starts == 1:
-                os.killpg(worker.process.pid, signal.SIGKILL)
-            return head, blob
+    def receive(until):
+        head, blob = real(until)
+        if head.get("probing") == ONE and worker.starts == starts:
+            os.killpg(worker.process.pid, signal.SIGKILL)
+        return head, blob
 
-        worker._receive = receive
-        assert outcomes(worker, solved()) == {ONE: (CRASHED, ""), TWO: (RIGHT, "")}
-        assert worker.starts == 2
-    finally:
-        worker.stop()
+    monkeypatch.setattr(worker, "_receive", receive)
+    assert outcomes(worker, solved()) == {ONE: (CRASHED, ""), TWO: (RIGHT, "")}
+    assert worker.starts == starts + 1
 
 
 # ---------------------------------------------------------------- a class
@@ -395,8 +393,17 @@ def test_everything_is_written_and_the_status_tells_of_the_broken_one(first_run)
     assert any("seen" in line and line["seen"] for line in lines)
 
 
-def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, two_exercises):
-    """A second run of the same seed gives the same lines, and the instructor's columns stay."""
+def test_graded_again_with_the_same_seed_keeps_manual_marks(first_run, worker, monkeypatch):
+    """A second run of the same seed, by another worker, gives the same lines, and the instructor's columns stay."""
+
+    @contextlib.contextmanager
+    def this_worker(plan, count):
+        assert plan.seed == worker.plan.seed and plan.isolation == worker.plan.isolation
+        yield lambda tasks, **_: (
+            (number, *collect_timed(worker, data, where)) for number, data, where in tasks
+        )
+
+    monkeypatch.setattr(run, "local_workers", this_worker)
     folder, output, _ = first_run
     before = without_times(output)
     text = output.read_text().splitlines()
@@ -517,7 +524,7 @@ EXERCISES = (
 """
 
 
-def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_exercises):
+def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_exercises, worker):
     (tmp_path / "mistakes").mkdir()
     (tmp_path / "mistakes" / "mistakes.py").write_text(OVERLAY)
     mine = exercises_with(tmp_path / "mistakes")
@@ -547,12 +554,12 @@ def test_an_overlay_adds_private_mistakes_and_replaces_exercises(tmp_path, two_e
             ONE
         ] == (RIGHT, "")
         assert outcomes(private, solved()) == {ONE: (CRASHED, ""), TWO: (RIGHT, "")}
-        private.plan = Plan({ONE: mine[ONE]}, 7, plan.isolation)
-        private.settings = private.settings | private.plan.settings()
-        private.stop()
-        assert outcomes(private, notebook_of(seventeen)) == {ONE: (WRONG, "the private one")}
     finally:
         private.stop()
+    # Where submissions run nothing is known of mistakes: any worker will do.
+    plan = Plan({ONE: mine[ONE], TWO: two_exercises[TWO]}, worker.plan.seed, plan.isolation)
+    assert probe_files(mine[ONE]) == probe_files(two_exercises[ONE])
+    assert outcomes(worker, notebook_of(seventeen), plan)[ONE] == (WRONG, "the private one")
 
 
 @pytest.mark.parametrize(

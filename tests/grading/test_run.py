@@ -1,5 +1,6 @@
 """What failed for want of processes, memory or time is probed again alone, and only then counts."""
 
+import dataclasses
 import errno
 import json
 import threading
@@ -131,6 +132,27 @@ def test_a_disk_that_is_full_is_a_sentence_and_the_same_command_goes_on(
     lines = [line["where"] for line in read_log(log_path(options.output)) if "where" in line]
     assert sorted(lines) == [f"learner {number}/a.ipynb" for number in range(3)]
     assert options.output.read_text().count("\n") == 4
+
+
+def test_two_runs_into_one_gradebook_do_not_meet(tmp_path, without_workers, monkeypatch):
+    """The second is refused with a sentence while the first is at work, and may go on once that has ended, in whatever way."""
+    options = a_class(tmp_path)
+    other = dataclasses.replace(options, seed=8)
+
+    def meanwhile(*_):
+        for second in (options, other):
+            with pytest.raises(CourseError, match="Another run is writing to .*g.jsonl"):
+                classroom.grade_class(second)
+        raise CourseError("it fails")
+
+    real = classroom.write_everything
+    monkeypatch.setattr(classroom, "write_everything", meanwhile)
+    with pytest.raises(CourseError, match="it fails"):
+        classroom.grade_class(options)
+    monkeypatch.setattr(classroom, "write_everything", real)
+    assert classroom.grade_class(options) == 0
+    starts = [line["seed"] for line in read_log(log_path(options.output)) if "seed" in line]
+    assert starts == [7] and classroom.grade_class(other) == 0
 
 
 @pytest.mark.parametrize("taken", ["out", "out/g_feedback"])

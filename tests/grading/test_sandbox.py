@@ -50,6 +50,7 @@ class Run:
     """One class, graded: the rows by learner, and what was seen of it outside."""
 
     places: Path
+    attacks: list[str]
     rows: dict[str, Graded] = field(default_factory=dict)
     heard: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -123,8 +124,10 @@ def outside_world():
 
 @pytest.fixture(scope="module", params=[BUBBLEWRAP, NAMESPACES])
 def run(request, tmp_path_factory):
-    """All attacks and three honest submissions, graded in one run under one kind of isolation."""
+    """Attacks and three honest submissions, graded in one run under one kind of isolation: under the first that works all attacks."""
     isolation = isolation_or_skip(request.param)
+    once = request.param != BUBBLEWRAP and isinstance(try_isolation(BUBBLEWRAP), Isolation)
+    attacks = [name for name in hostile.NAMES if not (once and name in hostile.INSIDE)]
     places = tmp_path_factory.mktemp("places")
     os.chmod(places, 0o777)  # its rights keep nobody out; the sandbox must
     tcp, udp = outside_world()
@@ -139,7 +142,7 @@ def run(request, tmp_path_factory):
         }
         class_ = {"honest a": solution(), "honest m": solution(), "zz honest": solution()}
         class_["h sleeping processes, honest neighbour"] = solution(WITH_THREADS)
-        for name in hostile.NAMES:
+        for name in attacks:
             code = hostile.cell(name)
             for word, value in fill.items():
                 code = code.replace(word, str(value))
@@ -157,7 +160,7 @@ def run(request, tmp_path_factory):
             if name in (ATTACKED, HONEST)
         }
         plan = Plan(exercises, SEED, isolation, LIMITS, time_factor=0.2)
-        result, start = Run(places), time.monotonic()
+        result, start = Run(places, attacks), time.monotonic()
         for graded in grade_all(find_submissions(places / "class"), plan, workers=2):
             result.rows[graded.learner] = graded
         result.seconds = time.monotonic() - start
@@ -174,17 +177,20 @@ def outcomes(graded: Graded) -> dict[str, str]:
     return {verdict.exercise: verdict.outcome for verdict in graded.verdicts}
 
 
-@pytest.mark.parametrize("name", hostile.NAMES)
-def test_an_attack_earns_nothing_and_spoils_nothing(run, name):
-    graded = run.rows[f"h {name}"]
-    seen = {verdict.exercise: verdict for verdict in graded.verdicts}
-    assert seen[ATTACKED].outcome != RIGHT and seen[ATTACKED].points == 0, seen[ATTACKED]
-    assert seen[ATTACKED].message
-    assert seen[HONEST].outcome == RIGHT, seen[HONEST]  # its other exercise is graded as ever
+def test_attacks_earn_nothing_and_spoil_nothing(run):
+    failed = {}
+    for name in run.attacks:
+        seen = {verdict.exercise: verdict for verdict in run.rows[f"h {name}"].verdicts}
+        told = seen[ATTACKED].outcome != RIGHT and seen[ATTACKED].message
+        # Its other exercise is graded as ever.
+        if not told or seen[ATTACKED].points != 0 or seen[HONEST].outcome != RIGHT:
+            failed[name] = seen
+    assert not failed
 
 
-def test_there_are_enough_attacks():
-    assert len(hostile.NAMES) >= 25
+def test_there_are_enough_attacks(run):
+    assert len(hostile.NAMES) >= 60 and len(run.attacks) >= 30
+    assert set(hostile.NAMES) > hostile.INSIDE
 
 
 def test_every_other_submission_keeps_its_grade(run):
@@ -216,7 +222,8 @@ def test_nothing_outside_has_changed(run):
         "grades.csv",
         "grades.jsonl",
     ]
-    assert not list(COURSE.rglob(FORGED_NAME))
+    for folder in ("trainlean", "data", "work"):  # into which it is tried
+        assert not list((COURSE / folder).rglob(FORGED_NAME))
 
 
 def test_nothing_outlives_the_run(run):
@@ -237,12 +244,16 @@ def test_reasons_name_the_limit(run):
             if verdict.exercise == ATTACKED
         )
 
-    # On a busy machine the clock ends it, not the processor.
-    assert re.search("does a loop in it never end|gave no answer within", message("endless loop"))
-    assert "gave no answer within" in message("endless sleep")
-    assert "ended without an answer" in message("os._exit")
-    assert "memory" in message("shared memory bomb")
-    assert "no observation" in message("pickles")
+    said = {
+        # On a busy machine the clock ends it, not the processor.
+        "endless loop": "does a loop in it never end|gave no answer within",
+        "endless sleep": "gave no answer within",
+        "os._exit": "ended without an answer",
+        "shared memory bomb": "memory",
+        "pickles": "no observation",
+    }
+    for name in set(said).intersection(run.attacks):
+        assert re.search(said[name], message(name)), name
 
 
 # ---------------------------------------------------------------- finding isolation
@@ -346,22 +357,24 @@ def test_no_probe_carries_what_knows_the_answer():
 
     from trainlean.grading.probes import probe_files
 
-    for exercise in exercises_with().values():
-        for name, source in probe_files(exercise)["modules"].items():
-            words = {
-                node.name
-                for node in ast.walk(ast.parse(source))
-                if isinstance(node, ast.FunctionDef)
-            }
-            words |= {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-            assert not {
-                word
-                for word in words
-                if "oracle" in word or word in ("Mistake", "Exercise", "large_batch_training")
-            }, (exercise.name, name)
+    sources = {
+        source
+        for one in exercises_with().values()
+        for source in probe_files(one)["modules"].values()
+    }
+    for source in sources:
+        nodes = list(ast.walk(ast.parse(source)))
+        words = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        words |= {node.id for node in nodes if isinstance(node, ast.Name)}
+        assert not {
+            word
+            for word in words
+            if "oracle" in word or word in ("Mistake", "Exercise", "large_batch_training")
+        }, source
 
 
 def test_outcome_of_a_submission_that_cannot_be_asked(run):
     """A crash is told as such, never as a wrong answer."""
-    for name in ("os._exit", "crash of the interpreter", "exits when its cell is run"):
+    crashes = {"os._exit", "crash of the interpreter", "exits when its cell is run"}
+    for name in crashes.intersection(run.attacks):
         assert outcomes(run.rows[f"h {name}"])[ATTACKED] == CRASHED

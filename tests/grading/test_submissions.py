@@ -129,6 +129,56 @@ def test_the_zip_that_canvas_makes(tmp_path):
     assert names(found["leecarla"]) == ["leecarla/everything.zip/deep/er/1_pytorch.ipynb"]
 
 
+@pytest.mark.parametrize(
+    ("assignment", "one", "other"),
+    [("Unit 1", "ada", "s_12"), ("Unit_1", "s_11", "x_12"), ("A_attempt", "4711", "4712")],
+)
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_zip_that_blackboard_makes(tmp_path, assignment, one, other, alone):
+    """A note and files for each attempt; the last one counts, whatever its zip says, and its files' names decide nothing."""
+
+    def attempt(who, day):
+        return f"{assignment}_{who}_attempt_2026-11-{day}-23-59-01"
+
+    files = {
+        f"{attempt(one, 20)}.txt": b"Name: Ada",
+        f"{attempt(one, 20)}_1_pytorch.ipynb": NOTEBOOK,
+        f"{attempt(one, 21)}.txt": b"Name: Ada",
+        f"{attempt(one, 21)}_{attempt('bob', 22)}_x.ipynb": NOTEBOOK,
+    }
+    if not alone:
+        files |= {f"{attempt(other, 20)}.txt": b"Name: Bob"}
+        files |= {f"{attempt(other, 20)}_all.zip": zip_bytes({"a/1.ipynb": NOTEBOOK})}
+    found = by_learner(zip_of(tmp_path / "gradebook.zip", files))
+    # Of one learner alone nobody can tell where the assignment's name ends.
+    mine = one.split("_")[-1] if alone else one
+    assert list(found) == ([mine] if alone else [one, other])
+    ada = found[mine]
+    assert ada.submitted == datetime(2026, 11, 21, 23, 59, 1) and not ada.problems
+    newest = max(ada.notebooks, key=lambda file: file.age)
+    assert newest.where == f"{mine}/2026-11-21-23-59-01/{attempt('bob', 22)}_x.ipynb"
+    if not alone:
+        assert names(found[other]) == [f"{other}/2026-11-20-23-59-01/all.zip/a/1.ipynb"]
+
+
+def test_the_folders_that_brightspace_makes(tmp_path):
+    """A folder for each attempt; an older one that is a zip with a newer clock inside stays the older one."""
+    files = {
+        "123-998 - Ada - Mary L - Nov 3, 2026 905 AM/all.zip": zip_bytes({"1.ipynb": NOTEBOOK}),
+        "123-998 - Ada - Mary L - Nov 12, 2026 1159 PM/1.ipynb": NOTEBOOK,
+        "124-998 - Bob - 4 November, 2026 1730/1.ipynb": NOTEBOOK,
+        "index.html": b"",
+    }
+    found = by_learner(tree(tmp_path / "class", files))
+    assert {name: one.user for name, one in found.items()} == {"Ada - Mary L": "123", "Bob": "124"}
+    ada, bob = found.values()
+    assert ada.submitted == datetime(2026, 11, 12, 23, 59)
+    assert bob.submitted == datetime(2026, 11, 4, 17, 30)
+    older, newer = sorted(ada.notebooks, key=lambda file: file.age)
+    assert older.submitted == datetime(2026, 11, 3, 9, 5) and "all.zip" in older.where
+    assert older.changed > newer.changed
+
+
 @pytest.mark.parametrize("wrapper", ["", "CS-Advanced training-Unit 1-998/"])
 def test_the_zip_that_moodle_makes(tmp_path, wrapper):
     files = {
@@ -162,6 +212,8 @@ def test_a_full_stop_is_a_first_name(tmp_path, wrapper, packed):
     assert list(found) == [". Suharto", "Bob Smith"]
     assert names(found[". Suharto"]) == [". Suharto/1_pytorch.ipynb"]
     assert found[". Suharto"].user == "70123" and not found["Bob Smith"].others
+    files = {f"{name} - Nov 3, 2026 905 AM/1.ipynb": NOTEBOOK for name in (". Suharto", "Bob")}
+    assert list(by_learner(zip_of(tmp_path / "brightspace.zip", files))) == [". Suharto", "Bob"]
 
 
 def test_moodle_without_folders(tmp_path):

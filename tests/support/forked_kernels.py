@@ -6,6 +6,7 @@ included. Of the course itself it imports nothing, so that `import trainlean` is
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -53,9 +54,9 @@ def launch_kernel(command: list[str], env=None, cwd=None, **_) -> ForkedKernel:
     global _server
     if _server is None or _server.poll() is not None:
         # Whatever a notebook is given, its own work folder included, comes with the request.
-        _server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-        )
+        server = [sys.executable, __file__, str(os.getpid()), *PRELOADED]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        _server = subprocess.Popen(server, **pipes, env=env)
         atexit.register(_server.kill)
     request = {"arguments": command[command.index("-f") :], "env": env, "cwd": str(cwd)}
     _server.stdin.write(json.dumps(request).encode() + b"\n")
@@ -63,13 +64,22 @@ def launch_kernel(command: list[str], env=None, cwd=None, **_) -> ForkedKernel:
     return ForkedKernel(int(_server.stdout.readline()))
 
 
-def _serve():
+def _end_with(parent: int) -> None:
+    """Let the system end this process when its parent ends, in whatever way: an import or a cell notices nothing."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(0)
+
+
+def _serve(parent, preloaded):
+    _end_with(parent)
     del sys.path[0]  # the folder of this file, which no notebook sees
-    for name in PRELOADED:
+    for name in preloaded:
         import_module(name)
     gc.collect()
     gc.freeze()  # or each kernel's collector, which a meter calls, would look at all of torch
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the kernels
+    server = os.getpid()
     for line in sys.stdin.buffer:
         ready, done = os.pipe()
         if pid := os.fork():
@@ -78,6 +88,7 @@ def _serve():
             os.close(ready)
             print(pid, flush=True)
         else:
+            _end_with(server)
             _run(json.loads(line), done)
 
 
@@ -104,4 +115,4 @@ def _run(request, done):
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(int(sys.argv[1]), sys.argv[2:])

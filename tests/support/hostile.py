@@ -231,7 +231,7 @@ BODIES = {
 """,
     "more files than memory for their names": """
     import os, time
-    end = time.monotonic() + 1
+    end = time.monotonic() + 0.3
     for number in range(10**9):
         open(f"/tmp/{number}", "w").close()
         if time.monotonic() > end:
@@ -509,3 +509,24 @@ def cell(name: str) -> str:
 
 
 NAMES = [*BODIES, *CELLS]
+
+# Attacks on what is the same under every kind of isolation: the answering process itself, what it sends, and who reads that.
+# It is enough that one kind withstands them; all others are tried on each, since they meet what it shows, counts or ends.
+INSIDE = {name for name in NAMES if name.startswith(("forged", "patching", "sys.", "os."))} | {
+    "signals ignored",
+    "endless sleep",
+    "thread bomb",
+    "memory bomb",
+    "output flood",
+    "keyboard interrupt",
+    "crash of the interpreter",
+    "a hard-coded answer",
+    "NaN everywhere",
+    "giant arrays",
+    "pickles",
+    "a pickle in place of an archive",
+    "stack walking to the seed",
+    "replacing check and the verdict",
+    "an answer that is everything",
+    "exits when its cell is run",
+}

@@ -1,6 +1,7 @@
 """Engines that are forked from one process, which imports what they will need: once, whatever their number."""
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -18,6 +19,7 @@ HEAVY = (
     "transformers.trainer",
     "transformers.models.bert.modeling_bert",
 )
+PASSED_ON = (signal.SIGINT, signal.SIGTERM)
 
 
 def can_fork() -> bool:
@@ -48,22 +50,34 @@ def main() -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what has been imported stays; shared pages are not written to
-    engines = [_fork(arguments) for _ in range(int(number))]
+    engines: list[int] = []
 
     def pass_on(received, frame):
         for engine in engines:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(engine, received)
 
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, pass_on)
+    # A signal that comes while engines are forked waits until all are known: none is left out.
+    before = [signal.signal(one, pass_on) for one in PASSED_ON]
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    for _ in range(int(number)):
+        engines.append(_fork(arguments, before))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     for _ in engines:
         os.wait()  # whichever ends: what watches one sees no end while nobody has asked for its status
 
 
-def _fork(arguments: list[str]) -> int:
+def _fork(arguments: list[str], handlers: list) -> int:
+    parent = os.getpid()
     if engine := os.fork():
         return engine
+    # The system ends it with the one that would have passed a signal on.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+    for one, handler in zip(PASSED_ON, handlers, strict=True):
+        signal.signal(one, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     sys.argv = ["ipengine", *arguments]
     random.seed()  # as in a process of its own
     if numpy := sys.modules.get("numpy"):

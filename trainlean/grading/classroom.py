@@ -43,7 +43,7 @@ MOST_WORKERS = 8  # where nobody says how many
 def grade_class(options: GradeOptions) -> int:
     """Grade all submissions and write what is handed back. Exit status: 0, 1 when something could not be read, 130 when interrupted.
 
-    CourseError for options that cannot be, and where the disk is full.
+    CourseError for options that cannot be, where another run writes to the same gradebook, and where the disk is full.
     """
     output = options.output
     every = exercises_with(options.overlay)
@@ -65,18 +65,18 @@ def grade_class(options: GradeOptions) -> int:
     )
     _say(isolation.sentence)
     wanted = Plan(exercises, 0, isolation, elsewhere=elsewhere)
-    plan, done, resumes = _plan(options, wanted)
-    if resumes:
-        _say(
-            f"Going on with the run that was interrupted: {len(done)} notebooks are graded already."
-        )
-    _say(f"Seed {plan.seed}: the same questions are put again with --seed {plan.seed}.")
-    graded = _still_there(done, submissions)
     try:
         log = Log(log_path(output))
     except OSError as error:
         raise _not_written(output, error) from None
     try:
+        plan, done, resumes = _plan(options, wanted)
+        if resumes:
+            _say(
+                f"Going on with the run that was interrupted: {len(done)} notebooks are graded already."
+            )
+        _say(f"Seed {plan.seed}: the same questions are put again with --seed {plan.seed}.")
+        graded = _still_there(done, submissions)
         if not resumes:
             log.add(
                 {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainlean.exercises.verdicts import Verdict
 from trainlean.grading.plan import Graded
+from trainlean.workspace import CourseError
 
 RUN_KEYS = {"seed", "fingerprint", "exercises"}  # of a run that can be gone on with
 
@@ -61,13 +62,20 @@ def from_line(line: dict) -> Graded:
 
 
 class Log:
-    """Adds lines to a run log; each is on disk before the next submission is judged."""
+    """Adds lines to a run log, which belongs to one run until `close`; each is on disk before the next submission is judged.
+
+    CourseError where another run has it: two would mix their lines, and each write the other's gradebook.
+    """
 
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        broken = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
         self.file = open(path, "a", encoding="utf-8")  # noqa: SIM115  open for the whole run, until `close`
-        if broken:
+        if not _lock(self.file):
+            self.file.close()
+            raise CourseError(
+                f"Another run is writing to {path}: wait until it ends, or give this one another --output."
+            )
+        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
             self.file.write("\n")  # an interrupted write left half a line
 
     def add(self, line: dict) -> None:
@@ -79,3 +87,17 @@ class Log:
         """Close the file; no line can be added afterwards."""
         with contextlib.suppress(OSError):  # what could not be written has been told already
             self.file.close()
+
+
+def _lock(file) -> bool:
+    """Whether the file is now this process's alone; the system takes the lock back however the process ends."""
+    with contextlib.suppress(ImportError):  # Windows, where nothing is graded
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system that knows no locks
+            pass
+    return True

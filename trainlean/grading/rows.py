@@ -89,12 +89,9 @@ def rows_of(
             reasons=[*submission.notes, *submission.problems],
         )
         chosen: dict[str, Graded] = {}
-        changed = {
-            file.where: file.changed or file.submitted or datetime.min
-            for file in submission.notebooks
-        }
-        mine = [one for one in by_learner.get(submission.learner, []) if one.where in changed]
-        for one in sorted(mine, key=lambda one: (changed[one.where], one.where)):
+        ages = {file.where: file.age for file in submission.notebooks}
+        mine = [one for one in by_learner.get(submission.learner, []) if one.where in ages]
+        for one in sorted(mine, key=lambda one: ages[one.where]):
             if one.problem:
                 row.reasons.append(one.problem)
             for lesson in (*one.lessons, *one.not_due):

@@ -37,7 +37,7 @@ SOLUTION = re.compile(
 )  # in a copy of the whole course
 # What an LMS (Gradescope, Brightspace) writes beside the learners' folders.
 LISTS = ("submission_metadata.yml", "index.html")
-# Both begin at the left with what the LMS writes; the rest is the learner's choice and may look like anything.
+# All begin at the left with what the LMS writes; the rest is the learner's choice and may look like anything.
 MOODLE = re.compile(
     r"^(?P<name>.+?)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>.*)$", re.IGNORECASE
 )
@@ -45,13 +45,30 @@ CANVAS = re.compile(
     r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$",
     re.IGNORECASE,
 )
+# `head` is the assignment's name and the learner's; a `rest` of ".txt" is Blackboard's own note about an attempt.
+BLACKBOARD = re.compile(
+    r"^(?P<head>[^/]+?)_attempt_(?P<when>\d{4}(-\d\d){5})_?(?P<rest>.+)$", re.IGNORECASE
+)
+BRIGHTSPACE = re.compile(
+    r"^((?P<user>\d+)-\d+ - )?(?P<name>.+?) - (?P<when>([A-Z][a-z]+ \d{1,2}|\d{1,2} [A-Z][a-z]+),? \d{4} \d{3,4}( [AP]M)?)$"
+)
+SYSTEMS = (CANVAS, MOODLE, BLACKBOARD, BRIGHTSPACE)
+WITHOUT_FOLDERS = (CANVAS, BLACKBOARD)  # they put all learners' files into one
+TIMES = (
+    "%Y-%m-%d-%H-%M-%S",
+    "%b %d %Y %I%M %p",
+    "%d %b %Y %I%M %p",
+    "%b %d %Y %H%M",
+    "%d %b %Y %H%M",
+)
 
 
 def _ignored(name: str) -> bool:
-    """Whether a file or folder is a system's or a tool's; in Moodle some people's first name is a full stop."""
+    """Whether a file or folder is a system's or a tool's; where an LMS demands two names some people's first one is a full stop."""
     if not IGNORED.match(name):
         return False
-    return name.startswith("._") or not MOODLE.match(name)  # "._": macOS's files beside files
+    # "._": macOS's files beside files
+    return name.startswith("._") or not (MOODLE.match(name) or BRIGHTSPACE.match(name))
 
 
 class Unread(Exception):
@@ -66,6 +83,13 @@ class File:
     submitted: datetime | None  # as the LMS, or the folder of the submissions, tells
     read: Callable[[], bytes]
     changed: datetime | None = None  # as the learner's own zip tells: orders that learner's files
+    attempt: datetime | None = None  # where the LMS keeps several of a learner: that decides before
+
+    @property
+    def age(self) -> tuple[datetime, datetime, str]:
+        """What puts a learner's files in order, the newest last."""
+        changed = self.changed or self.submitted or datetime.min
+        return self.attempt or datetime.min, changed, self.where
 
     def content(self) -> tuple[bytes | None, str, str]:
         """The bytes (None where they cannot be read), the sentence why not, and a digest that changes with either."""
@@ -102,6 +126,7 @@ class _Entry:
     submitted: datetime | None = None
     open: Callable[[], IO[bytes]] | None = None
     problem: str = ""
+    attempt: datetime | None = None  # as the LMS wrote it into the name
 
     @property
     def is_folder(self) -> bool:
@@ -160,11 +185,11 @@ def find_submissions(path: Path) -> list[Submission]:
     else:
         entries = [_Entry((path.name,), _changed(path), partial(_open_file, path))]
     entries = _without_lists(_without_wrapper(entries))
-    pattern = _pattern_of({entry.parts[0] for entry in entries})
+    system = _System.of({entry.parts[0] for entry in entries})
     found: dict[tuple[str, str], Submission] = {}
     allowances: dict[tuple[str, str], _Allowance] = {}
     for entry in entries:
-        submission, name, key = _learner_of(entry, pattern, found)
+        entry, submission, name, key = _learner_of(entry, system, found)
         _sort_in(entry, name, submission, allowances.setdefault(key, _Allowance()))
     if not found:
         raise CourseError(
@@ -200,8 +225,7 @@ def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
         return entries
     if any(
         not name.lower().endswith(".zip")
-        and not MOODLE.match(name)
-        and not CANVAS.match(name)
+        and not any(system.match(name) for system in SYSTEMS)
         and name not in LISTS
         for name in direct
     ):
@@ -213,37 +237,71 @@ def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
     ]
 
 
-def _pattern_of(tops: set[str]) -> re.Pattern | None:
-    """How the LMS that made most of these names writes them: no learner decides by a file's name which one it was."""
-    canvas, moodle = (sum(bool(p.match(top)) for top in tops) for p in (CANVAS, MOODLE))
-    if 2 * max(canvas, moodle) <= len(tops):
-        return None
-    return MOODLE if moodle > canvas else CANVAS
+@dataclass(frozen=True)
+class _System:
+    """The LMS that made most of a class's names: no learner decides by a file's name which one it was."""
+
+    pattern: re.Pattern | None = None
+    before: str = ""  # what Blackboard writes before every learner's name: the assignment's
+
+    @classmethod
+    def of(cls, tops: set[str]) -> "_System":
+        matches = {pattern: list(filter(None, map(pattern.match, tops))) for pattern in SYSTEMS}
+        pattern = max(SYSTEMS, key=lambda one: len(matches[one]))
+        if 2 * len(matches[pattern]) <= len(tops):
+            return cls()
+        heads = [match.groupdict().get("head", "") for match in matches[pattern]]
+        common = os.path.commonprefix(heads)
+        return cls(pattern, common[: common.rfind("_") + 1])
+
+    def match(self, entry: _Entry) -> re.Match | None:
+        if self.pattern is None or self.pattern in WITHOUT_FOLDERS and len(entry.parts) > 1:
+            return None
+        return self.pattern.match(entry.parts[0])
+
+    def learner(self, match: re.Match) -> str:
+        found = match.groupdict()
+        return found.get("name") or found["head"].removeprefix(self.before)
 
 
 def _learner_of(
-    entry: _Entry, pattern: re.Pattern | None, found: dict[tuple[str, str], Submission]
-) -> tuple[Submission, str, tuple[str, str]]:
-    """The submission that an entry belongs to, the entry's name within it, and the learner's key.
+    entry: _Entry, system: _System, found: dict[tuple[str, str], Submission]
+) -> tuple[_Entry, Submission, str, tuple[str, str]]:
+    """The entry with what the LMS wrote into its name, the submission that it belongs to, its name within it, and the learner's key.
 
     The key is the name as it is: learners equal but for case or Unicode form are two.
     """
     top, *rest = entry.parts
-    match = pattern.match(top) if pattern and not (pattern is CANVAS and rest) else None
-    raw, user = (
-        (match["name"], match["user"])
-        if match
-        else (re.sub(r"\.(ipynb|zip)$", "", top, flags=re.IGNORECASE), "")
-    )
+    match = system.match(entry)
+    if not match:
+        raw, user, told = re.sub(r"\.(ipynb|zip)$", "", top, flags=re.IGNORECASE), "", {}
+    else:
+        told = match.groupdict(default="")
+        raw, user = system.learner(match), told.get("user", "")
     notes = []
-    if match and pattern is MOODLE and _says_another_number(match):
+    if match and system.pattern is MOODLE and _says_another_number(match):
         user = ""
         notes = [f"{_clean(top)} holds more than one number, so its learner is found by name."]
     submission = found.setdefault((raw, user), Submission(_clean(raw), user=user))
     submission.notes += notes
-    submission.marked_late |= bool(match and match.groupdict().get("late"))
-    name = "/".join([match["rest"], *rest] if match and match["rest"] and not rest else rest)
-    return submission, name, (raw, user)
+    submission.marked_late |= bool(told.get("late"))
+    if told.get("rest") and not rest:
+        rest = [told["rest"]]
+    if told.get("when"):
+        attempt = _told_time(told["when"])
+        entry = replace(entry, submitted=attempt or entry.submitted, attempt=attempt)
+        rest = [told["when"], *rest]
+    return entry, submission, "/".join(rest), (raw, user)
+
+
+def _told_time(text: str) -> datetime | None:
+    """A time as an LMS writes it into a name, such as "Nov 3, 2026 905 AM"."""
+    plain = re.sub(r"([A-Z][a-z]{2})[a-z]*,?", r"\1", text.replace(",", ""))
+    plain = re.sub(r"\b(\d{3})\b", r"0\1", plain)
+    for form in TIMES:
+        with contextlib.suppress(ValueError):
+            return datetime.strptime(plain, form)
+    return None
 
 
 def _says_another_number(match: re.Match) -> bool:
@@ -296,8 +354,7 @@ def _newest(submission: Submission) -> list[File]:
     submission.problems.append(
         f"This submission holds {len(files):,} notebooks, of which only the newest {LEARNER_NOTEBOOKS} were graded; hand in one for each lesson."
     )
-    key = lambda file: (file.changed or datetime.min, file.where)  # noqa: E731  used once, and a line
-    return sorted(files, key=key)[-LEARNER_NOTEBOOKS:]
+    return sorted(files, key=lambda file: file.age)[-LEARNER_NOTEBOOKS:]
 
 
 def _files_apart(files: list[File]) -> list[File]:
@@ -327,7 +384,8 @@ def _sort_in(entry: _Entry, name: str, submission: Submission, allowance: _Allow
         return
     elif name.lower().endswith(".ipynb"):
         read = allowance.reader(entry.open, NOTEBOOK_LIMIT)  # type: ignore[arg-type]  # neither a folder nor a problem
-        submission.notebooks.append(File(plain, entry.submitted, read, entry.submitted))
+        times = entry.submitted, read, entry.submitted, entry.attempt
+        submission.notebooks.append(File(plain, *times))
     else:
         submission.others.append(_clean(name))
 
@@ -347,7 +405,8 @@ def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _
                 continue
             elif inside.lower().endswith(".ipynb"):
                 read = allowance.reader(inner.open, NOTEBOOK_LIMIT)  # type: ignore[arg-type]  # neither a folder nor a problem
-                submission.notebooks.append(File(inside, entry.submitted, read, inner.submitted))
+                times = entry.submitted, read, inner.submitted, entry.attempt
+                submission.notebooks.append(File(inside, *times))
             else:
                 submission.others.append(_clean(inner.parts[-1]))
     except Unread as error:

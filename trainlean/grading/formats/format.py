@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainlean.grading.names import name_keys
-from trainlean.grading.sheets import read_csv, write_csv
+from trainlean.grading.sheets import Sheet, read_sheet
 
 # The command reads its options off the formats, and must start without numpy.
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Form(Format):
 
     def check(self) -> None:
         """CourseError where the exported table is not there, or is none of this LMS."""
-        self.writer(read_csv(self.path), 1)
+        self.writer(self._read().table, 1)
 
     def write(self, results: Results) -> Written:
         """Write the filled in table beside the gradebook. CourseError where it is none of this LMS."""
@@ -76,15 +76,22 @@ class Form(Format):
         return Written(target, self.fill(target, results.rows, results.possible))
 
     def fill(self, target: Path, rows: "list[Row]", possible: float) -> tuple[str, ...]:
-        """Write the table with the rows' points out of `possible`; returns the learners that are not in it."""
-        table = read_csv(self.path)
-        write_line = self.writer(table, possible)
+        """Write the table, as its file was written, with the rows' points out of `possible`; returns the learners that are not in it."""
+        sheet = self._read()
+        write_line = self.writer(sheet.table, possible)
         found = set()
-        for line, row in match(table, rows, self.keys):
+        for line, row in match(sheet.table, rows, self.keys):
             write_line(line, row)
             found.add(row.learner)
-        write_csv(target, table, safe=False)
+        sheet.write(target, safe=False)
         return tuple(row.learner for row in rows if row.learner not in found)
+
+    def _read(self) -> Sheet:
+        # Excel's usual ones: a number finds a learner whose name is read wrongly, and what is written back is what was read.
+        sheet = read_sheet(self.path, ("cp1252", "latin-1"))
+        width = len(sheet.table[0])
+        sheet.table = [line + [""] * (width - len(line)) for line in sheet.table]  # some are short
+        return sheet
 
     @abstractmethod
     def writer(self, table: list[list[str]], possible: float) -> "Callable[[list[str], Row], None]":
@@ -96,14 +103,12 @@ class Form(Format):
 
 
 def match(table: list[list[str]], rows: "list[Row]", keys: Callable) -> "list[tuple[list, Row]]":
-    """(line, row) for every line of a table, its header left out, that is exactly one learner's; short lines are made full.
+    """(line, row) for every line of a table, its header left out, that is exactly one learner's.
 
     The LMS's number decides. A name does only for learners of whom no line has the number, where it is the name of one line
     and one learner; a number that two learners carry decides nothing.
     """
-    header = table[0]
-    lines = [(line + [""] * (len(header) - len(line))) for line in table[1:]]
-    table[1:] = lines
+    header, *lines = table
     by_number: dict[str, list[Row]] = {}
     for row in rows:
         by_number.setdefault(row.user, []).append(row)
