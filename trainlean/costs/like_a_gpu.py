@@ -1,12 +1,12 @@
 """What CUDA keeps and a CPU does not, for fake tensors on the CPU."""
 
 from contextlib import contextmanager
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
+from trainlean.costs.instead import instead
 from trainlean.costs.operations import tensors_in
 
 aten = torch.ops.aten
@@ -23,12 +23,12 @@ def like_a_gpu(old):
         kept["softmax"] = _softmax_that_keeps_its_input
     kept |= dict(dropout=_dropout, scaled_dot_product_attention=_attention)
     refused: dict = {name: _refusing(getattr(torch._VF, name)) for name in RECURRENT}
-    with mock.patch.multiple(F, **kept), mock.patch.multiple(torch._VF, **refused):
+    with instead(F, **kept), instead(torch._VF, **refused):
         yield
 
 
 def _refusing(function):
-    """The function for tensors that are real, such as those of a training in another thread."""
+    """The function for tensors that are real."""
 
     def refuse(*args, **kwargs):
         if any(isinstance(tensor, FakeTensor) for tensor in tensors_in((args, kwargs))):

@@ -10,14 +10,16 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
+from transformers.utils import import_utils
 
+from trainlean.costs.instead import instead
 from trainlean.costs.scratch import beside
 
 aten = torch.ops.aten
@@ -50,6 +52,7 @@ class Values(TorchDispatchMode):
 
     `operations` are all operations that ran, in order; `sizes` are the bytes of what each gave; `scratch` is what the
     kernels of a CPU take beside, if that is to be measured; `outside` are real tensors that were used, by their storage.
+    `given`, where it is a list, gets for each operation weak references to the memory of what it gave.
     A floating point number that somebody asks for and that is not known is one that nothing can be decided by.
 
     To be entered after the FakeTensorMode and before a Meter.
@@ -64,6 +67,7 @@ class Values(TorchDispatchMode):
             int, int
         ] = {}  # bytes that kernels took beside, by the operations so far
         self.outside: dict[int, torch.Tensor] = {}
+        self.given: list[list[StorageWeakRef]] | None = None
         self._unknown = ShapeEnv()
 
     def __exit__(self, *error):
@@ -80,7 +84,16 @@ class Values(TorchDispatchMode):
             self.operations.append(func)
             if self.measure_scratch:
                 self._add_what_is_beside(func, args, kwargs or {}, out)
-            self.sizes.append(sum(tensor.nbytes for tensor in _tensors((out,), {})))
+            results = _tensors((out,), {})
+            self.sizes.append(sum(tensor.nbytes for tensor in results))
+            if self.given is not None:
+                self.given.append(
+                    [
+                        StorageWeakRef(tensor.untyped_storage())
+                        for tensor in results
+                        if tensor.layout is torch.strided
+                    ]
+                )
         return out
 
     def _add_what_is_beside(self, func, args, kwargs, out):
@@ -185,12 +198,12 @@ def know(tensor, real: torch.Tensor):
 def as_in_training():
     """Let transformers and torch look into the tensors whose numbers are known, as they do where nothing is traced."""
     with (
-        mock.patch(
-            "transformers.utils.import_utils.is_fake_tensor",
-            lambda tensor: isinstance(tensor, FakeTensor) and known(tensor) is None,
+        instead(
+            import_utils,
+            is_fake_tensor=lambda x: isinstance(x, FakeTensor) and known(x) is None,
         ),
-        mock.patch("torch.ctc_loss", _ctc_loss),
-        mock.patch.object(torch._VF, "_pad_packed_sequence", _pad_packed_sequence),
+        instead(torch, ctc_loss=_ctc_loss),
+        instead(torch._VF, _pad_packed_sequence=_pad_packed_sequence),
     ):
         yield
 
