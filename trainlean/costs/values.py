@@ -37,6 +37,8 @@ MAKERS = {
 }
 # Their gradients are computed in other steps where tensors are fake (`isTensorSubclassLike` in ATen), with other memory.
 OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
+# So are those of one number out of all, which are replaced.
+ONE_OF_ALL = ("max", "min", "median", "nanmedian")
 # Of the trace that runs: how often numbers that are not known were written, by storage; and real tensors that were to be
 # written, kept, so that no other one gets their place.
 _written: Counter[int] = Counter()
@@ -204,8 +206,37 @@ def as_in_training():
         ),
         instead(torch, ctc_loss=_ctc_loss),
         instead(torch._VF, _pad_packed_sequence=_pad_packed_sequence),
+        instead(torch, **{name: _one_of_all(torch, name) for name in ONE_OF_ALL}),
+        instead(torch.Tensor, **{name: _one_of_all(torch.Tensor, name) for name in ONE_OF_ALL}),
     ):
         yield
+
+
+class _OneOfAll(torch.autograd.Function):
+    """The largest of all numbers, or another one of them, with the backward pass of real tensors (`evenly_distribute_backward` in ATen)."""
+
+    @staticmethod
+    def forward(ctx, input, operation):
+        value = operation(input)
+        ctx.save_for_backward(input, value)
+        return value
+
+    @staticmethod
+    def backward(ctx, gradient):
+        input, value = ctx.saved_tensors
+        same = input == value
+        shares = torch.zeros_like(input)
+        return shares.masked_fill_(same, gradient / same.sum()), None
+
+
+def _one_of_all(owner, name):
+    function, operation = getattr(owner, name), getattr(aten, name).default
+
+    def of(input, *args, **kwargs):
+        followed = isinstance(input, FakeTensor) and not args and not kwargs
+        return _OneOfAll.apply(input, operation) if followed else function(input, *args, **kwargs)
+
+    return of
 
 
 def _lengths(given):
