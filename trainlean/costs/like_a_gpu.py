@@ -61,6 +61,15 @@ def _attention(
     query, key, value = (
         _autocast(tensor, torch.get_autocast_dtype("cpu")) for tensor in (query, key, value)
     )
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        # Heads that share keys: torch has them in the flash kernel, which takes half precision alone, and step by step.
+        if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
+            return aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, False, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True
+        )[0]
     return aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
     )[0]
