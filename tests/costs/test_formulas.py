@@ -73,8 +73,13 @@ def test_a_formula_is_predicted_as_it_runs(name):
 
 @pytest.mark.parametrize(
     "formula",
-    [lambda h: h.prod(1), lambda h: h.cumprod(1), lambda h: torch.linalg.qr(h)[1]],
-    ids=["prod", "cumprod", "qr"],
+    [
+        lambda h: h.prod(1),
+        lambda h: h.cumprod(1),
+        lambda h: torch.linalg.qr(h)[1],
+        lambda h: torch.linalg.householder_product(h.T, h[:, 0]),
+    ],
+    ids=["prod", "cumprod", "qr", "householder"],
 )
 def test_other_steps_are_refused_where_they_are_trained(formula):
     batch = torch.randn(SAMPLES, 8)

@@ -36,7 +36,7 @@ MAKERS = {
     aten.triu_indices,
 }
 # Their gradients are computed in other steps where tensors are fake (`isTensorSubclassLike` in ATen), with other memory.
-OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
+OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_householder_product, aten.linalg_qr}
 # So are those of one number out of all, which are replaced.
 ONE_OF_ALL = ("max", "min", "median", "nanmedian")
 # Of the trace that runs: how often numbers that are not known were written, by storage; and real tensors that were to be
