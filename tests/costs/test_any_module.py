@@ -1,13 +1,16 @@
 """Modules as people bring them: predicted as the allocator hands out bytes, or refused with what stands in the way."""
 
 import random
+import threading
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
 from transformers import BatchEncoding
 
 from trainlean.costs.batches import map_tensors
@@ -111,6 +114,66 @@ class Queued(nn.Linear):
         return y @ self.queue.clone().T
 
 
+class Layers(nn.Module):
+    """Layers that are alike but for what their place in the list does to them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(9)
+        )
+
+    def forward(self, x):
+        for place, layer in enumerate(self.layers):
+            x = self.run(place, layer, x)
+        return x
+
+
+class Trunk(Layers):
+    def run(self, place, layer, x):
+        with torch.set_grad_enabled(place >= 5):
+            return layer(x)
+
+
+class Bottom(Layers):
+    def run(self, place, layer, x):
+        if place >= 4:
+            return layer(x)
+        return checkpoint(layer, x, use_reentrant=False, preserve_rng_state=False)
+
+
+class Moved(nn.Linear):
+    """A part that is moved to where it is in each forward pass, as the routers of SwitchTransformers are."""
+
+    def forward(self, x):
+        return super().forward(self.to(x.dtype).weight @ x.T)
+
+
+class Lazy(nn.Module):
+    """Its sizes are found by a first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.LazyLinear(32), nn.ReLU(), nn.Linear(32, 8))
+        self(torch.rand(1, 64))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Scaled(nn.Linear):
+    """Weights that are made by a look at their numbers."""
+
+    def __init__(self):
+        super().__init__(64, 64)
+        with torch.no_grad():
+            self.weight.div_(self.weight.norm().item())
+
+
+def orthogonal():
+    return nn.utils.parametrizations.orthogonal(nn.Linear(64, 64), orthogonal_map="cayley")
+
+
 def bags():
     return nn.Sequential(nn.EmbeddingBag(300, 64, mode="max"), nn.Linear(64, 8))
 
@@ -138,7 +201,11 @@ CASES = [
     (Queued, SAMPLE, mean_square),
     (bags, torch.randint(300, (SAMPLES, 8)), mean_square),
     (spectral, SAMPLE, mean_square),
+    (Trunk, SAMPLE, mean_square),
+    (Bottom, SAMPLE, mean_square),
+    (lambda: Moved(SAMPLES, 64), torch.rand(SAMPLES, SAMPLES), mean_square),
 ]
+MADE = [Lazy, Scaled, orthogonal]  # of real tensors alone
 
 
 def allocated(model, batch, loss, held):
@@ -167,6 +234,12 @@ def test_the_prediction_is_what_the_allocator_hands_out(make, batch, loss):
     held = model.kept["mask"].nbytes if isinstance(model, Masked) else 0
     held += OUTSIDE.nbytes if loss is with_a_tensor_of_the_file else 0
     assert run.peak_bytes == pytest.approx(allocated(model, batch, loss, held), rel=0.003)
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_a_module_that_cannot_be_made_of_fake_tensors_is_made_of_real_ones(make):
+    run = predict_run(make, batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
+    assert run.peak_bytes == pytest.approx(allocated(make(), SAMPLE, mean_square, 0), rel=0.003)
 
 
 def test_weights_on_meta_are_predicted_as_on_a_cpu():
@@ -222,6 +295,10 @@ def logged(model, batch):
     return loss, {"loss": loss}
 
 
+def of_an_exponential():
+    return nn.utils.parametrizations.orthogonal(nn.Linear(64, 64))
+
+
 def frozen():
     return nn.Linear(64, 64).requires_grad_(False)
 
@@ -237,8 +314,43 @@ def frozen():
         (lambda: nn.Linear(64, 64), logged, "one number, not tuple"),
         (lambda: nn.Linear(64, 64), lambda model, x: model(x), r"not a tensor of \(16, 64\)"),
         (frozen, mean_square, "depends on no weight that is trained"),
+        (of_an_exponential, mean_square, "matrix_exp takes inside its kernel depends on"),
     ],
 )  # fmt: skip
 def test_what_no_prediction_holds_for_is_refused(make, loss, message):
     with pytest.raises(ValueError, match=message):
         predict_run(make(), batch=SAMPLE, loss=loss, micro_batch=SAMPLES)
+
+
+def test_a_module_that_cannot_be_made_is_told_from_one_that_cannot_be_trained():
+    with pytest.raises(ValueError, match="could not be made .*lambda.*TypeError"):
+        predict_run(lambda: nn.Linear("a", 3), batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
+
+
+def test_predictions_leave_other_threads_and_random_numbers_alone():
+    """Two at once, beside somebody who makes layers of his own."""
+    told, undrawn = [], []
+    done = threading.Event()
+    draw = nn.init.kaiming_uniform_
+    state = random.getstate(), np.random.get_state()[2]  # the place in its row of numbers
+
+    def predicted():
+        about = dict(batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
+        told.append(predict_run(lambda: nn.Linear(64, 64), **about).peak_bytes)
+
+    def beside():
+        while not done.is_set():
+            undrawn.append(nn.Linear(300, 300).weight.std().item() < 0.02)
+
+    threads = [threading.Thread(target=predicted) for _ in range(2)]
+    other = threading.Thread(target=beside)
+    for thread in (other, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    other.join()
+    assert len(told) == 2 and len(set(told)) == 1
+    assert undrawn and not any(undrawn)
+    assert nn.init.kaiming_uniform_ is draw
+    assert state == (random.getstate(), np.random.get_state()[2])

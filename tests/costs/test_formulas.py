@@ -35,6 +35,9 @@ FORMULAS = {
     "rows by number": lambda h: h[torch.arange(len(h)).flip(0)],
     "topk": lambda h: h.topk(WIDTH // 2, 1).values,
     "cummax": lambda h: h.cummax(1).values,
+    "the largest of all": lambda h: h / h.abs().max(),
+    "the smallest of all": lambda h: h * torch.min(h),
+    "mean and variance": lambda h: sum(x.sum() for x in torch.var_mean(h, 1)),
     "index_select": lambda h: h.index_select(1, torch.arange(WIDTH)),
     "a backward pass of one's own": lambda h: Own.apply(h, places(h)),
 }
@@ -63,13 +66,20 @@ def test_a_formula_is_predicted_as_it_runs(name):
             model(batch).backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert told == pytest.approx(meter.peak_bytes, abs=16)
+    # Where kernels take memory beside, a prediction has it, and the meter says so.
+    seen = meter.allocator_peak if meter.note else meter.peak_bytes
+    assert told == pytest.approx(seen, abs=16)
 
 
 @pytest.mark.parametrize(
     "formula",
-    [lambda h: h.prod(1), lambda h: h.cumprod(1), lambda h: torch.linalg.qr(h)[1]],
-    ids=["prod", "cumprod", "qr"],
+    [
+        lambda h: h.prod(1),
+        lambda h: h.cumprod(1),
+        lambda h: torch.linalg.qr(h)[1],
+        lambda h: torch.linalg.householder_product(h.T, h[:, 0]),
+    ],
+    ids=["prod", "cumprod", "qr", "householder"],
 )
 def test_other_steps_are_refused_where_they_are_trained(formula):
     batch = torch.randn(SAMPLES, 8)

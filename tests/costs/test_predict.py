@@ -248,6 +248,27 @@ def test_fused_attention_keeps_no_scores():
     )
 
 
+def test_heads_that_share_keys_are_followed_on_a_card():
+    """In half precision by the flash kernel, else step by step, scores and all: no other kernel has them."""
+    heads, length = 8, 128
+    config = LlamaConfig(
+        hidden_size=64, num_hidden_layers=4, num_attention_heads=heads, num_key_value_heads=2,
+        intermediate_size=64, vocab_size=50,
+    )  # fmt: skip
+
+    def kept(**settings):
+        about = dict(task="causal-lm", micro_batch=2, sequence_length=length, device="gpu")
+        run = predict_run(config, **about, **settings)
+        return run.peak["activations"], run.flops
+
+    scores = 4 * 2 * heads * length**2  # layers x batch x heads x tokens squared
+    eager, whole = kept(attention="eager"), kept(attention="sdpa")
+    assert whole[0] == pytest.approx(eager[0], rel=0.1)
+    eager, half = (kept(attention=name, precision="bf16") for name in ("eager", "sdpa"))
+    assert eager[0] - half[0] > 4 * scores
+    assert half[1] == pytest.approx(eager[1], rel=0.1)
+
+
 def test_selective_checkpointing_lies_between():
     plain, selective, every = (small(checkpointing=value) for value in (False, "selective", True))
     assert plain.peak_bytes > selective.peak_bytes > every.peak_bytes

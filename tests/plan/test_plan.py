@@ -23,6 +23,7 @@ from trainlean.plan.proof import (
     prove,
     report_peak,
     report_proof,
+    watched,
     without_dropout,
 )
 from trainlean.plan.quantities import read_bytes, read_link
@@ -398,6 +399,25 @@ def test_the_proof_is_left_out_where_it_does_not_fit(capsys):
 
     prove(gradients, 1, 2)
     assert "does not fit this device" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("noise", "words"), [(1.0, "No proof: the loss draws"), (0.0, "the same")])
+def test_a_loss_that_draws_random_numbers_is_trained_without_a_proof(noise, words, capsys):
+    def denoised(model, batch):
+        return (model(batch + noise * torch.randn_like(batch)) - batch).square().mean()
+
+    model, batch = nn.Linear(8, 8).double(), torch.rand(4, 8).double()
+    subject = watched(subject_of(model, batch=batch, loss=denoised))
+
+    def gradients(dtype):
+        for parts in (2, 1):
+            model.zero_grad()
+            for part in batch.chunk(parts):
+                (subject.loss(model, part) / parts).backward()
+            yield gradient_of(model)
+
+    prove(gradients, 2, 2)
+    assert words in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", KINDS)

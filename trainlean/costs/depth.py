@@ -1,22 +1,21 @@
 """Which layers repeat, and what a model of many layers needs from traces of a few.
 
-Layers are alike when they do the same: the same operations giving the same bytes in the forward pass of the whole model,
-with weights of the same shapes and the same switches. Where they repeat, alone or in groups (every sixth layer is another
-kind, every second one is checkpointed), a model of two groups and one of three tell what a model of all groups needs: every
-operation of the first group and of the last is followed by itself, and what is alive after it grows by the same amount
-with every group. Where nothing repeats, or the shallow model does not do what the deep one did, all layers are traced.
+Layers are alike when they do the same: the same operations giving the same bytes in the forward pass of the whole model, of
+which the same are kept for the backward pass, with weights of the same shapes and the same switches. Where they repeat,
+alone or in groups (every sixth layer is another kind, every second one is checkpointed), a model of two groups and one of
+three tell what a model of all groups needs: every operation of the first group and of the last is followed by itself, and
+what is alive after it grows by the same amount with every group. Where nothing repeats, or the shallow model does not do what the deep one did, all layers are traced.
 """
 
-import functools
+import gc
 import itertools
-import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from unittest import mock
 
 import numpy as np
 from torch import nn
 
+from trainlean.costs.instead import instead
 from trainlean.costs.tracing import Trace
 
 
@@ -100,7 +99,7 @@ class LeavingOut:
             for one, kept in self._kept:
                 if one.kind:
                     make_layer = _sparing(one.kind, kept, empty)
-                    stack.enter_context(mock.patch.object(one.kind, "__init__", make_layer))
+                    stack.enter_context(instead(one.kind, __init__=make_layer))
             try:
                 module = make()
             except Exception:
@@ -120,13 +119,11 @@ class LeavingOut:
 
 
 def _sparing(kind: type, kept, empty):
-    """An `__init__` that makes the layers of these numbers only; those of another thread's model are made as ever."""
+    """An `__init__` that makes the layers of these numbers only."""
     numbers, make = itertools.count(), kind.__init__  # type: ignore[misc]
-    here = threading.get_ident()
 
-    @functools.wraps(make)
     def made(layer, *args, **kwargs):
-        if threading.get_ident() != here or next(numbers) in kept:
+        if next(numbers) in kept:
             make(layer, *args, **kwargs)
         else:
             nn.Module.__init__(layer)
@@ -158,7 +155,7 @@ class _Seen:
         self.lists: dict[
             str, list
         ] = {}  # path: (number of the layer, first operation, after its last)
-        self.operations: list = []
+        self.operations: list = []  # each with its bytes, and whether they are kept for the backward pass
 
     @contextmanager
     def watch(self, module, values):
@@ -170,10 +167,14 @@ class _Seen:
                 for number, layer in enumerate(layers):
                     handles += self._follow(calls, number, layer, values)
         start = len(values.operations)
+        values.given = []
         yield
         for handle in handles:
             handle.remove()
-        self.operations = list(zip(values.operations[start:], values.sizes[start:]))
+        gc.collect()  # what stands in circles is not kept
+        # Without gradients, or under a checkpoint of the module's own, a layer does the same and keeps less.
+        kept = [any(not memory.expired() for memory in given) for given in values.given]
+        self.operations = list(zip(values.operations[start:], values.sizes[start:], kept))
         for calls in self.lists.values():
             calls[:] = [(number, a - start, b - start) for number, a, b in calls]
 

@@ -1,12 +1,12 @@
 """What CUDA keeps and a CPU does not, for fake tensors on the CPU."""
 
 from contextlib import contextmanager
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
+from trainlean.costs.instead import instead
 from trainlean.costs.operations import tensors_in
 
 aten = torch.ops.aten
@@ -23,12 +23,12 @@ def like_a_gpu(old):
         kept["softmax"] = _softmax_that_keeps_its_input
     kept |= dict(dropout=_dropout, scaled_dot_product_attention=_attention)
     refused: dict = {name: _refusing(getattr(torch._VF, name)) for name in RECURRENT}
-    with mock.patch.multiple(F, **kept), mock.patch.multiple(torch._VF, **refused):
+    with instead(F, **kept), instead(torch._VF, **refused):
         yield
 
 
 def _refusing(function):
-    """The function for tensors that are real, such as those of a training in another thread."""
+    """The function for tensors that are real."""
 
     def refuse(*args, **kwargs):
         if any(isinstance(tensor, FakeTensor) for tensor in tensors_in((args, kwargs))):
@@ -61,6 +61,15 @@ def _attention(
     query, key, value = (
         _autocast(tensor, torch.get_autocast_dtype("cpu")) for tensor in (query, key, value)
     )
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        # Heads that share keys: torch has them in the flash kernel, which takes half precision alone, and step by step.
+        if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
+            return aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, False, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True
+        )[0]
     return aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
     )[0]

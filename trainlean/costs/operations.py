@@ -36,7 +36,7 @@ WRITES = {
     aten.put.default: aten.put_.default,
 }
 # Backward formulas that add tensors of their own, which nobody else holds either.
-ADDING = ("Atan2", "Cholesky", "Linalg", "Logcumsumexp")
+ADDING = ("Atan2", "Cholesky", "Linalg", "Logcumsumexp", "StdMean", "VarMean")
 WATCHERS = "trainlean.costs.operations"  # where a thread's watchers are kept
 _included = torch._C._dispatch_tls_set_dispatch_key_included
 

@@ -58,6 +58,8 @@ WITHOUT = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward,
 }
 STEPS = ("_foreach_", "_fused_")
+# What they take depends on the numbers, not only on shapes: of a matrix exponential on the matrix's norm.
+BY_NUMBERS = {aten.linalg_matrix_exp}
 LARGEST = 2**30  # bytes of its tensors
 LONGEST = 2**31  # multiplications of a product
 _measured: dict[tuple, tuple[int, tuple[int, ...]]] = {}
@@ -72,9 +74,14 @@ def beside(operation, args, kwargs) -> tuple[int, tuple[int, ...]]:
     Looked at are all operations but those that are known to take none: of single elements of one type, views, copies, products and
     sums in float32, row by row of contiguous tensors, and an optimizer's step. But for convolutions and LSTMs, what has more than LARGEST
     bytes or LONGEST multiplications is not run, and counts as if it took none: about a hundredth of the peak of a model in
-    bf16. So does what cannot be run on zeros. ValueError: a convolution or an LSTM that is too large to be run, and while torch's
-    profiler, which hears the allocator, already runs.
+    bf16. So does what cannot be run on zeros. ValueError: a convolution or an LSTM that is too large to be run, what takes as much
+    as its numbers say, and while torch's profiler, which hears the allocator, already runs.
     """
+    if operation._overloadpacket in BY_NUMBERS:
+        raise ValueError(
+            f"No prediction for a CPU: what {operation.name()} takes inside its kernel depends on the size of its numbers, which training changes. "
+            'An orthogonal weight has other ways to be made, such as orthogonal(..., orthogonal_map="cayley").'
+        )
     tensors = tensors_in((args, kwargs))
     small = sum(tensor.nbytes for tensor in tensors) <= LARGEST
     if operation not in KERNELS and not (small and _may_take(operation, tensors)):

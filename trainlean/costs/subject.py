@@ -263,7 +263,7 @@ class _Batches:
         vocabulary = getattr(self.text, "vocab_size", None)
         if vocabulary is None:
             raise ValueError(
-                f"{self.kind.__name__} takes labels that no batch is known for: give batch=..., and loss=... where it needs one."
+                f"The configuration names no vocab_size, so no batch of tokens is known for {self.kind.__name__}: give batch=..., and loss=... where it needs one."
             )
         tokens = torch.randint(min(10, vocabulary - 1), vocabulary, (size, length))
         special = [getattr(self.text, f"{name}_token_id", None) for name in ("pad", "bos", "eos")]

@@ -31,11 +31,13 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
+from transformers.integrations import moe
 
 from trainlean.arguments import says_itself
 from trainlean.costs.allocator import replay
 from trainlean.costs.batches import map_tensors, tensors_of_batch
 from trainlean.costs.blocks import WEIGHTS
+from trainlean.costs.instead import TURN, instead
 from trainlean.costs.like_a_gpu import like_a_gpu
 from trainlean.costs.meter import Meter
 from trainlean.costs.runs import CATEGORIES
@@ -114,6 +116,7 @@ class Tracer:
         self.prune = prune
         self.mode: FakeTensorMode  # of the trace that runs
         self.values: Values  # of it
+        self.made = False  # whether the model is, in it
         self.outside: list = []  # what takes the place of real tensors, as long as the trace lasts
         self.meter: Meter | None = None  # while it measures
         self.at_end: Callable  # calls a function when it has ended
@@ -135,7 +138,8 @@ class Tracer:
             module = self._module(adapted=False)
             batch = self._batch()
             with watch(module, stack.values):
-                self._loss(module, batch)
+                loss = self._loss(module, batch)  # keeps what the backward pass would find
+            del loss
 
     def _compiled(self):
         """What the passes of the compiled model need; the compiler takes no model in which anything is watched."""
@@ -150,18 +154,17 @@ class Tracer:
         return _Opened(self, watched)
 
     def _module(self, adapted=True):
-        # A model is put together of copies, and moved, by itself or where adapters are added.
-        with (
-            mock.patch("torch.utils.swap_tensors", _swap_where_they_differ),
-            mock.patch("torch.Tensor.__deepcopy__", _copied),
-        ):
-            return self._made(adapted)
-
-    def _made(self, adapted):
         make = functools.partial(self.subject.make, self.setup)
         # Every so many layers are counted by what is in them.
         spared = self.prune and self.setup.checkpointing in (False, True, "selective")
-        module = self.prune.made(make) if spared else make()
+        try:
+            module = self.prune.made(make) if spared else make()
+        except Exception:
+            if self.subject.identity:
+                raise
+            # Lazy layers, and weights drawn in ways that ask for numbers, are made of real tensors alone.
+            with _disable_current_modes():
+                module = make()
         # Tensors that were cached in a training would meet fake ones here, and the other way round.
         _forget_cached(module)
         self.at_end(_forget_cached, module)
@@ -184,7 +187,9 @@ class Tracer:
         enable_checkpointing(module, self.setup.checkpointing)
         if self.prune:
             self.prune(module)
-        return add_adapters(module, self.setup.lora) if adapted else module
+        module = add_adapters(module, self.setup.lora) if adapted else module
+        self.made = True
+        return module
 
     def _batch(self):
         with _disable_current_modes():
@@ -350,6 +355,15 @@ class _Opened(ExitStack):
 
     def __enter__(self):
         super().__enter__()
+        try:
+            self._enter()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _enter(self):
+        self.enter_context(TURN)
         # The collector, which the meter calls, would look at all of torch, for a quarter of the time that a trace takes.
         if not gc.get_freeze_count():
             gc.freeze()
@@ -360,27 +374,37 @@ class _Opened(ExitStack):
         fake_tensors = logging.getLogger("torch._subclasses.fake_tensor")
         self.enter_context(mock.patch.object(fake_tensors, "disabled", True))
         self.enter_context(torch.random.fork_rng(devices=[]))
+        self._draw_the_same_numbers()
         self.tracer.mode = self.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         self.tracer.at_end = self.callback
+        self.tracer.made = False
         # Fake weights have no numbers to be drawn; one way of drawing even asks for them.
-        for name in DRAWN:
-            self.enter_context(mock.patch(f"torch.nn.init.{name}", _as_it_is))
-        self.enter_context(
-            mock.patch.object(transformers.PreTrainedModel, "initialize_weights", _as_it_is)
-        )
+        drawn = {name: _unless_fake(getattr(torch.nn.init, name)) for name in DRAWN}
+        self.enter_context(instead(torch.nn.init, **drawn))
+        self.enter_context(instead(transformers.PreTrainedModel, initialize_weights=_as_it_is))
+        # A model is put together of copies, and moved, by itself or where adapters are added.
+        self.enter_context(instead(torch.utils, swap_tensors=_swap_where_they_differ))
+        self.enter_context(instead(torch.Tensor, __deepcopy__=_copied))
         if self.watched:
             self._watch()
-        return self
+
+    def _draw_the_same_numbers(self):
+        """Let Python and NumPy draw the same numbers in every trace, and leave theirs to whoever asked for the prediction."""
+        self.callback(random.setstate, random.getstate())
+        self.callback(np.random.set_state, np.random.get_state())
+        random.seed(0)
+        np.random.seed(0)
 
     def _watch(self):
         self.enter_context(as_in_training())
         self.enter_context(  # asked on a real card, which may not be here
-            mock.patch("transformers.integrations.moe._can_use_grouped_mm", lambda *_, **__: True)
+            instead(moe, _can_use_grouped_mm=lambda *_, **__: True)
         )
         if self.tracer.device == "cpu":  # where a checkpoint keeps the random state beside the rest
-            for module in ("torch", "torch.random"):
-                self.enter_context(mock.patch(f"{module}.get_rng_state", _random_state))
-                self.enter_context(mock.patch(f"{module}.set_rng_state", _as_it_is))
+            for module in (torch, torch.random):
+                self.enter_context(
+                    instead(module, get_rng_state=_random_state, set_rng_state=_as_it_is)
+                )
         values = Values(measure_scratch=self.tracer.device == "cpu")
         # A number for a log may be printed; nothing is decided by it.
         self.enter_context(mock.patch.object(torch.SymFloat, "__format__", lambda *_: "?"))
@@ -390,10 +414,10 @@ class _Opened(ExitStack):
         super().__exit__(kind, error, traceback)
         if error is None or isinstance(error, Unpredictable) or not isinstance(error, Exception):
             return False
-        raise _sentence(error, _place(error)) from error
+        raise _sentence(error, _place(error), self.tracer.made) from error
 
 
-def _sentence(error, place):
+def _sentence(error, place, made):
     if isinstance(error, (DataDependentOutputException, GuardOnDataDependentSymNode)):
         return Unpredictable(
             f"No prediction: the training asks for a number that only a real one has{place}, as `if`, int() or float() of a tensor do. "
@@ -421,7 +445,7 @@ def _sentence(error, place):
             'Set "pad_token_id" there, such as to its eos_token_id.'
         )
     return Unpredictable(
-        f"No prediction: the model could not be trained on this batch{place} ({type(error).__name__}: {text[:300]})."
+        f"No prediction: the model could not be {'trained on this batch' if made else 'made'}{place} ({type(error).__name__}: {text[:300]})."
     )
 
 
@@ -494,6 +518,14 @@ def _random_state():
 
 def _as_it_is(weights, *_, **__):
     return weights
+
+
+def _unless_fake(draw):
+    def drawn(weights, *args, **kwargs):
+        fake_ones = isinstance(weights, torch._subclasses.FakeTensor)
+        return weights if fake_ones else draw(weights, *args, **kwargs)
+
+    return drawn
 
 
 def _swap_where_they_differ(one, other, swap=torch.utils.swap_tensors):

@@ -10,14 +10,16 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
+from transformers.utils import import_utils
 
+from trainlean.costs.instead import instead
 from trainlean.costs.scratch import beside
 
 aten = torch.ops.aten
@@ -34,7 +36,9 @@ MAKERS = {
     aten.triu_indices,
 }
 # Their gradients are computed in other steps where tensors are fake (`isTensorSubclassLike` in ATen), with other memory.
-OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_qr}
+OTHER_STEPS = {aten.prod, aten.cumprod, aten.linalg_householder_product, aten.linalg_qr}
+# So are those of one number out of all, which are replaced.
+ONE_OF_ALL = ("max", "min", "median", "nanmedian")
 # Of the trace that runs: how often numbers that are not known were written, by storage; and real tensors that were to be
 # written, kept, so that no other one gets their place.
 _written: Counter[int] = Counter()
@@ -50,6 +54,7 @@ class Values(TorchDispatchMode):
 
     `operations` are all operations that ran, in order; `sizes` are the bytes of what each gave; `scratch` is what the
     kernels of a CPU take beside, if that is to be measured; `outside` are real tensors that were used, by their storage.
+    `given`, where it is a list, gets for each operation weak references to the memory of what it gave.
     A floating point number that somebody asks for and that is not known is one that nothing can be decided by.
 
     To be entered after the FakeTensorMode and before a Meter.
@@ -64,6 +69,7 @@ class Values(TorchDispatchMode):
             int, int
         ] = {}  # bytes that kernels took beside, by the operations so far
         self.outside: dict[int, torch.Tensor] = {}
+        self.given: list[list[StorageWeakRef]] | None = None
         self._unknown = ShapeEnv()
 
     def __exit__(self, *error):
@@ -80,7 +86,16 @@ class Values(TorchDispatchMode):
             self.operations.append(func)
             if self.measure_scratch:
                 self._add_what_is_beside(func, args, kwargs or {}, out)
-            self.sizes.append(sum(tensor.nbytes for tensor in _tensors((out,), {})))
+            results = _tensors((out,), {})
+            self.sizes.append(sum(tensor.nbytes for tensor in results))
+            if self.given is not None:
+                self.given.append(
+                    [
+                        StorageWeakRef(tensor.untyped_storage())
+                        for tensor in results
+                        if tensor.layout is torch.strided
+                    ]
+                )
         return out
 
     def _add_what_is_beside(self, func, args, kwargs, out):
@@ -185,14 +200,43 @@ def know(tensor, real: torch.Tensor):
 def as_in_training():
     """Let transformers and torch look into the tensors whose numbers are known, as they do where nothing is traced."""
     with (
-        mock.patch(
-            "transformers.utils.import_utils.is_fake_tensor",
-            lambda tensor: isinstance(tensor, FakeTensor) and known(tensor) is None,
+        instead(
+            import_utils,
+            is_fake_tensor=lambda x: isinstance(x, FakeTensor) and known(x) is None,
         ),
-        mock.patch("torch.ctc_loss", _ctc_loss),
-        mock.patch.object(torch._VF, "_pad_packed_sequence", _pad_packed_sequence),
+        instead(torch, ctc_loss=_ctc_loss),
+        instead(torch._VF, _pad_packed_sequence=_pad_packed_sequence),
+        instead(torch, **{name: _one_of_all(torch, name) for name in ONE_OF_ALL}),
+        instead(torch.Tensor, **{name: _one_of_all(torch.Tensor, name) for name in ONE_OF_ALL}),
     ):
         yield
+
+
+class _OneOfAll(torch.autograd.Function):
+    """The largest of all numbers, or another one of them, with the backward pass of real tensors (`evenly_distribute_backward` in ATen)."""
+
+    @staticmethod
+    def forward(ctx, input, operation):
+        value = operation(input)
+        ctx.save_for_backward(input, value)
+        return value
+
+    @staticmethod
+    def backward(ctx, gradient):
+        input, value = ctx.saved_tensors
+        same = input == value
+        shares = torch.zeros_like(input)
+        return shares.masked_fill_(same, gradient / same.sum()), None
+
+
+def _one_of_all(owner, name):
+    function, operation = getattr(owner, name), getattr(aten, name).default
+
+    def of(input, *args, **kwargs):
+        followed = isinstance(input, FakeTensor) and not args and not kwargs
+        return _OneOfAll.apply(input, operation) if followed else function(input, *args, **kwargs)
+
+    return of
 
 
 def _lengths(given):

@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from trainlean.costs.batches import map_tensors, tensors_of_batch
 from trainlean.costs.meter import Meter
+from trainlean.costs.subject import Subject
 
 TOLERANCE = 1e-6  # of the gradient's norm
 
@@ -63,14 +65,49 @@ def _in_type(dtype, tensor):
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
+class _Draws:
+    """Whether a loss drew random numbers while a proof was made."""
+
+    watched = drawn = False
+
+
+def watched(subject: Subject) -> Subject:
+    """The subject with a loss that a proof sees drawing random numbers, such as noise or time steps."""
+
+    def loss(model, batch):
+        before = _random_state() if _Draws.watched else None
+        value = subject.loss(model, batch)
+        _Draws.drawn |= before is not None and before != _random_state()
+        return value
+
+    return replace(subject, loss=loss)
+
+
+def _random_state():
+    there = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return [
+        state.numpy().tobytes()
+        for state in (torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if there else ()))
+    ]
+
+
 def prove(
     gradients: Callable[[torch.dtype], Iterable[torch.Tensor]], micro_batch: int, steps: int
 ) -> None:
     """Print how far a window's accumulated gradient is from the large batch's. SystemExit: too far.
 
     `gradients(dtype)` gives the two, of a model without dropout in that type: float64, in which rounding hides nothing
-    (convolutions in float32 round to 1e-5), or float32 for a model that computes in no other.
+    (convolutions in float32 round to 1e-5), or float32 for a model that computes in no other. A loss that draws random numbers,
+    as `watched` sees, draws others for all samples at once: then it is said that there is no proof.
     """
+    _Draws.watched, _Draws.drawn = True, False
+    try:
+        _prove(gradients, micro_batch, steps)
+    finally:
+        _Draws.watched = False
+
+
+def _prove(gradients, micro_batch, steps):
     try:
         accumulated, whole = gradients(torch.float64)
     except torch.OutOfMemoryError:
@@ -84,6 +121,11 @@ def prove(
             f"The proof is made in float32, since the model does not compute in float64: {reason}"
         )
         accumulated, whole = gradients(torch.float32)
+    if _Draws.drawn and not difference(accumulated, whole) <= TOLERANCE:
+        print(
+            "No proof: the loss draws random numbers, others for micro-batches than for all samples at once. Training goes on without it."
+        )
+        return
     report_proof(accumulated, whole, micro_batch, steps)
 
 

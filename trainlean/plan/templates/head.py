@@ -4,6 +4,7 @@ import torch
 
 from trainlean import TrainingSetup
 from trainlean.costs.training import add_adapters, enable_checkpointing
+from trainlean.plan.proof import watched
 from trainlean.plan.reading import read_model
 
 # What the plan chose.
@@ -35,7 +36,7 @@ SETUP = TrainingSetup(
     padded=PADDED,
     lora=LORA,
 )
-SUBJECT = read_model(MODEL, TASK)
+SUBJECT = watched(read_model(MODEL, TASK))
 
 
 def make_model():
