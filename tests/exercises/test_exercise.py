@@ -69,6 +69,24 @@ total = Exercise(
 )
 
 
+class Wordless(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [(SystemExit(1), "SystemExit: it ends the program"), (Wordless(), "Wordless: its words")],
+)
+def test_an_answer_that_ends_the_program_or_has_no_words_is_told(raised, told):
+    def ends(numbers):
+        raise raised
+
+    found = judge(total, ends, seed=1)
+    assert found.outcome == CRASHED
+    assert told in found.message
+
+
 def test_right_in_two_ways():
     for answer in (lambda numbers: int(numbers.sum()), *total.also_right):
         verdict = judge(total, answer, seed=1)

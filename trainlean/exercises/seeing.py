@@ -43,12 +43,10 @@ def see(exercise: Exercise, answer: object, seed: int) -> Seen:
             contextlib.redirect_stderr(printed),
         ):
             observation = exercise.probe(answer, seed)
-    except Exception as error:
-        if type(error) is NotImplementedError and not str(
-            error
-        ):  # the stub's own; a library's says what is missing
+    except (Exception, SystemExit) as error:
+        if _is_of_the_stub(error):
             return Seen(attempted=False)
-        first_line = (str(error).splitlines() or [""])[0]
+        first_line = (_words_of(error).splitlines() or [""])[0]
         return Seen(
             {"raised": f"{type(error).__name__}: {first_line}"},
             traceback=learners_part(error),
@@ -63,13 +61,27 @@ def see_answer(exercise: Exercise, needed: Needed, seed: int) -> Seen:
     """What the probe sees of the answer that the statements build; call it only where they may run."""
     try:
         answer = run_statements(needed)[exercise.name]
-    except Exception as error:
-        if type(error) is NotImplementedError and not str(error):
+    except (Exception, SystemExit) as error:
+        if _is_of_the_stub(error):
             return Seen(attempted=False)
-        raised = f"{type(error).__name__}: {error} (while its cell was run)"
+        raised = f"{type(error).__name__}: {_words_of(error)} (while its cell was run)"
         seen = Seen({"raised": raised}, traceback=learners_part(error))
         return _with_what_was_left_out(seen, needed)
     return _with_what_was_left_out(see(exercise, answer, seed), needed)
+
+
+def _is_of_the_stub(error):
+    """A library's own NotImplementedError says what is missing."""
+    return type(error) is NotImplementedError and not _words_of(error)
+
+
+def _words_of(error):
+    if isinstance(error, SystemExit):
+        return "it ends the program; return instead"
+    try:
+        return str(error)
+    except Exception as another:  # an error of the answer's own, whose words fail
+        return f"its words cannot be had ({type(another).__name__})"
 
 
 def _with_what_was_left_out(seen: Seen, needed: Needed) -> Seen:
@@ -107,7 +119,7 @@ def undisturbed(seed: int) -> Iterator[None]:
             np.random.set_state(before[1])
 
 
-def learners_part(error: Exception) -> str:
+def learners_part(error: BaseException) -> str:
     """The traceback without the frames of this course that called the answer; empty where the learner's code raised nothing.
 
     Then the answer had returned, and the probe failed at what it was given.
