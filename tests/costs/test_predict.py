@@ -28,7 +28,6 @@ from transformers import (
 
 from trainlean import setup as setups
 from trainlean.costs import scratch, tracing
-from trainlean.costs.compiled import compiled_peaks
 from trainlean.costs.depth import LeavingOut, Stack, _stack, aligned
 from trainlean.costs.like_a_gpu import like_a_gpu
 from trainlean.costs.meter import Meter
@@ -312,6 +311,8 @@ def test_a_ddp_model_that_another_thread_left_does_not_cut_the_compiled_graph(mo
 
 
 def test_what_a_compiled_training_keeps_and_writes():
+    from trainlean.costs.compiled import compiled_peaks  # imports the compiler
+
     with FakeTensorMode():
         forward, backward = compiled_peaks(TwoLayers(), {"inputs": torch.zeros(100, 32)})
     wide, narrow, row = 100 * 64 * 4, 100 * 4, 64 * 4
@@ -677,7 +678,9 @@ def test_what_kernels_take_beside_their_tensors_is_measured(make, sample, precis
                 del value, inputs
                 optimizer.step()
                 optimizer.zero_grad()
-    assert meter.allocator_peak > 1.01 * meter.peak_bytes, "nothing beside the tensors"
+    # A processor that multiplies bf16 by itself may need no scratch for a convolution.
+    beside = meter.allocator_peak > 1.01 * meter.peak_bytes
+    assert beside or make is in_groups, "nothing beside the tensors"
     assert run.peak_bytes == pytest.approx(meter.allocator_peak, rel=0.001)
 
 

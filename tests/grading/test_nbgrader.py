@@ -3,13 +3,10 @@
 import json
 import os
 import sys
+from importlib.util import find_spec
 
 import nbformat
 import pytest
-
-pytest.importorskip(
-    "nbgrader", reason="nbgrader is not installed; pip install nbgrader to test the lessons with it"
-)
 from classes import answer_cells, cut_to_exercises
 
 from trainlean.exercises.checking import check_notebooks
@@ -18,6 +15,10 @@ from trainlean.exercises.verdicts import RIGHT, WRONG
 from trainlean.notebooks.notebook import exercise_cells, nbgrader_mark, read_notebook
 from trainlean.workspace import COURSE
 
+pytestmark = pytest.mark.skipif(
+    find_spec("nbgrader") is None,
+    reason="nbgrader is not installed; pip install nbgrader to test the lessons with it",
+)
 UNIT, NAME = "1_accumulation", "1_pytorch"
 NOISY, MISTAKEN, STUB = (
     "train_accumulated",

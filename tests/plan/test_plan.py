@@ -273,7 +273,7 @@ def test_no_way_of_training_is_begun_that_would_end_too_late(monkeypatch):
     monkeypatch.setattr(search._Search, "look", slowly)
     monkeypatch.setattr(search.time, "process_time", lambda: seconds[0])
     plan = plan_training(BertConfig(**SHAPE), 10**9, 4, sequence_length=16)
-    assert len(looked) == 2  # a third would end after 75 of 60 seconds
+    assert len(looked) == 2  # a third would end after 75 seconds
     assert any("Not looked at for want of time" in note for note in plan.notes)
 
 

@@ -140,9 +140,11 @@ def test_a_row_is_measured_as_it_is_predicted(key):
     [row] = find_rows([key])
     if reason := training.reason_against(row, "cpu"):
         pytest.skip(reason)
-    run = measure_row(row, small_bert_config(num_hidden_layers=2), TINY, "cpu")
+    # Its kernels take half a minute more for each layer.
+    config = small_bert_config(num_hidden_layers=1 if row.setup.compiled else 2)
+    run = measure_row(row, config, TINY, "cpu")
     assert (len(run.seconds), run.samples, run.optimizer_steps) == (1, 8, 2)
-    told = predict_run(small_bert_config(num_hidden_layers=2), row.setup, sequence_length=16)
+    told = predict_run(config, row.setup, sequence_length=16)
     assert told.peak_bytes == pytest.approx(run.peak_bytes, rel=0.01)
     if row.loop == "PyTorch" and not row.setup.compiled:
         assert told.flops * 2 == run.flops
