@@ -96,3 +96,17 @@ def test_neither_kernels_nor_what_forks_them_outlive_what_started_them(tmp_path,
     for process in alive:
         process.kill()
     assert family and not alive
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux")
+def test_a_kernel_that_goes_while_it_is_looked_at_is_no_error(monkeypatch):
+    from forked_kernels import ForkedKernel
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as started:
+        kernel = ForkedKernel(started.pid)
+        assert kernel.poll() is None
+        started.kill()
+    monkeypatch.setattr(kernel, "is_running", lambda: True)  # as it was a moment ago
+    assert kernel.poll() == 0
+    kernel.terminate()
+    kernel.kill()

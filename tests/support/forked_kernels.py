@@ -40,8 +40,24 @@ class ForkedKernel(psutil.Process):
 
     def poll(self) -> int | None:
         """None while it runs, else 0."""
-        gone = not self.is_running() or self.status() == psutil.STATUS_ZOMBIE
+        try:
+            gone = not self.is_running() or self.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:  # it went in between
+            gone = True
         return 0 if gone else None
+
+    def send_signal(self, sig) -> None:
+        """Nothing where it has ended, as a Popen does it."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            super().send_signal(sig)
+
+    def kill(self) -> None:
+        """As `send_signal`."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """As `send_signal`."""
+        self.send_signal(signal.SIGTERM)
 
     def wait(self, timeout=None) -> int:
         """Wait for its end."""
