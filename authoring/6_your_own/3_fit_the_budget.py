@@ -352,6 +352,7 @@ sliders
 # At micro-batch 1, how long may the texts become within 24 MB? Does checkpointing change that? Move the sliders, then compare:
 
 # %%
+print(f"{megabytes(BUDGET)} are {BUDGET / 2**20:.1f} MiB, the sliders' unit")
 for table in sliders.scalings:
     fits = [size for size in range(16, 257) if table.run(1, size).peak_bytes <= BUDGET]
     how = "every layer" if table.setup.checkpointing else "off"

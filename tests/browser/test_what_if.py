@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from transformers import LlamaConfig
 
+from trainlean.costs.predict import predict_run
 from trainlean.costs.scaling import Scaling
 from trainlean.costs.subject import subject_of
 from trainlean.pictures.what_if import WhatIf, what_if
@@ -69,6 +70,14 @@ def test_a_slider_is_answered_without_a_kernel(widget, chromium, more):
     where = {-1: "beyond", 0: "within"}.get(more)
     about = f", {where} the budget of {peak} (the line)" if where else ""
     assert words.startswith(f"{peak}{about}: weights")
+
+
+def test_one_length_alone_is_that_of_the_setting():
+    small = LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)  # fmt: skip
+    about = dict(task="causal-lm", sequence_length=12)
+    sliders = what_if(small, **about, lengths=None, checkpointings=(0,))
+    assert sliders.tables["ways"][0]["lengths"] == [12, 12]
+    assert sliders.run.peak == predict_run(small, **about, micro_batch=4, attention="sdpa").peak
 
 
 def test_a_budget_is_a_number_of_bytes():

@@ -71,7 +71,7 @@ class WhatIf(Live):
 def what_if(
     model,
     *,
-    lengths: tuple[int, int] = (32, 512),
+    lengths: tuple[int, int] | None = (32, 512),
     checkpointings: Sequence[int | str] = (0, 1),
     task: str | None = None,
     device: str = "cpu",
@@ -80,16 +80,19 @@ def what_if(
 ) -> WhatIf:
     """Sliders that predict the memory of a model's training live, also on a page without a kernel.
 
-    `model`, `task` and `settings` are those of `predict_run`; `lengths` is the range of the sequence length, `checkpointings` are
-    offered; `budget` (bytes) is drawn as a line. On a card these are the tensors' bytes, not what the allocator reserves. ValueError: what `predict_run` refuses,
-    a model of which there is no table, and no way of checkpointing at all. CourseError: a budget that is no number of bytes.
+    `model`, `task` and `settings` are those of `predict_run`. `lengths` is the range of the sequence length, or None for the
+    setting's own alone, which takes a third of the time. `checkpointings` are offered; `budget` (bytes) is drawn as a line.
+    On a card these are the tensors' bytes, not what the allocator reserves. ValueError: what `predict_run` refuses, a model of
+    which there is no table, and no way of checkpointing at all. CourseError: a budget that is no number of bytes.
     """
     in_bytes(budget)
     if not checkpointings:
         raise ValueError(
             "checkpointings is empty; name one way at least, such as (0, 1) for off and every layer."
         )
-    usual = {"micro_batch": 2, "sequence_length": lengths[1] // 4 * 2, "attention": "sdpa"}
+    usual: dict = {"micro_batch": 2, "attention": "sdpa"}
+    if lengths:
+        usual["sequence_length"] = lengths[1] // 4 * 2
     about: dict = usual | settings | {"lengths": lengths, "task": task, "device": device}
     tables = [scaling_of(model, **about, checkpointing=way) for way in checkpointings]
     return WhatIf(tables, budget)
