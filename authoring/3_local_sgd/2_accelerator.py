@@ -208,7 +208,7 @@ plot_averages(devices.pull("notes")[0])
 # %% [markdown]
 # - $k=1$: as intended. Micro-batch and optimizer step are the same.
 # - $k=4$, $H=8$: after every *second* optimizer step.
-# - $k=4$, $H=6$: in the **middle of a window**. Then a part of the window's gradient was taken at weights that are no longer there when the step comes.
+# - $k=4$, $H=6$: the first time in the **middle of a window**. Then a part of the window's gradient was taken at weights that are no longer there when the step comes.
 # - $k=4$, $H=2$: twice in every window. The weights do *not change* within a window, so every second average is sent for nothing.
 #
 # ## Make it count optimizer steps
@@ -569,7 +569,7 @@ except DeviceError as error:
     print(error)
 
 # %% [markdown]
-# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In a plain script rank 0's process ends with its error, and rank 1 stops at once with "Connection closed by peer", as the [first lesson of this unit](1_pytorch.ipynb) showed. Only if rank 0 catches the error and lives on does rank 1 wait, up to half an hour. `torchrun` ends all processes when one fails.
+# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In a plain script rank 0's process ends with its error, and with gloo rank 1 stops at once with "Connection closed by peer", as the [first lesson of this unit](1_pytorch.ipynb) showed. With NCCL it may wait instead, as it does anywhere if rank 0 catches the error and lives on, until the group's time is up. `torchrun` ends all processes when one fails.
 #
 # The same happens without any error when the ranks make unequal numbers of steps. `prepare` deals the micro-batches evenly (`even_batches=True`), so leave that on.
 #

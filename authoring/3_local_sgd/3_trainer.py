@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Local SGD with the Trainer
 #
-# **You will be able to** teach the `Trainer` something that no version of it can do, in a callback of your own; say when Local SGD with $H=1$ is the same as DDP and when it is not; and place all three techniques of this course on one plane.
+# **You will be able to** teach the `Trainer` something that it has no argument for, in a callback of your own; say when Local SGD with $H=1$ is the same as DDP and when it is not; and place all three techniques of this course on one plane.
 #
 # **Minutes**: 70, with a place to stop · **Before this**: [Local SGD with Accelerate](2_accelerator.ipynb) and [Gradient accumulation with the Trainer](../1_accumulation/3_trainer.ipynb).
 
@@ -317,7 +317,7 @@ pd.DataFrame(rows, columns=["way", "optimizer steps", "all-reduces", "bytes", "b
 #
 # ## Whose weights are saved?
 #
-# Only rank 0 writes a checkpoint. `Gaps` notes how far the ranks are apart at each checkpoint: with the average before saving, and without it.
+# Only rank 0 writes the weights of a checkpoint. `Gaps` notes how far the ranks are apart at each checkpoint: with the average before saving, and without it.
 
 
 # %%
@@ -573,7 +573,7 @@ pd.DataFrame(table, columns=["version", "norm", "moved by", "same to 1e-6"])
 #
 # ## All three on one plane
 #
-# Accumulation, checkpointing and Local SGD each act on a different cost of the first lesson: memory, speed or communication. Stack them, on two devices with 16 reviews of each rank in every optimizer step, and look at all three costs at once. 64 reviews are 2 such steps. Each row is the Trainer with some more arguments.
+# Of the three costs of the first lesson, accumulation and checkpointing lower memory, and Local SGD lowers communication. What does each do to the other two? Stack them, on two devices with 16 reviews of each rank in every optimizer step, and look at memory, communication and computation at once. 64 reviews are 2 such steps. Each row is the Trainer with some more arguments.
 
 # %%
 # %%px
@@ -643,7 +643,7 @@ plot_techniques(runs)
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #
-# Whether they wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so for DDP also the weights that rank 0 sends around when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether the devices wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so in every row also the weights that rank 0 sends around once, when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
 explorer(runs[::-1], budget=30 * 2**20)

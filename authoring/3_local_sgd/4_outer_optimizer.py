@@ -411,7 +411,7 @@ while (ranks - 1) / 4 < 2 * (ranks - 1) / ranks:
 reveal("ranks from which 8 bits save nothing", ranks, "ranks", "predicted")
 
 # %% [markdown]
-# With more ranks the sum itself has to travel in 8 bits: each rank adds up one $N$-th of the numbers, quantises its sum again, and sends that around, as a ring does. Then the quarter holds for any number of ranks, at the price of a second rounding. INTELLECT-1, below, averages in 8 bits in such a ring.
+# With more ranks the sum itself has to travel in 8 bits: each rank is sent everybody's codes of one $N$-th of the numbers, adds them up, quantises the sum again, and sends that to all. Then the quarter holds for any number of ranks, at the price of a second rounding. (INTELLECT-1, below, has an all-reduce in 8 bits of its own.)
 #
 # ### What is rounded off
 #

@@ -142,7 +142,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Compare the last two columns: the leaner the row, the more of its saving the context had hidden.
+# Compare the last two columns: the leaner the row, the further they are apart.
 
 # %% [markdown]
 # ## What a card of 2022 held
@@ -389,7 +389,7 @@ pd.DataFrame(
 # %% [markdown]
 # With *sdpa* there is less to save, but checkpointing still takes most of what is left.
 #
-# Why do the activations shrink so little with *bf16*, and not to half? On a card autocast leaves norms, softmax and the sums that pass from layer to layer in `float32`, as with fp16. On a CPU it leaves the softmax in the type of its input, and one more thing decides, well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
+# Why do the activations shrink so little with *bf16*, and not to half? On a card autocast leaves norms, softmax and the sums that pass from layer to layer in `float32`, as with fp16, and the copies of the weight matrices in 2 bytes join the activations. On a CPU it leaves the softmax in the type of its input, and one more thing decides, well hidden. Eager attention adds the padding mask to its scores, and the mask is `float32`; bf16 plus `float32` is `float32`.
 # transformers (5.23) leaves a mask out that hides nothing. So hide one token in one of four texts, and look at a step of the small model:
 
 

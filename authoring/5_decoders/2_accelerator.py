@@ -444,7 +444,7 @@ check(make_it_learn)
 train_stack(use_reentrant=False)
 
 # %% [markdown]
-# What do the libraries do? peft and transformers 5 make the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`), so even the reentrant one works:
+# What do the libraries do? Since version 5 transformers makes the embedding's output ask for a gradient as soon as checkpointing is switched on (`enable_input_require_grads`); peft does it where checkpointing is on already when the adapter is added. So even the reentrant one works:
 
 # %%
 model = adapted()
@@ -480,14 +480,21 @@ def peak_in(how):
             outputs.loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-    return meter.peak_bytes
+    return meter
 
 
+one_copy = ids.numel() * 4000 * 4  # the logits in float32
 for how in ("float32", "autocast", "Accelerator"):
-    print(f"{how:12} {format_bytes(peak_in(how)):>10}")
+    at_peak = peak_in(how)
+    copies = sum(size for _, size in at_peak.largest if size >= one_copy / 2) / one_copy
+    size = format_bytes(at_peak.peak_bytes)
+    print(f"{how:12} {size:>10}, with {copies:.1f} copies of the logits")
 
 # %% [markdown]
-# The peak does not become half as large. How much smaller do the layers' own activations become?
+# The peak does not become half as large. The loss converts the logits to float32 first, so the three copies of its backward pass are as large as before. Only what the name `outputs` holds is smaller: the logits in bf16, half a copy. With Accelerate it is a copy in float32 again.
+# Ask the model for its loss alone, or compute the loss in chunks from its hidden states.
+#
+# The rest is the layers'. How much smaller do their own activations become?
 
 
 # %%
@@ -506,8 +513,7 @@ print(f"float32 {format_bytes(in_float32)}, autocast {format_bytes(in_bf16)}")
 print(f"autocast keeps {in_bf16 / in_float32:.0%} of it")
 
 # %% [markdown]
-# Autocast runs the linear layers in bf16. The embedding, the norms and the sum that passes from layer to layer stay float32. The logits even take more: the loss converts them to float32 first, so there is one copy more, in bf16. And where `outputs` has a name, what it holds is Accelerate's float32 copy, twice as large as the bf16 one.
-# Ask the model for its loss alone, or compute the loss in chunks from its hidden states.
+# Autocast runs the linear layers in bf16. The embedding, the norms and the sum that passes from layer to layer stay float32.
 #
 # Which precision changes which bytes of the *state* is a matter of who keeps what: autocast leaves weights, gradients and state in float32; a model that was converted with `.to(torch.bfloat16)` has all of them in bf16; with masters, as you wrote them in the last lesson, there are both.
 #

@@ -248,7 +248,7 @@ check(token_weights)
 # %% [markdown]
 # ## The loss in chunks
 #
-# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of the batch alone.)
+# TrainingArguments has `use_liger_kernel`, which puts Liger's fused loss into the model; it needs a GPU and the package. On any machine, a Trainer's `compute_loss` can be written anew. It is handed the model, a micro-batch and the number of targets of the whole window, and what it returns is what `backward` gets. (The number is counted where the model's `forward` takes `**kwargs`, as Llama's does and BERT's, too; for other models it is `None`. In evaluation it is the number of that batch, on several devices of all their batches.)
 #
 # ## Exercise: a loss for the Trainer
 #

@@ -197,7 +197,7 @@ def train_early(model, optimizer, micro_batches, k):
 show_receipts(train_early)
 
 # %% [markdown]
-# The right number of steps. The first window is one micro-batch short (and its gradient a quarter too small), all others are shifted, and micro-batch 8 is in no step at all.
+# The right number of steps. The first window is one micro-batch short (its shares add up to three quarters), all others are shifted, and micro-batch 8 is in no step at all.
 #
 # **Cure**: `step % k`, where the count begins with 1. With a count from 0 it is `(index + 1) % k`.
 #
@@ -296,7 +296,7 @@ first = receipts_of(train_two_blocks)[0]
 reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each step")
 
 # %% [markdown]
-# The accelerator counts blocks, and there are two for each micro-batch. So the window is half as long and divided by $k$ all the same: twice the steps, each half as long.
+# The accelerator counts blocks, and there are two for each micro-batch. So the window is half as long and divided by $k$ all the same: twice the steps, and the shares of each add up to a half.
 #
 # **Cure**: one block for all models.
 #
@@ -616,7 +616,7 @@ print("gradients saved and loaded, too:")
 show_receipts(stopped_after(6, keep_gradients=True))
 
 # %% [markdown]
-# Two micro-batches are lost, and the step is half as long. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
+# Two micro-batches are lost, and the step has half of its window. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
 #
 # **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch ends its window, so saving by steps and by epochs both come at a window's end.
 #
@@ -660,7 +660,7 @@ verdict(train_sum)
 #
 # *Difficulty* *** · *12 minutes* · *Why*: the loop may be thousands of lines away from what goes wrong. The record of a run is always short.
 #
-# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. The record stays as it is. Return one of these names; every record that you are given is one of them, in all of its windows:
+# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. Return one of these names; every record that you are given is one of them, in all of its windows:
 #
 # | name | what the run did |
 # |---|---|

@@ -359,7 +359,7 @@ print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 #
 # **Cure**: `use_reentrant=False`. Where that cannot be changed, let the input require a gradient: in transformers that is `model.enable_input_require_grads()`.
 #
-# **Versions**: torch 2.13 still. Since 5.0.0 transformers calls that for every model when checkpointing is switched on, before only for one with an adapter that it had loaded itself.
+# **Versions**: torch 2.13 still. Since 5.0.0 transformers calls that for every model of tokens when checkpointing is switched on, before only for one with an adapter that it had loaded itself.
 #
 # ### 22. An error that names something else
 #

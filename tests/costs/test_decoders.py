@@ -1,5 +1,7 @@
 """Decoders: a prediction meets the meter, and the meter shows the logits at the peak."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -54,3 +56,36 @@ def test_the_largest_tensors_at_the_peak_are_the_logits():
     assert [size for _, size in meter.largest[:3]] == [logits] * 3
     assert meter.largest[3][1] < logits
     assert sum(size for _, size in meter.largest) == meter.peak_bytes
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_only_eager_attention_copies_keys_that_heads_share(attention):
+    """What 5_decoders/1_pytorch says of a layer of Llama: sdpa keeps keys and values as they are, where no mask is given."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+
+    heads, shared, length, head_size = 8, 2, 32, 16
+    layer = SimpleNamespace(num_key_value_groups=heads // shared, is_causal=True, training=True)
+    future = torch.full((length, length), -torch.inf).triu(1)
+    forward, mask = {
+        "eager": (eager_attention_forward, future),
+        "sdpa": (ALL_ATTENTION_FUNCTIONS["sdpa"], None),
+    }[attention]
+    q, k, v = (
+        torch.randn(1, number, length, head_size, requires_grad=True) * 1
+        for number in (heads, shared, shared)
+    )
+    kept = {}
+
+    def note(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        forward(layer, q, k, v, mask, scaling=head_size**-0.5)
+    one, of_shared = (4 * number * length * head_size for number in (heads, shared))
+    expected = {
+        "eager": 3 * one + 4 * heads * length**2,
+        "sdpa": 2 * one + 2 * of_shared + 4 * heads * length,
+    }
+    assert sum(kept.values()) == expected[attention]
