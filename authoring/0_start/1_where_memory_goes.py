@@ -191,7 +191,7 @@ print(
 # That is the whole opportunity. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
 # **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).
 #
-# The optimizer's step needs more than the training state: AdamW's update wants room of its own. How much depends on how it goes through the weights.
+# The optimizer's step needs more than the training state: AdamW's update wants room, and how much depends on how it goes through the weights.
 
 # %%
 for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
@@ -202,7 +202,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
     print(f"{settings}: temporary {room:.2f} x the weights, in all {in_all:.1f} bytes per weight")
 
 # %% [markdown]
-# On a CPU AdamW takes one tensor after the other, and the largest one decides. On a graphics card the default is `foreach`, all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
+# On a CPU AdamW takes tensor after tensor, and the largest decides. On a graphics card the default is `foreach`, all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
 #
 # ## Exercise: the bytes of a training state
 #
@@ -211,7 +211,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
 # Write `training_state_bytes(model, optimizer_name)`. It returns the bytes of weights, gradients and optimizer state together (an `int`),
 # as they lie in memory between `optimizer.step()` and `zero_grad()`.
 #
-# - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one average per weight) or `"adamw"` (two).
+# - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one running sum per weight) or `"adamw"` (two averages).
 # - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters. Leave the model as it is.
 # - Leave out the optimizer's step counters; they are a few bytes.
 #
