@@ -96,9 +96,9 @@ guess("peak memory as a multiple of the weights", my_guess, "times")
 
 
 # %%
-def train(batch_size, steps=2):
+def train(batch_size, steps=2, **settings):
     model = small_bert(seed=0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, **settings)
     for batch in batches(reviews[: batch_size * steps], batch_size, seed=0):
         loss = model(**batch).loss
         loss.backward()
@@ -191,6 +191,19 @@ print(
 # That is the whole opportunity. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
 # **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).
 #
+# The optimizer's step needs more than the training state: AdamW's update wants room, and how much depends on how it goes through the weights.
+
+# %%
+for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
+    with Meter() as one_way:
+        train(batch_size=1, **settings)
+    step = one_way.moments["optimizer step"]
+    room, in_all = step["temporary"] / weights, 4 * sum(step.values()) / weights
+    print(f"{settings}: temporary {room:.2f} x the weights, in all {in_all:.1f} bytes per weight")
+
+# %% [markdown]
+# On a CPU AdamW takes tensor after tensor, and the largest decides. On a graphics card the default is `foreach`, all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
+#
 # ## Exercise: the bytes of a training state
 #
 # *Difficulty* * · *8 minutes* · *Why*: the training state is there at every batch size. If it does not fit, no smaller batch helps.
@@ -198,7 +211,7 @@ print(
 # Write `training_state_bytes(model, optimizer_name)`. It returns the bytes of weights, gradients and optimizer state together (an `int`),
 # as they lie in memory between `optimizer.step()` and `zero_grad()`.
 #
-# - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one average per weight) or `"adamw"` (two).
+# - `optimizer_name` is `"sgd"` (no state), `"momentum"` (SGD with momentum: one running sum per weight) or `"adamw"` (two averages).
 # - Weights may be frozen (`requires_grad=False`), shared between layers, or `float64` (all of them or some). The models have no buffers: count parameters. Leave the model as it is.
 # - Leave out the optimizer's step counters; they are a few bytes.
 #
@@ -466,7 +479,7 @@ for run in (predicted[1], mixed):
 # ## What to keep
 #
 # - Training memory is weights, gradients, optimizer state, activations, and a little that is temporary.
-# - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too.
+# - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too. On a card torch's default update takes 4 more for a moment.
 # - Activations grow with the batch. They are what two of the three techniques of this course make smaller.
 # - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
 # - A training run fits if both peaks fit. Counts (bytes, FLOPs, steps) are the same on every CPU with the same versions; seconds are yours alone.

@@ -14,6 +14,7 @@
 # And if so: what does it save, what does it cost, and where does it stop being the same?
 
 # %%
+from functools import partial
 from itertools import zip_longest
 
 import torch
@@ -30,6 +31,7 @@ from trainlean import (
     load_reviews,
     load_tokenizer,
     measure,
+    measure_in_turn,
     player,
     plot_accumulation_window,
     plot_memory,
@@ -75,7 +77,7 @@ print(f"{len(alone)} gradients of {full.numel():,} numbers")
 # %% [markdown]
 # The *error* of a review is its gradient less the full one, a vector. The error of a batch is the mean of its reviews' errors, and the squared length of a mean is the mean of the scalar products of all pairs of its parts. So a table of 64 x 64 products is enough to draw 10,000 batches of each size. (A review may be drawn more than once.)
 #
-# The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). At 1 the error is as long as the gradient itself. The last column is what the rule "one over the square root of the batch" gives.
+# The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). A scatter of 1 is an error as long as the full gradient. The last column is what the rule "one over the square root of the batch" gives.
 
 # %%
 alone -= full  # now the errors
@@ -367,27 +369,34 @@ print("differ < 1e-6:", largest_difference(at_once, in_parts) < 1e-6)
 # ## What it saves, what it costs
 #
 # Six ways to train. `4 x 16` means: micro-batches of 4, 16 accumulation steps. The first two step after every 4 reviews and see 32 of them, the other four step after every 64 and see 128.
+# `measure_in_turn` counts the memory of each, and then times those that are to be compared in turn, again and again. So a passing disturbance is not in one row alone.
 
 
 # %%
-def measure_bert(micro_batch, accumulation_steps=1):
+def training(micro_batch, accumulation_steps=1):
+    """What trains, and what `measure` is told of it."""
     samples = max(32, 2 * micro_batch * accumulation_steps)  # the second update has the state
-    return measure(
-        lambda: train_bert(micro_batch, accumulation_steps, samples=samples),
-        name=f"{micro_batch} x {accumulation_steps}",
-        samples=samples,
-        model="small BERT, accumulated",
-        micro_batch=micro_batch,
-        accumulation_steps=accumulation_steps,
-        sequence_length=64,
-    )
+    said = {
+        "name": f"{micro_batch} x {accumulation_steps}",
+        "samples": samples,
+        "model": "small BERT, accumulated",
+        "micro_batch": micro_batch,
+        "accumulation_steps": accumulation_steps,
+        "sequence_length": 64,
+    }
+    return partial(train_bert, micro_batch, accumulation_steps, samples=samples), said
+
+
+def measure_bert(micro_batch, accumulation_steps=1):
+    train, said = training(micro_batch, accumulation_steps)
+    return measure(train, **said)
 
 
 # %% [markdown]
 # **Batch 4 against 1 x 4**, the comparison that Hugging Face published for BERT-large:
 
 # %%
-small_runs = [measure_bert(4, 1), measure_bert(1, 4)]
+small_runs = measure_in_turn([training(4, 1), training(1, 4)])
 summary(small_runs)
 
 # %%
@@ -431,7 +440,7 @@ print(
 # **4 x 16 against 1 x 64**, both with 64 reviews an update, beside the large batch itself:
 
 # %%
-large_runs = [measure_bert(64, 1), measure_bert(16, 4), measure_bert(4, 16), measure_bert(1, 64)]
+large_runs = measure_in_turn([training(64, 1), training(16, 4), training(4, 16), training(1, 64)])
 summary(large_runs)
 
 # %%
@@ -451,11 +460,11 @@ runs = small_runs + large_runs
 print("the same FLOPs for a review:", len({run.flops / run.samples for run in runs}) == 1)
 
 # %% [markdown]
-# Accumulation does the same work in smaller pieces. Against the *true* large batch there is nothing to win by it, and small pieces are less efficient.
-# On the graphics card of the published figures (a V100) they cost the 14 % above.
-# Between neighbours, such as 64 x 1 and 16 x 4, the sign may flip. The brackets hold three repeats, one right after the other, so whatever else the machine did in those seconds is in one row and not in the next: brackets that do not overlap are no proof yet. Run the cell again, and believe a difference that comes back each time.
+# Accumulation does the same work in smaller pieces, so against the *true* large batch it has no work to spare, and pieces that are too small cost time: look at 1 x 64.
+# On the graphics card of the published figures (a V100), 1 x 4 cost the 14 % above.
+# Among the larger pieces the sign may flip: one that fits into the processor's caches may even be a little faster than the whole. Three repeats are few, so run the cell again, and believe a difference that comes back each time.
 #
-# You may read that accumulation makes training 20 to 30 % *faster* (for instance in the guide of transformers' pull request #14935). That compares `4 x 1` with `4 x 16`: the same micro-batch, but one optimizer step for sixteen.
+# You may read that accumulation makes training 20 to 30 % *faster* (for instance in transformers' pull request #14935, a guide to speed). That compares runs of one micro-batch size, with accumulation and without it, such as `4 x 16` with `4 x 1`: one optimizer step in place of sixteen.
 # Fewer steps take less time, and it is another training run: sixteen times the batch.
 #
 # Which learning rate does the larger batch want? It takes one step where the small batch took sixteen. How far do 64 reviews move the weights with SGD?
@@ -470,7 +479,7 @@ for micro_batch, steps, lr in ((4, 1, 0.005), (4, 16, 0.005), (4, 16, 16 * 0.005
 # %% [markdown]
 # With the old learning rate the weights hardly move. (Here one step with sixteen times the rate goes further than sixteen small ones: each small step already sees what those before it have changed.)
 #
-# For SGD the usual first guess is a rate that grows with the batch, reached over a warm-up (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with its square root (Malladi et al. 2022).
+# For SGD the usual first guess is a rate that grows with the batch and is reached little by little in the first steps, a *warm-up* (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with its square root (Malladi et al. 2022).
 # Both fail where the batch is so large that averaging more takes out little noise. They are where a search begins, and no more.
 #
 # Try the points between. Choose one that was not run, and the button measures it here and now, with the loop above.
@@ -972,7 +981,7 @@ check(places=places)
 #
 # - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.
 # - Divide by the number of micro-batches in the window (by its number of targets, where they differ); step, clip, log and zero once per window; the last window is a window too.
-# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, and against the true large batch no time is won.
+# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so against the true large batch there is no work to spare, and pieces that are too small take longer.
 # - A loss over pairs in the batch and batch normalisation are not the same in micro-batches.
 # - Micro-batch first, accumulation for the rest: 4 x 16, not 1 x 64.
 # - To test such a loop, ask which micro-batches stand behind a step, and compare directions; counting steps and measuring lengths is not enough.

@@ -443,7 +443,7 @@ for value in (True, False):
     print_receipts(steps_in_two_epochs(sync_with_dataloader=value))
 
 # %% [markdown]
-# With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short, until the training ends: then the last window never gets its step. It is not a cure, only another fault. (An unprepared data loader does the same, without being asked.)
+# With `False`, step 3 is made of micro-batches 9 and 10 of the first epoch and 1 and 2 of the second. No window is short, until the training ends: twenty micro-batches happen to fill five, but what is left over after the last epoch never gets its step. It is not a cure, only another fault. (An unprepared data loader does the same, without being asked.)
 #
 # The cure is to undo the wrong division before it happens: multiply the loss by a factor, and `accelerator.backward` divides it back. Which factor that is, you will say in the exercise. Here is what should come out:
 

@@ -165,7 +165,7 @@ check(accumulation_arguments)
 #
 # ## 16 x 1 against 4 x 4
 #
-# First the cost. As before, `4 x 4` is short for micro-batches of 4, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log, with times that differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
+# First the cost. As before, `4 x 4` is short for micro-batches of 4, 4 accumulation steps. `train` below builds a Trainer and runs it without printing. (The Trainer prints each entry of its log; the last one has times, which differ from run to run. Everything printed is also kept in `trainer.state.log_history`, which is easier to work with.)
 
 
 # %%
@@ -332,7 +332,7 @@ pd.DataFrame(diary.events, columns=["steps done", "event", "length of the gradie
 #         loss = compute_loss(batch, num_items_in_batch)
 #         if not already_divided:
 #             loss = loss / len(window)
-#         loss.backward()                              # then on_substep_end, but after the last one:
+#         loss.backward()                              # then on_substep_end; after the last one instead:
 #     clip; on_pre_optimizer_step; optimizer.step(); on_optimizer_step
 #     scheduler.step(); model.zero_grad(); on_step_end
 # ```

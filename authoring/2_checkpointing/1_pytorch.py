@@ -181,7 +181,7 @@ print(
 # %% [markdown]
 # ## What it costs: forward units
 #
-# Nearly all FLOPs of a network are matrix products. (The meter counts them, also those inside a fused attention, and convolutions; nothing else.) For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
+# Nearly all FLOPs of a network are matrix products. (The meter counts them, also those inside an attention that runs as one operation, and convolutions; nothing else.) For each weight matrix plain training computes three products of the same size, each of which is one *forward unit*:
 #
 # - the forward pass,
 # - the gradient of the input, which the layers before need,

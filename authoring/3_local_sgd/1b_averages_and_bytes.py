@@ -319,7 +319,7 @@ for name, tensors in groups.items():
 # %% [markdown]
 # - The **optimizer state** (momentum, Adam's moments) stays on its rank. Each rank goes on in the direction it was used to. Sending it as well would cost as much again, for AdamW twice as much; most implementations do not.
 # - **Batch norm's running averages** are not parameters but *buffers*. Each rank has seen other data, so the ranks evaluate differently, although their parameters agree.
-#   DDP hides this: it sends rank 0's buffers to all in each forward pass. (BERT's buffers, the numbers of positions and of token types, never change.)
+#   DDP hides this: it sends rank 0's buffers to all in each forward pass (with `no_sync`, once in a window). (BERT's buffers, the numbers of positions and of token types, never change.)
 #
 # ### Resuming in the middle
 #

@@ -46,6 +46,11 @@ def test_check_shows_and_records(shown):
     assert [record["outcome"] for record in read_records("progress")] == ["right", "wrong"]
 
 
+def test_the_readme_shows_what_check_says(shown):
+    check(answers("loss not divided"), seed=7)
+    assert f"```\n{shown[0]!r}\n```" in (COURSE / "README.md").read_text(encoding="utf-8")
+
+
 def test_check_takes_a_name_as_hint_does(shown):
     train_accumulated = answers("right")
     check("train_accumulated", seed=1)

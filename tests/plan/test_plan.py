@@ -227,6 +227,19 @@ def test_a_plan_of_a_configuration_and_its_script(kind, script, more, tmp_path, 
         assert measured == pytest.approx(predicted, rel=0.01)
 
 
+def test_checkpointing_makes_room_only_where_as_many_samples_do_not_fit_without_it():
+    first, plain = (
+        types.SimpleNamespace(
+            setup=TrainingSetup(micro_batch=16, checkpointing=layers), seconds=object()
+        )
+        for layers in (1, 0)
+    )
+    found = types.SimpleNamespace(found=[first, plain])
+    assert "16 samples at once fit without checkpointing, too" in search._why([first], found, 0)
+    plain.setup = TrainingSetup(micro_batch=4)
+    assert "makes room for 16 samples at once" in search._why([first], found, 0)
+
+
 def test_what_a_loader_fetches_ahead_is_told(capsys):
     meter = types.SimpleNamespace(allocator_peak=1040, peak_bytes=0)
     report_peak(meter, 1000, ahead=[{"inputs": torch.zeros(5)}, {"inputs": torch.zeros(5)}])

@@ -492,6 +492,8 @@ def _why(front, search, budget):
     plain = [row for row in search.found if not row.setup.checkpointing]
     if not plain:
         return f"{text}: without checkpointing not even one sample at a time fits, so the forward pass is paid for again ({checkpointing_words(best.setup.checkpointing)})."
+    if any(row.setup.micro_batch >= best.setup.micro_batch for row in plain):
+        return f"{text}, as it was timed here. {best.setup.micro_batch} samples at once fit without checkpointing, too, and that computes less: do not take the difference for more than noise."
     return f"{text}: checkpointing ({checkpointing_words(best.setup.checkpointing)}) makes room for {best.setup.micro_batch} samples at once, which is worth more than the forward pass that it repeats."
 
 

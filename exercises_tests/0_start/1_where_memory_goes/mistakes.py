@@ -26,7 +26,7 @@ training_state_bytes = (
     Mistake(
         "optimizer state forgotten",
         {TRAINED: "copies += 1"},
-        why="Momentum keeps one running average for every weight, and AdamW keeps two.",
+        why="Momentum keeps one running sum for every weight, and AdamW keeps two averages.",
         hint="What does optimizer.state hold for one weight after a step?",
     ),
     Mistake(
@@ -58,7 +58,7 @@ training_state_bytes = (
     Mistake(
         "two averages for momentum",
         {'"momentum": 1': '"momentum": 2'},
-        why="Momentum keeps one running average for every weight; it is AdamW that keeps two.",
+        why="Momentum keeps one running sum for every weight; it is AdamW that keeps two numbers.",
         hint="What does optimizer.state hold for one weight after a step of SGD with momentum?",
     ),
     Mistake(

@@ -33,7 +33,7 @@ def usual_mistakes(
                 {divided: "loss.backward()", update: update.replace(step, around.format(d))}
                 for d in divisors
             ),
-            why="With plain SGD the weights come out right, but the gradient is a sum over the window: momentum, AdamW and clipping see one that is k times too large.",
+            why="With plain SGD the weights come out right, but the gradient is a sum over the window: weight decay, AdamW and clipping see one that is k times too large.",
             hint="What does AdamW do with a gradient that is four times as large, and what with a quarter of the learning rate?",
         ),
         usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),
@@ -282,7 +282,7 @@ train_accumulated_to_the_end = (
             **one_by_one("(index + 1) % k == 0", OWN_SIZE),
             "    # END SOLUTION": "    optimizer.step()\n    optimizer.zero_grad()\n    # END SOLUTION",
         },
-        why="After the loop a step is made even if no micro-batch is left; momentum, weight decay and schedules would move once more on nothing.",
+        why="After the loop a step is made even if no micro-batch is left: whatever counts steps counts one too many, and where gradients are zeros and not None, momentum and weight decay move the weights once more.",
         hint="When the number of micro-batches is a multiple of k, what is there left to step on?",
     ),
     usual(

@@ -500,7 +500,7 @@ train_synchronised_once = (
             torch.nn.utils.vector_to_parameters(together, model.parameters())
 """,
         },
-        why="Each rank has stepped with its own gradient before anything was sent. For plain SGD the mean of the weights comes out the same; with momentum or AdamW it does not, and the step was to be made with the large batch's gradient.",
+        why="Each rank has stepped with its own gradient before anything was sent. For plain SGD the mean of the weights comes out the same; with AdamW or clipping it does not, and the step was to be made with the large batch's gradient.",
         hint="What is in `.grad` when the optimizer steps?",
     ),
     Mistake(

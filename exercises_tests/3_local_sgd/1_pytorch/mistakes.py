@@ -199,7 +199,7 @@ train_local_sgd = (
     Mistake(
         "replicas begin with the mean",
         {START: indent(MEAN, "    ")},
-        why="The replicas are equal, but the mean of random starts is a much smaller start; all ranks were to begin with rank 0's weights.",
+        why="The replicas are equal, but the mean of random starts is a smaller start; all ranks were to begin with rank 0's weights.",
         hint="Which collective gives every rank the tensor of rank 0?",
     ),
     Mistake(
