@@ -180,7 +180,7 @@ for scale in (1.0, 1e4, 1e-4):
 # - `train(micro_batch, accumulation_steps)` trains on 64 samples and returns a list: the gradient of each optimizer step, one vector for each.
 # - With one accumulation step it is the large batch, and right.
 # - The lists are all that can be seen of it: there is no model and no optimizer to watch.
-# - Your test is put to right training runs in several styles, with long and with short gradients, and to wrong ones. A wrong one may be off by a few per cent, in a single entry, or at one step only.
+# - Your test is put to right training runs in several styles, with long and with short gradients, and to wrong ones. A wrong one may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
 
 
 # %% exercise="test_accumulation" points=3
@@ -244,7 +244,7 @@ check(test_last_window)
 #
 # - `train(32, 1)` is the large batch on one rank, and right.
 # - A right training steps on every rank with the large batch's gradient, whatever the number of ranks.
-# - As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only.
+# - As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
 
 
 # %% exercise="test_ranks" points=3
@@ -274,7 +274,7 @@ check(test_ranks)
 #
 # *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
-# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only.
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
 
 
 # %% exercise="test_token_weights" points=3

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 from torch.nn.functional import mse_loss
 
 from exercises_tests.probing.own_globals import for_every_rank
 from exercises_tests.probing.rank_threads import as_ranks
-from exercises_tests.probing.toys import Case, Recorder, as_it_was, draw, flat
+from exercises_tests.probing.toys import Case, Recorder, as_it_was, draw, flat, in_groups
 from trainlean.exercises.comparing import Observation
 
 LEARNING_RATE = 0.1
@@ -26,11 +27,19 @@ class LocalCase:
     tied: bool = False
     frozen: bool = False
     momentum: float = 0.0
+    groups: bool = False  # of parameters in the optimizer: two
+    twice: bool = False  # each rank's first micro-batch comes again as its last
+    now_and_then: bool = False  # a weight has no gradient in some steps
 
     def __str__(self):
+        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.micro_batches} micro-batches{self._kind()}"
+
+    def _kind(self) -> str:
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
         kind += f", momentum {self.momentum:g}" * bool(self.momentum)
-        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.micro_batches} micro-batches{kind}"
+        kind += ", two groups of parameters" * self.groups
+        kind += ", the first micro-batch comes again as the last" * self.twice
+        return kind + ", a weight without a gradient in the last step" * self.now_and_then
 
     @property
     def steps(self) -> int:
@@ -45,6 +54,11 @@ class LocalCase:
             if step % self.local_steps == 0 or step == self.steps
         ]
 
+    @property
+    def steps_without_it(self) -> list[int]:
+        """The optimizer steps in which the weight of `now_and_then` has no gradient."""
+        return [self.steps]
+
     def shares(self, micro_batches):
         return [micro_batches[rank :: self.ranks] for rank in range(self.ranks)]
 
@@ -53,12 +67,33 @@ class LocalCase:
         model, micro_batches = draw(
             Case(self.micro_batches, self.accumulation_steps, self.tied, self.frozen), seed
         )
+        of_a_step = self.ranks * self.accumulation_steps
+        if self.twice:
+            end = self.steps * of_a_step
+            micro_batches[: self.ranks] = micro_batches[end - self.ranks : end]
+        if self.now_and_then:
+            model = NowAndThen(model)
+            for number, (inputs, _) in enumerate(micro_batches):
+                size = inputs[0, 0].abs()
+                inputs[0, 0] = -size if number // of_a_step + 1 in self.steps_without_it else size
         generator = torch.Generator().manual_seed(seed + 1)
         models = [model, *(copy.deepcopy(model) for _ in range(self.ranks - 1))]
         for other in models[1:] if apart else []:
             for parameter in other.parameters():
                 parameter.data += torch.randn(parameter.shape, generator=generator) / 4
         return models, micro_batches
+
+
+class NowAndThen(nn.Module):
+    """A model with one weight more, which takes part where the first input is above 0."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model, self.shift = model, nn.Parameter(torch.zeros(4))
+
+    def forward(self, inputs):
+        outputs = self.model(inputs)
+        return outputs + self.shift if inputs[0, 0] > 0 else outputs
 
 
 class Diary(Recorder):
@@ -88,6 +123,7 @@ class Diary(Recorder):
             "at_end": flat(self.model),
             "messages": len(self.rank.sent),
             "at_start": sum(sent.at == 0 for sent in self.rank.sent),
+            "in_eval_mode": self.in_eval_mode,
             "quiet": self._quiet_afterwards(),
         }
 
@@ -151,6 +187,9 @@ def local_training(case: LocalCase, ranks: list[dict]) -> Observation:
     )
     for number, pages in enumerate(ranks):
         shown[f"rank {number}'s weight at the end ({case})"] = pages["at_end"]
+        shown[f"the number of forward passes in eval mode on rank {number} ({case})"] = pages[
+            "in_eval_mode"
+        ]
         shown[f"whether rank {number}'s micro-batches are as they were ({case})"] = pages[
             "as_before"
         ]
@@ -178,7 +217,9 @@ def probe_on_ranks(
             def train(rank, case=case, models=models, micro_batches=micro_batches, before=before):
                 model = models[rank.number]
                 optimizer = torch.optim.SGD(
-                    model.parameters(), lr=LEARNING_RATE, momentum=case.momentum
+                    in_groups(model) if case.groups else model.parameters(),
+                    lr=LEARNING_RATE,
+                    momentum=case.momentum,
                 )
                 diary = Diary(model, optimizer, rank, case.accumulation_steps)
                 given = arguments(case, micro_batches, rank.number)

@@ -33,10 +33,12 @@ class Case:
     tied: bool = False
     frozen: bool = False
     epochs: int = 1  # how often the answer is called with the same model and micro-batches
+    twice: bool = False  # the first micro-batch comes again as the last one
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
         kind += f", {self.epochs} epochs" * (self.epochs > 1)
+        kind += ", the first of them again as the last" * self.twice
         return f"k={self.accumulation_steps}, {self.micro_batches} micro-batches{kind}"
 
 
@@ -55,6 +57,8 @@ def draw(case: Case, seed: int, *, width: int = 4, samples: int = 3):
         tuple(torch.randn(samples, width, generator=generator) for _ in range(2))
         for _ in range(case.micro_batches)
     ]
+    if case.twice:
+        data[-1] = data[0]
     return model, data
 
 

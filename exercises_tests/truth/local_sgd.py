@@ -45,6 +45,7 @@ def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observati
             "gradients": [],
             "weights": [],
             "as_before": True,
+            "in_eval_mode": 0,
             "quiet": True,
             "averages": [float(step) for step in case.averages],
         }

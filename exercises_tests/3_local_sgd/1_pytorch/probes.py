@@ -9,6 +9,8 @@ CASES = (
     LocalCase(micro_batches=9, accumulation_steps=2, local_steps=2, frozen=True),  # one left over
     LocalCase(micro_batches=7, accumulation_steps=1, local_steps=1),  # one left over
     LocalCase(micro_batches=6, accumulation_steps=1, local_steps=2, momentum=0.9),
+    LocalCase(micro_batches=8, accumulation_steps=1, local_steps=3, groups=True, twice=True),
+    LocalCase(micro_batches=12, accumulation_steps=2, local_steps=4, now_and_then=True),
     LocalCase(micro_batches=3, accumulation_steps=2, local_steps=2),  # no step at all
 )
 

@@ -20,6 +20,7 @@ AVERAGER_CASES = (
     LocalCase(micro_batches=8, accumulation_steps=1, local_steps=4, frozen=True),
     LocalCase(micro_batches=6, accumulation_steps=1, local_steps=1),
     LocalCase(micro_batches=9, accumulation_steps=1, local_steps=5, ranks=3, tied=True),
+    LocalCase(micro_batches=8, accumulation_steps=1, local_steps=3, groups=True, twice=True),
 )
 
 
@@ -101,6 +102,7 @@ class Normed(nn.Module):
     """Batch norm (float buffers and a whole number) between two layers, the first of which may be frozen, and which may share a weight.
 
     Running levels of the input are buffers, too, but in no `state_dict()`: one is the model's own, the other its last buffer of all.
+    The lowest input so far is a buffer that is saved, under a name that tells of no running average.
     A scale is a parameter of one number, a queue a buffer of several whole ones.
     """
 
@@ -126,13 +128,15 @@ class Normed(nn.Module):
             self.last.weight = self.first.weight
         self.first.requires_grad_(not frozen)
         self.scale = nn.Parameter(torch.tensor(1.0))
-        self.register_buffer("queue", torch.arange(width))
+        self.register_buffer("queue", torch.arange(width, dtype=torch.int32))
+        self.register_buffer("lowest", torch.zeros(width))
         for module in (self, self.last):
             module.register_buffer("level", torch.zeros(width), persistent=False)
         self.to(torch.float64 if double else torch.float32)
 
     def forward(self, inputs):
         self.level.mul_(0.9).add_(inputs.mean(0), alpha=0.1)
+        self.lowest.copy_(torch.minimum(self.lowest, inputs.amin(0)))
         self.queue.copy_(self.queue.roll(1))
         self.last.level.mul_(0.9).add_(inputs.amax(0), alpha=0.1)
         return self.scale * self.last(self.norm(self.first(inputs)))

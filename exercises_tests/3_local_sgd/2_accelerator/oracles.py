@@ -34,7 +34,7 @@ def train_locally(seed):
                 moments.append(moment(step, 0))
                 average_by_hand(models)
         shown |= shown_of(
-            case, [len(moved)] * RANKS, moments, [*moved, flat(models[0]) - start], 0.0, 1.0
+            case, [len(moved)] * RANKS, moments, [*moved, flat(models[0]) - start], 0.0, 0, 1.0
         )
     return shown
 

@@ -65,7 +65,9 @@ class RunAgain:
         self.count += torch._C._current_graph_task_id() != -1
 
 
-def shown_of(case: Case, steps: list, moments: list, moved: list, gap: float, again: float) -> dict:
+def shown_of(
+    case: Case, steps: list, moments: list, moved: list, gap: float, in_eval: int, again: float
+) -> dict:
     shown = {
         f"the list of the ranks' numbers of optimizer steps ({case})": ", ".join(map(str, steps)),
         f"the list of moments at which the ranks communicate ({case})": ", ".join(
@@ -82,7 +84,10 @@ def shown_of(case: Case, steps: list, moments: list, moved: list, gap: float, ag
     shown[f"the largest difference between the ranks' weights at the end ({case})"] = (
         gap if gap > 1e-6 else 0.0
     )
-    return shown | {f"how often a layer is run again for each micro-batch ({case})": again}
+    return shown | {
+        f"the number of forward passes in eval mode ({case})": in_eval,
+        f"how often a layer is run again for each micro-batch ({case})": again,
+    }
 
 
 def train_locally(answer, seed):
@@ -99,9 +104,9 @@ def train_locally(answer, seed):
                 ),
                 RANKS,
             )
-            steps, moments, moved, again = zip(*of_ranks, strict=True)
+            steps, moments, moved, in_eval, again = zip(*of_ranks, strict=True)
             gap = float(abs(moved[0][-1] - moved[1][-1]).max())
-            shown |= shown_of(case, list(steps), moments[0], moved[0], gap, again[0])
+            shown |= shown_of(case, list(steps), moments[0], moved[0], gap, in_eval[0], again[0])
     return shown
 
 
@@ -121,7 +126,8 @@ def train_watched(answer, case: Case, rank, model, samples):
     # What a model begins with is broadcast before the first step; from there on whatever is sent counts.
     moments = [sent.at for sent in rank.sent if sent.at != moment(0, 0)]
     moved = [weights - start for weights in (*recorder.weights, flat(model))]
-    return len(recorder.weights), moments, moved, again.count / max(1, LAYERS * len(forwards))
+    again_each = again.count / max(1, LAYERS * len(forwards))
+    return len(recorder.weights), moments, moved, recorder.in_eval_mode, again_each
 
 
 # ---------------------------------------------------------------- local_sgd_traffic
@@ -137,6 +143,7 @@ def questions(seed: int):
         (17, 4, 5),
         (19, 4, 5),
         (6, 3, 10),
+        (3, 4, 1),
         (draw.randint(40, 90), draw.randint(3, 7), draw.randint(2, 4)),
     ):
         for guarded in (True, False):

@@ -36,9 +36,11 @@ def LocalSGDCallback(seed):
             windows(micro_batches[rank :: case.ranks], case.accumulation_steps)
             for rank in range(case.ranks)
         ]
-        total, step, moments, seen = case.steps * case.epochs, 0, [], []
+        total, step, moments, seen = case.total, 0, [], []
         for _ in range(case.epochs):
             for of_ranks in zip(*shares, strict=True):
+                if step == total:
+                    break
                 step += 1
                 for model, optimizer, window in zip(models, optimizers, of_ranks, strict=True):
                     for micro_batch in window:

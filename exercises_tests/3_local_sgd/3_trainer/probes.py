@@ -34,6 +34,11 @@ class Case:
     logs: bool = False  # in every step
     tied: bool = False
     frozen: bool = False
+    ends: int = 0  # the step after which another callback ends the training, or 0
+
+    @property
+    def total(self) -> int:
+        return self.ends or self.steps * self.epochs
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
@@ -42,13 +47,15 @@ class Case:
             self.saves != "no"
         ) + f", evaluates{between[self.evaluates]}" * (self.evaluates != "no")
         extras += ", logs in every step" * self.logs
+        extras += f", ended after {self.ends}" * bool(self.ends)
         return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.steps * self.epochs} optimizer steps{extras}{kind}"
 
     def stops(self, strategy: str) -> list[int]:
         """The optimizer steps after which the Trainer saves or evaluates under a strategy."""
-        total = self.steps * self.epochs
         if strategy == "steps":
-            return [step for step in range(1, total + 1) if step % 2 == 0 or step == total]
+            return [
+                step for step in range(1, self.total + 1) if step % 2 == 0 or step == self.total
+            ]
         return (
             [self.steps * (epoch + 1) for epoch in range(self.epochs)]
             if strategy == "epoch"
@@ -79,6 +86,7 @@ CASES = (
         frozen=True,
     ),
     Case(ranks=2, accumulation_steps=1, local_steps=2, steps=3, epochs=2, saves="epoch"),
+    Case(ranks=2, accumulation_steps=1, local_steps=3, steps=3, epochs=2, ends=4),
 )
 
 
@@ -219,6 +227,8 @@ def train_watched(answer, case: Case, rank, model, samples):
         rank.steps = lambda: len(recorder.weights)
         rank.where = lambda: moment(len(recorder.weights), recorder.since_step)
         models, by_the_answer = watch(trainer, rank, answer(trainer, case.local_steps))
+        if case.ends:
+            trainer.add_callback(ending_after(case.ends))
         trainer.train()
     # What a model begins with is broadcast before the first step. Of what the Trainer itself sends only gradients count.
     moments = [
@@ -233,6 +243,16 @@ def train_watched(answer, case: Case, rank, model, samples):
         flat(model),
         models[0].require_backward_grad_sync,
     )
+
+
+def ending_after(step: int):
+    """A callback that ends the training early, as early stopping does."""
+    from transformers import TrainerCallback
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop |= state.global_step == step
+
+    return type("Ending", (TrainerCallback,), {"on_step_end": on_step_end})()
 
 
 def watch(trainer, rank, callback):

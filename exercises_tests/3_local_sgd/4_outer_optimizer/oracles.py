@@ -37,6 +37,7 @@ def rounds_by_hand(case, seed):
             "gradients": [],
             "weights": [],
             "as_before": True,
+            "in_eval_mode": 0,
             "quiet": True,
             "averages": [float(step) for step in case.averages],
         }

@@ -31,8 +31,13 @@ class ShardedCase:
         return f"{self.ranks} ranks, {self.steps} steps, {'AdamW' if self.adamw else 'SGD with momentum'}{kind}"
 
     def draw(self, seed: int):
-        """A model and the micro-batches of all ranks: rank r takes number r, r + N and so on."""
+        """A model and the micro-batches of all ranks: rank r takes number r, r + N and so on.
+
+        The targets are so far away that a limit of 1 would cut the gradients; each rank's last micro-batch is its first one again.
+        """
         model, micro_batches = draw(Case(self.steps * self.ranks, 1, self.tied), seed)
+        micro_batches = [(inputs, 9 * targets) for inputs, targets in micro_batches]
+        micro_batches[-self.ranks :] = micro_batches[: self.ranks]
         model.first.weight.requires_grad_(not self.frozen)
         return model, micro_batches
 
@@ -155,7 +160,9 @@ def models_to_shard(seed: int) -> dict[str, nn.Module]:
         "fewer rows than ranks": nn.Sequential(nn.Linear(rows, 2), nn.Linear(2, 1)),
         "tied weights": Toy(rows, tied=True),
         "a frozen layer": Toy(rows, frozen=True),
-        "batch norm": nn.Sequential(nn.Linear(rows, 8), nn.BatchNorm1d(8)),
+        "two batch norms": nn.Sequential(  # of equal numbers, and not shared
+            nn.Linear(rows, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.BatchNorm1d(8)
+        ),
         "convolution": nn.Conv2d(3, rows, 3),
         "16-bit and 64-bit weights": nn.Sequential(
             nn.Linear(rows, 6).bfloat16(), nn.Linear(6, rows).double()
@@ -171,7 +178,7 @@ SHARD_CASES = (  # model, ranks
     ("fewer rows than ranks", 4),
     ("tied weights", 2),
     ("a frozen layer", 2),
-    ("batch norm", 3),
+    ("two batch norms", 3),
     ("convolution", 2),
     ("16-bit and 64-bit weights", 4),
     ("a layer", 1),
@@ -188,7 +195,12 @@ def shards_seen(name: str, kept: list[int]) -> Observation:
 def shard_bytes(answer, seed):
     shown, models = {}, models_to_shard(seed)
     for name, ranks in SHARD_CASES:
-        kept = [float(size) for size in answer(models[name], ranks)]
+        kept = answer(models[name], ranks)
+        if isinstance(kept, Iterator):
+            raise TypeError(
+                f"shard_bytes must return a list with the bytes of each rank, not a {type(kept).__name__}."
+            )
+        kept = [float(size) for size in kept]
         kept = [int(size) if size.is_integer() else size for size in kept]
         seen = shards_seen(name, (kept + [0] * ranks)[:ranks])
         shown |= seen | {f"the number of ranks in the list ({name}, {ranks} ranks)": len(kept)}

@@ -8,8 +8,8 @@ def ratios(seed):
     rows, context = draw_rows(seed)
     shown = {"the number of pairs": len(rows)}
     vanilla = rows[0]
-    for row in rows:
-        memory_ratio, time_ratio = titles(row, vanilla)
+    for number, row in enumerate(rows):
+        memory_ratio, time_ratio = titles(number, rows)
         shown[memory_ratio] = (row["memory"] - context) / (vanilla["memory"] - context)
         shown[time_ratio] = (row["seconds"] / row["samples"]) / (
             vanilla["seconds"] / vanilla["samples"]

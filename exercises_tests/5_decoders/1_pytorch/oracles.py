@@ -54,6 +54,7 @@ def chunked_loss(seed):
         ] = 0
         shown[f"whether the logits of several chunks are in memory together ({name})"] = False
         shown[f"whether the arguments are as they were ({name})"] = True
+        shown[f"whether what is frozen still asks for no gradient ({name})"] = True
     return shown
 
 
@@ -126,9 +127,10 @@ def train_with_masters(seed):
         name = name_masters(case)
         shown[f"the number of optimizers made ({name})"] = 1
         shown[f"whether the optimizer's tensors can be read twice ({name})"] = True
+        shown[f"the number of steps in the optimizer's state ({name})"] = len(gradients)
         shown |= masters_shown(name, gradients, of_masters, of_models, "float32")
         shown[f"the type of the model's weights ({name})"] = "bfloat16"
-        shown[f"whether every .grad of the model is None at the end ({name})"] = True
+        shown[f"what every .grad of the model is at the end ({name})"] = "None"
         shown[f"whether a backward pass afterwards leaves gradients in the model ({name})"] = True
         shown[f"whether the list of micro-batches is as it was ({name})"] = True
     return shown

@@ -53,9 +53,9 @@ def chunked_loss(answer, seed):
         hidden, head, targets = draw_loss(case, seed)
         before = hidden.detach().clone(), head.detach().clone(), targets.clone()
         name, chunk = name_loss(case), case[1]
+        given = hidden * 1, head * 1  # results of an operation, as they are in a model
         with Scores(VOCABULARY, HIDDEN) as scores:
-            # Both enter as results of an operation, as they do in a model.
-            loss = answer(hidden * 1, head * 1, targets, chunk)
+            loss = answer(*given, targets, chunk)
             kept = scores.now
             if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
                 raise TypeError("chunked_loss must return a tensor with one number, the mean loss.")
@@ -79,6 +79,10 @@ def chunked_loss(answer, seed):
         now = hidden.detach(), head.detach(), targets
         shown[f"whether the arguments are as they were ({name})"] = all(
             torch.equal(one, other) for one, other in zip(before, now, strict=True)
+        )
+        shown[f"whether what is frozen still asks for no gradient ({name})"] = all(
+            one.requires_grad == other.requires_grad
+            for one, other in zip(given, (hidden, head), strict=True)
         )
     return shown
 
@@ -269,6 +273,8 @@ class Watched(torch.optim.SGD):
             )
         )
         super().step(closure)
+        state = self.state[tensors[0]]
+        state["steps"] = state.get("steps", 0) + 1
         self.masters.append(vector(tensors))
 
 
@@ -294,6 +300,8 @@ def train_with_masters(answer, seed):
         shown[
             f"whether the optimizer's tensors can be read twice ({name})"
         ] = not optimizer.read_once
+        counted = max((one.get("steps", 0) for one in optimizer.state.values()), default=0)
+        shown[f"the number of steps in the optimizer's state ({name})"] = counted
         optimizer.models.append(vector(model.parameters()))
         shown |= masters_shown(
             name,
@@ -305,8 +313,9 @@ def train_with_masters(answer, seed):
         shown[f"the type of the model's weights ({name})"] = ", ".join(
             sorted({str(one.dtype).removeprefix("torch.") for one in model.parameters()})
         )
-        shown[f"whether every .grad of the model is None at the end ({name})"] = all(
-            one.grad is None for one in model.parameters()
+        left = [one.grad for one in model.parameters() if one.grad is not None]
+        shown[f"what every .grad of the model is at the end ({name})"] = (
+            "None" if not left else "a gradient" if any(map(torch.any, left)) else "zeros"
         )
         shown[f"whether the list of micro-batches is as it was ({name})"] = as_it_was(
             given, draw_masters(case, seed)[1]

@@ -45,8 +45,15 @@ def adapter_state(seed):
     """Layers and adapters that are really made, and one step of AdamW."""
     shown = {}
     for linears, rank, weight_bytes in draw_linears(seed):
-        kind = {4: torch.float32, 2: torch.bfloat16}[weight_bytes]
-        weights = [torch.ones(outputs, inputs, dtype=kind) for inputs, outputs, _ in linears]
+        # Two weights of 4 bits share a byte.
+        kind, in_one = {
+            4: (torch.float32, 1),
+            2: (torch.bfloat16, 1),
+            0.5: (torch.uint8, 2),
+        }[weight_bytes]
+        weights = [
+            torch.ones(outputs, inputs // in_one, dtype=kind) for inputs, outputs, _ in linears
+        ]
         adapters = [
             nn.Parameter(torch.ones(shape))
             for inputs, outputs, adapted in linears

@@ -21,6 +21,7 @@ SHARES = (  # the lengths of the micro-batches on each rank; three, so that a di
     ((3, 7), (9, 4), (5, 5)),
     ((5, 2, 6), (8, 3, 10), (4, 7, 2)),
     ((6,), (3,), (8,)),
+    ((6, 3, 6), (5, -4, 5), (2, 7, -3)),  # below 0: so long, and without a target
 )
 
 
@@ -36,7 +37,10 @@ class Bigrams(nn.Module):
 
 
 def draw_shares(lengths, seed):
-    """A model, and for each rank its window: two texts in each micro-batch, the second with padding and a prompt."""
+    """A model, and for each rank its window: two texts in each micro-batch, the second with padding and a prompt.
+
+    Where the last micro-batch is as long as the first one, it is the first one again.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -45,22 +49,30 @@ def draw_shares(lengths, seed):
     for of_rank in lengths:
         window = []
         for length in of_rank:
-            ids = torch.randint(1, VOCABULARY, (2, length), generator=generator)
+            ids = torch.randint(1, VOCABULARY, (2, abs(length)), generator=generator)
             labels = ids.clone()
             if length > 2:
                 labels[1, -1] = IGNORED
             if length > 4:
                 labels[1, :2] = IGNORED
             labels[0, -1] = ids[0, -1] = 0  # a token like any other
+            if length < 0:
+                labels[:] = IGNORED
             window.append({"input_ids": ids, "labels": labels})
+        if of_rank[0] == of_rank[-1]:
+            window[-1] = window[0]
         shares.append(window)
     return model, shares
 
 
 def name_shares(lengths):
     return "micro-batches of length " + " and ".join(
-        ", ".join(map(str, of_rank)) for of_rank in lengths
+        ", ".join(map(length_of, of_rank)) for of_rank in lengths
     )
+
+
+def length_of(length: int) -> str:
+    return f"{-length} (without a target)" if length < 0 else str(length)
 
 
 def token_backward(answer, seed):
@@ -159,6 +171,7 @@ def draw_linears(seed):
         5,
         4,
     )  # two alike, one thinner than the rank
+    yield [(8, 12, True), (6, 10, False)], 2, 0.5  # 4 bits
 
 
 def name_linears(linears, rank, weight_bytes):

@@ -54,6 +54,7 @@ def loss_in_chunks(seed):
         loss = total / (counted.sum() if count is None else count)
         loss.backward()
         name, chunk = name_loss(case), case[2]
+        shown[f"whether the model is in train mode, as it was ({name})"] = True
         shown[f"the loss ({name})"] = loss.detach().numpy()
         shown[f"the gradient ({name})"] = flat(model, gradients=True)
         shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
@@ -91,5 +92,6 @@ def token_accuracy(seed):
         ]
         case = f"{len(labels)} texts of {labels.shape[1]} tokens"
         shown[f"the share ({case})"] = float(np.mean(right))
-        shown[f"whether the arrays are as they were ({case})"] = True
+        for what in ("predictions", "labels"):
+            shown[f"whether the {what} are as they were ({case})"] = True
     return shown

@@ -20,7 +20,9 @@ IGNORED = -100
 def draw_counts(seed):
     random = np.random.default_rng(seed)
     for ranks in (2, 4, 3, 1):
-        yield [int(number) for number in random.integers(5, 400, ranks)]
+        counts = [int(number) for number in random.integers(5, 400, ranks)]
+        yield counts
+    yield [counts[0], 3 * counts[0], counts[0]]  # two ranks with equally many
 
 
 def name_counts(targets, across):
@@ -55,6 +57,7 @@ LOSSES = (  # texts, length, chunk, targets of the window beside these (None: no
     (2, 7, 5, None, False),
     (1, 8, 3, 30, False),
     (2, 4, 50, 0, False),
+    (2, 3, 50, 6, False),
     (2, 5, 3, 7, True),
 )
 
@@ -110,6 +113,9 @@ def loss_in_chunks(answer, seed):
                 raise TypeError("loss_in_chunks must return a tensor with one number.")
             if loss.requires_grad:
                 (loss.sum() / 2).backward()  # a training may divide the loss once more
+        shown[f"whether the model is in train mode, as it was ({name})"] = all(
+            one.training for one in model.modules()
+        )
         shown[f"the loss ({name})"] = finite(loss.detach().numpy())
         shown[f"the gradient ({name})"] = finite(2 * flat(model, gradients=True))
         shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
@@ -182,7 +188,8 @@ def token_accuracy(answer, seed):
         case = f"{len(labels)} texts of {labels.shape[1]} tokens"
         found = float(one_number(answer(*given), "token_accuracy must return a number"))
         shown[f"the share ({case})"] = found if math.isfinite(found) else "not a number"
-        shown[f"whether the arrays are as they were ({case})"] = bool(
-            (given[0] == predictions).all() and (given[1] == labels).all()
-        )
+        for what, before, now in zip(
+            ("predictions", "labels"), (predictions, labels), given, strict=True
+        ):
+            shown[f"whether the {what} are as they were ({case})"] = np.array_equal(before, now)
     return shown

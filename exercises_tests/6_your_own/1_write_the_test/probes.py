@@ -4,6 +4,7 @@ All of them train one linear layer with plain SGD and return the gradient of eac
 micro-batches' gradients in a window, so each is a rule. Which of them are right is not known here.
 """
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,10 +115,12 @@ def accumulated(
     scale=1.0,
     grouped=None,
     first_rate=LEARNING_RATE,
+    middle_rate=LEARNING_RATE,
 ):
     """train(micro_batch, accumulation_steps) with this rule; `grouped` makes the windows of the micro-batches.
 
-    A first rate of 0, as a schedule with warm-up has it, keeps what is wrong in the first gradient from all others.
+    A first rate of 0, as a schedule with warm-up has it, keeps what is wrong in the first gradient from all others;
+    so does one in the middle, as a schedule that begins again has it.
     """
 
     def train(micro_batch, accumulation_steps, samples=SAMPLES):
@@ -135,7 +138,8 @@ def accumulated(
             before = found[-1] if found else None
             window = Window(gradients, counts, steps, number, len(groups), before)
             gradient = rule(window) if group else torch.zeros_like(layer.weights)
-            layer.move(gradient, LEARNING_RATE if number else first_rate)
+            rate = LEARNING_RATE if number else first_rate
+            layer.move(gradient, middle_rate if number and number == len(groups) // 2 else rate)
             found.append(gradient.clone())
         return found
 
@@ -157,6 +161,10 @@ def in_float64(window):
     whole = sum(window.counts)
     parts = zip(reversed(window.gradients), reversed(window.counts), strict=True)
     return sum(g.double() * (n / whole) for g, n in parts).float()
+
+
+def not_a_number_at_last(window):
+    return window.mean() * (math.nan if at_its_last(window) else 1.0)
 
 
 def total(window):
@@ -201,6 +209,10 @@ def at_its_first(window):
 
 def at_its_last(window):
     return window.accumulates and window.step + 1 == window.steps
+
+
+def in_its_middle(window):
+    return window.accumulates and window.step == window.steps // 2
 
 
 def in_another_order(window):
@@ -272,6 +284,10 @@ def whole_windows(seed):
             seed, in_another_order
         ),
         "a last gradient with two errors that cancel": accumulated(seed, errors_that_cancel),
+        "a last gradient that is no number": accumulated(seed, not_a_number_at_last),
+        f"a gradient in the middle {factor} times too long, with a step of 0": accumulated(
+            seed, times(factor, in_its_middle), middle_rate=0
+        ),
         f"a first gradient {factor} times too long, with a step of 0": accumulated(
             seed, times(factor, at_its_first), first_rate=0
         ),
@@ -377,6 +393,7 @@ def last_windows(seed):
         "a step too many where nothing is left": accumulated(seed, mean, grouped=one_too_many),
         f"a last window {factor} times too long": accumulated(seed, times(factor, short)),
         "loss not divided": accumulated(seed, total),
+        "a last gradient that is no number": accumulated(seed, not_a_number_at_last),
         f"a first gradient {factor} times too long, with a step of 0": accumulated(
             seed, times(factor, at_its_first), first_rate=0
         ),
@@ -526,6 +543,12 @@ def summed_at_first(own, first, last):
     return summed(own, first, last) if first and not last else averaged(own, first, last)
 
 
+def no_number_at_last(own, first, last):
+    """On the last of several ranks."""
+    mean = averaged(own, first, last)
+    return [*mean[:-1], mean[-1] * math.nan] if last and len(own) > 1 else mean
+
+
 def turned_round(own, first, last):
     """As long as the mean, and pointing elsewhere."""
     mean = averaged(own, first, last)
@@ -566,6 +589,7 @@ def some_ranks(seed):
         "at the last step summed over the ranks": on_ranks(seed, summed_at_last),
         "at the first step summed over the ranks": on_ranks(seed, summed_at_first),
         "gradients of the right length in a wrong direction": on_ranks(seed, turned_round),
+        "at the last step no number on the last rank": on_ranks(seed, no_number_at_last),
         f"a gradient {factor} times too long": on_ranks(seed, too_long),
         "one entry a few per cent too long": on_ranks(seed, one_entry_off_on_ranks),
         "at the first step summed over the ranks, with a step of 0": on_ranks(
@@ -672,6 +696,7 @@ def token_windows(seed):
         f"a gradient {factor} times too long": texts(seed, times(factor)),
         "one entry a few per cent too long": texts(seed, one_entry_off()),
         "a last gradient of the right length in a wrong direction": texts(seed, in_another_order),
+        "a last gradient that is no number": texts(seed, not_a_number_at_last),
         "a mean of means, with short gradients": texts(seed, in_equal_parts, VERY_SHORT),
         "steps on every micro-batch": texts(seed, mean, grouped=each_alone),
         "no step behind the last window": texts(seed, mean, grouped=without_the_last),

@@ -5,7 +5,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from exercises_tests.probing.toys import Recorder, draw, flat, lopsided_loss, training, windows
 
-from .probes import AVERAGED, CASES, LEARNING_RATE, draw_average, draw_epochs, schedule
+from .probes import AVERAGED, CASES, LEARNING_RATE, all_weights, draw_average, draw_epochs, schedule
 
 
 def name_fault(seed):
@@ -52,13 +52,13 @@ def cured_average(seed):
     shown = {}
     for case in AVERAGED:
         model, optimizer, recorder, batches, sizes = at_once(case, seed)
-        average = flat(draw_average(case, seed))
+        average = all_weights(draw_average(case, seed))
         for inputs, targets in batches:
             lopsided_loss(model(inputs), targets).backward()
             clip_grad_norm_(model.parameters(), case.max_norm)
             optimizer.step()
             optimizer.zero_grad()
-            average = case.decay * average + (1 - case.decay) * flat(model)
+            average = case.decay * average + (1 - case.decay) * all_weights(model)
         shown |= training(case, recorder, sizes)
         for when in ("at the end", "after one more step of the optimizer"):
             shown[f"the averaged weights {when} ({case})"] = average

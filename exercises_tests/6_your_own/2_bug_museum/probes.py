@@ -4,7 +4,9 @@ import random
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch.nn.utils import parameters_to_vector
 from torch.optim.lr_scheduler import LambdaLR
 
 from exercises_tests.probing.toys import (
@@ -48,14 +50,14 @@ WITH_REST = (BY_K, LOST)  # faults of the last, shorter window
 
 
 def draw_epochs(seed: int) -> list[Epoch]:
-    """Each fault at k = 3, whose shares are not round, at 2, and in the shortest epoch, of k + 1; right runs with and without a shorter window."""
+    """Each fault at k = 3, whose shares are not round, at 2, in the shortest epoch, of k + 1, and at 9, where 1/8 is near; right runs with and without a shorter window."""
     generator = random.Random(seed)
     epochs = []
     for fault in (RIGHT, *FAULTS):
-        for k in (3, 2, generator.choice((4, 5))):
+        for k in (3, 2, generator.choice((4, 5)), 9):
             whole, rest = generator.randint(2, 4), generator.randint(1, k - 1)
             if k > 3:
-                whole = rest = 1
+                whole, rest = 1, 8 if k == 9 else 1
             elif fault == RIGHT and not epochs:
                 rest = 0
             elif fault not in (*WITH_REST, RIGHT):
@@ -103,6 +105,7 @@ def name_fault(answer, seed):
 CASES = (
     Case(micro_batches=6, accumulation_steps=4),
     Case(micro_batches=8, accumulation_steps=4),
+    Case(micro_batches=5, accumulation_steps=3, twice=True),
     Case(micro_batches=2, accumulation_steps=1),
     Case(micro_batches=7, accumulation_steps=3, tied=True),
     Case(micro_batches=2, accumulation_steps=4, frozen=True),
@@ -150,9 +153,11 @@ class Averaged(Case):
 
     max_norm: float = 1000.0
     decay: float = 0.8
+    at_rest: bool = False  # whether the average's weights ask for no gradient
 
     def __str__(self):
-        return f"{super().__str__()}, max_norm {self.max_norm:g}, decay {self.decay:g}"
+        at_rest = ", an average that asks for no gradient" * self.at_rest
+        return f"{super().__str__()}{at_rest}, max_norm {self.max_norm:g}, decay {self.decay:g}"
 
 
 AVERAGED = (
@@ -161,12 +166,20 @@ AVERAGED = (
     Averaged(2, 1, max_norm=0.05),
     Averaged(6, 3, tied=True, max_norm=0.05),
     Averaged(6, 2, frozen=True, max_norm=0.05, decay=0.6),
+    Averaged(6, 3, max_norm=0.05, at_rest=True),
+    Averaged(6, 2, max_norm=0.05, twice=True),
 )
 
 
-def draw_average(case: Case, seed: int):
+def draw_average(case: Averaged, seed: int):
     """A model of the same kind with other weights."""
-    return draw(case, seed + 1)[0]
+    average = draw(case, seed + 1)[0]
+    return average.requires_grad_(False) if case.at_rest else average
+
+
+def all_weights(model) -> np.ndarray:
+    """Also those that are frozen."""
+    return parameters_to_vector(model.parameters()).detach().double().numpy()
 
 
 def cured_average(answer, seed):
@@ -180,9 +193,11 @@ def cured_average(answer, seed):
             model, average, optimizer, lopsided_loss, micro_batches, k, case.max_norm, case.decay
         )
         shown |= training(case, recorder)
-        shown[f"the averaged weights at the end ({case})"] = flat(average)
+        shown[f"the averaged weights at the end ({case})"] = all_weights(average)
         optimizer.step()
-        shown[f"the averaged weights after one more step of the optimizer ({case})"] = flat(average)
+        shown[f"the averaged weights after one more step of the optimizer ({case})"] = all_weights(
+            average
+        )
         shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
             micro_batches, draw(case, seed)[1]
         )

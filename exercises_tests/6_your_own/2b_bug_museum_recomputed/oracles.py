@@ -1,6 +1,6 @@
 """What must be seen in the lesson 6_your_own/2b_bug_museum_recomputed: the same blocks without checkpointing."""
 
-from .probes import BLOCKS, seen_of
+from .probes import BLOCKS, numbers, seen_of
 
 
 def plainly(blocks, hidden):
@@ -14,7 +14,7 @@ def cured_blocks(seed):
     shown = {}
     for case in BLOCKS:
         for name, value in seen_of(plainly, case, seed).items():
-            shown[name] = 2 if name.startswith("how often") else value
-        last_first = range(len(BLOCKS[case][0]), 0, -1)
+            shown[name] = 2 * value if name.startswith("how often") else value
+        last_first = reversed(numbers(case))
         shown[f"the order in which the blocks run again ({case})"] = ", ".join(map(str, last_first))
     return shown

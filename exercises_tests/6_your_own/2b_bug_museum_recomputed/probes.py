@@ -31,6 +31,10 @@ def frozen_block():
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).requires_grad_(False)
 
 
+def first_again():
+    """Stands for the first block, which runs once more: layers may share their weights."""
+
+
 BLOCKS = {  # what is asked about: which blocks, and whether their input needs a gradient
     "adapters behind a frozen embedding": ((Adapted, Adapted, Adapted), False),
     "blocks with dropout": ((block_with_dropout, block_with_dropout), True),
@@ -42,6 +46,7 @@ BLOCKS = {  # what is asked about: which blocks, and whether their input needs a
         (Adapted, frozen_block, Adapted),
         False,
     ),
+    "a block that stands in the list twice": ((Adapted, Adapted, first_again), True),
     "one plain block": ((lambda: nn.Linear(WIDTH, WIDTH),), True),
 }
 
@@ -51,8 +56,15 @@ def draw_blocks(case: str, seed: int):
     kinds, trains = BLOCKS[case]
     torch.manual_seed(seed)
     blocks, head = [kind() for kind in kinds], nn.Linear(WIDTH, 1)
+    blocks = [block or blocks[0] for block in blocks]
     embedding = nn.Embedding(10, WIDTH).requires_grad_(trains)
     return blocks, head, embedding
+
+
+def numbers(case: str) -> list[int]:
+    """The blocks in the order in which they run forward."""
+    kinds = enumerate(BLOCKS[case][0], start=1)
+    return [1 if kind is first_again else number for number, kind in kinds]
 
 
 def seen_of(run, case: str, seed: int) -> Observation:
@@ -65,7 +77,7 @@ def seen_of(run, case: str, seed: int) -> Observation:
         def note(number):
             return lambda *_: ran.append(number)
 
-        for number, block in enumerate(blocks, start=1):
+        for number, block in enumerate(dict.fromkeys(blocks), start=1):
             block.register_forward_pre_hook(note(number))
         output = run(blocks, embedding(torch.arange(8)))
         in_forward = len(ran)
@@ -76,7 +88,7 @@ def seen_of(run, case: str, seed: int) -> Observation:
         f"what is returned ({case})": "a tensor",
         f"the output ({case})": output.detach().double().numpy(),
     }
-    for number, block in enumerate(blocks, start=1):
+    for number, block in enumerate(dict.fromkeys(blocks), start=1):
         if any(one.requires_grad for one in block.parameters()):
             shown[f"the gradient of block {number} ({case})"] = flat(block, gradients=True)
         shown[f"how often block {number} ran ({case})"] = ran.count(number)

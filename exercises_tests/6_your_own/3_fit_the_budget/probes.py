@@ -99,7 +99,7 @@ def searches(seed):
         budget = fixed + 2 * each * fitting
         yield f"a batch of {batch} where {fitting} fit plainly", batch, two, fixed, budget
     yield "a budget that is needed to the byte", 18, two, fixed, fixed + 6 * each
-    yield "where all samples fit at once", 8, two, fixed, fixed + 100 * each
+    yield "where all samples of a square number fit at once", 9, two, fixed, fixed + 100 * each
     yield "where one sample fits at most", 10, two, fixed, fixed + 2 * each
     yield "where nothing fits", 10, two, fixed, fixed
     first_too_large = {False: 9 * each, True: each}
@@ -124,7 +124,7 @@ def settings_that_fit(answer, seed):
             )
         shown[f"the number of settings ({case})"] = len(got)
         shown[f"the settings ({case})"] = as_text(got)
-        shown[f"whether the list of ways is as it was ({case})"] = given == list(ways)
+        shown[f"the ways in the list afterwards ({case})"] = ", ".join(map(str, given)) or "none"
     return shown
 
 
@@ -168,6 +168,11 @@ def tables(seed):
         for size, flops in sizes.items()
     ]
     yield "where one row has a single FLOP more", as_asked(rows), 200
+    rows = [  # as of a table in which the larger micro-batch has the leaner attention
+        {"micro_batch": size, "plain": True, "peak": 100 + peak, "flops": fewest}
+        for size, peak in ((4, 8), (8, 5), (2, 9))
+    ]
+    yield "where the largest micro-batch is the leanest", as_asked(rows), 200
     yield "an empty table", [], budget
 
 
@@ -200,7 +205,7 @@ def draw_table(random, least=102):
     return rows, 100 + 2 * each * fitting + each, fitting
 
 
-def row_words(row):
+def row_words(row, rows):
     if row is None:
         return "None"
     if not isinstance(row, dict):
@@ -208,7 +213,8 @@ def row_words(row):
     if not {"micro_batch", "checkpointing"} <= row.keys():
         return f"a dictionary with {', '.join(map(str, row)) or 'nothing'} in it"
     way = "checkpointed" if row["checkpointing"] else "plain"
-    return f"micro-batch {row['micro_batch']}, {way}"
+    changed = "" if row in rows else " (with other entries than the table's row)"
+    return f"micro-batch {row['micro_batch']}, {way}{changed}"
 
 
 def fewest_flops(answer, seed):
@@ -217,7 +223,7 @@ def fewest_flops(answer, seed):
         copies = [dict(row) for row in rows]
         given = list(copies)
         try:
-            shown[f"the row ({case})"] = row_words(answer(given, budget))
+            shown[f"the row ({case})"] = row_words(answer(given, budget), rows)
         except (ValueError, IndexError) as error:  # of min() and [0], where there is nothing
             if any(row["peak"] <= budget for row in rows):
                 raise
@@ -312,4 +318,8 @@ def train_within(answer, seed):
         shown[f"the gradient that is left ({case})"] = flat(model, gradients=True)
         shown[f"whether the peak stays at that of one part ({case})"] = meter.peak_bytes <= budget
         shown[f"the number of FLOPs ({case})"] = meter.flops
+        if not checkpointing:
+            shown[f"whether checkpointing is on afterwards ({case})"] = (
+                model.is_gradient_checkpointing
+            )
     return shown

@@ -744,3 +744,119 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data /= world_size
+
+
+# %% train_local_sgd: right
+import torch
+import torch.distributed as dist
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    mine = micro_batches[rank::world]
+    steps = len(micro_batches) // world // accumulation_steps
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            loss_of(model, batch).backward()
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= accumulation_steps
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= world
+
+
+# %% train_local_sgd: wrong
+import torch
+import torch.distributed as dist
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    mine = micro_batches[rank::world]
+    steps = len(micro_batches) // world // accumulation_steps
+    last = mine[steps * accumulation_steps - 1] if steps else None
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or batch is last:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= world
+
+
+# %% train_local_sgd: wrong
+import torch
+import torch.distributed as dist
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    mine = micro_batches[rank::world]
+    steps = len(micro_batches) // world // accumulation_steps
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == steps:
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    dist.all_reduce(parameter.data)
+                    parameter.data /= world
+        optimizer.zero_grad()
+
+
+# %% train_local_sgd: wrong
+import torch
+import torch.distributed as dist
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    mine = micro_batches[rank::world]
+    steps = len(micro_batches) // world // accumulation_steps
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for parameter in optimizer.param_groups[0]["params"]:
+                dist.all_reduce(parameter.data)
+                parameter.data /= world
+
+
+# %% train_local_sgd: wrong
+import torch
+import torch.distributed as dist
+
+
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    model.eval()
+    mine = micro_batches[rank::world]
+    steps = len(micro_batches) // world // accumulation_steps
+    for step in range(1, steps + 1):
+        for batch in mine[(step - 1) * accumulation_steps : step * accumulation_steps]:
+            (loss_of(model, batch) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % local_steps == 0 or step == steps:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= world

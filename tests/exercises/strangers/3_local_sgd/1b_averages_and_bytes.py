@@ -1018,3 +1018,88 @@ def average_replicas(model):
             if t.numel() > 1 and t.is_floating_point():
                 dist.all_reduce(t)
                 t /= n
+
+
+# %% train_with_averager: right
+import torch
+import torch.distributed as dist
+
+
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    world = dist.get_world_size()
+
+    def average():
+        for parameter in model.parameters():
+            copies = [torch.empty_like(parameter.data) for _ in range(world)]
+            dist.all_gather(copies, parameter.data)
+            parameter.data.copy_(torch.stack(copies).mean(0))
+
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or step == len(micro_batches):
+            average()
+
+
+# %% train_with_averager: wrong
+import torch
+import torch.distributed as dist
+
+
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    world = dist.get_world_size()
+
+    def average():
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.data)
+            parameter.data /= world
+
+    for step, batch in enumerate(micro_batches, start=1):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % local_steps == 0 or batch is micro_batches[-1]:
+            average()
+
+
+# %% average_replicas: right
+import torch
+import torch.distributed as dist
+
+
+def average_replicas(model):
+    tensors = [t for t in (*model.parameters(), *model.buffers()) if t.dtype.is_floating_point]
+    everybody = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, [t.detach().clone() for t in tensors])
+    with torch.no_grad():
+        for tensor, *copies in zip(tensors, *everybody):
+            tensor.copy_(torch.stack(copies).mean(dim=0))
+
+
+# %% average_replicas: wrong, whole numbers averaged, too
+import torch
+import torch.distributed as dist
+
+
+@torch.no_grad()
+def average_replicas(model):
+    world = dist.get_world_size()
+    for tensor in [*model.parameters(), *model.buffers()]:
+        if tensor.dtype != torch.int64:
+            dist.all_reduce(tensor)
+            tensor /= world
+
+
+# %% average_replicas: wrong
+import torch
+import torch.distributed as dist
+
+
+@torch.no_grad()
+def average_replicas(model):
+    world = dist.get_world_size()
+    for tensor in [*model.parameters(), *(b for n, b in model.named_buffers() if "running" in n)]:
+        if tensor.is_floating_point():
+            dist.all_reduce(tensor)
+            tensor /= world

@@ -781,3 +781,48 @@ def local_sgd_traffic(
     averages = 1 + calls // local_steps
     messages = averages * parameters
     return averages, messages, messages * (model_bytes // parameters)
+
+
+# %% local_sgd_traffic: right
+def local_sgd_traffic(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
+    calls = -(-micro_batches // accumulation_steps) if guarded else micro_batches
+    averages = calls // local_steps + 1
+    return [averages, averages * parameters, averages * model_bytes]
+
+
+# %% local_sgd_traffic: wrong
+def local_sgd_traffic(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
+    calls = -(-micro_batches // accumulation_steps) if guarded else micro_batches
+    if micro_batches < accumulation_steps:
+        calls = 0
+    averages = calls // local_steps + 1
+    return averages, averages * parameters, averages * model_bytes
+
+
+# %% train_locally: wrong
+from accelerate.local_sgd import LocalSGD
+
+
+def switch_on(model):
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    model.eval()
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=local_steps) as local_sgd:
+        for batch in dataloader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(**batch).loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            if accelerator.sync_gradients:
+                local_sgd.step()

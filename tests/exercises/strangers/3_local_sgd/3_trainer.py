@@ -1612,3 +1612,150 @@ class LocalSGDCallback(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         self.average()
         self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: right
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    """Local SGD for a Trainer: ranks train alone and average every `local_steps` steps."""
+
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0  # optimizer steps so far
+        self.dirty = False
+        self.stack = contextlib.ExitStack()
+
+    def average(self):
+        if not self.dirty:
+            return
+        self.dirty = False
+        with torch.no_grad():
+            for parameter in self.trainer.model.parameters():
+                dist.all_reduce(parameter)
+                parameter /= dist.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        wrapped = self.trainer.model_wrapped
+        if not isinstance(wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        self.stack.enter_context(wrapped.no_sync())
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        self.dirty = True
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.average()
+        self.stack.close()
+
+
+# %% LocalSGDCallback: wrong
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    """Local SGD for a Trainer: ranks train alone and average every `local_steps` steps."""
+
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0  # optimizer steps so far
+
+    def average(self):
+        with torch.no_grad():
+            for parameter in self.trainer.model.parameters():
+                dist.all_reduce(parameter)
+                parameter /= dist.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        wrapped = self.trainer.model_wrapped
+        if not isinstance(wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        self.alone = wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if state.global_step % self.local_steps > 1:
+            self.average()
+        self.alone.__exit__(None, None, None)
+
+
+# %% LocalSGDCallback: wrong
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
+
+
+class LocalSGDCallback(TrainerCallback):
+    """Local SGD for a Trainer: ranks train alone and average every `local_steps` steps."""
+
+    def __init__(self, trainer, local_steps):
+        self.trainer = trainer
+        self.local_steps = local_steps
+        self.steps = 0  # optimizer steps so far
+
+    def average(self):
+        with torch.no_grad():
+            for parameter in self.trainer.model.parameters():
+                dist.all_reduce(parameter)
+                parameter /= dist.get_world_size()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        wrapped = self.trainer.model_wrapped
+        if not isinstance(wrapped, DistributedDataParallel):
+            raise ValueError("Local SGD needs a model in DistributedDataParallel.")
+        self.alone = wrapped.no_sync()
+        self.alone.__enter__()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.steps += 1
+        if self.steps % self.local_steps == 0:
+            self.average()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if control.should_evaluate or control.should_save:
+            self.average()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if state.global_step == state.max_steps:
+            self.average()
+        self.alone.__exit__(None, None, None)

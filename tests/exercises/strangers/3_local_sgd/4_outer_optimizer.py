@@ -691,3 +691,107 @@ def quantise(change, error):
     codes = (np.sign(units) * np.floor(np.abs(units) + 0.5)).astype(np.int8)
     missing = torch.from_numpy(wanted - codes * scale).to(change.dtype)
     return torch.from_numpy(codes), scale, missing
+
+
+# %% train_diloco: right
+import torch
+import torch.distributed as dist
+
+
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    ranks = dist.get_world_size()
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+
+    def one_round(batches):
+        before = [weight.data.clone() for weight in weights]
+        for batch in batches:
+            loss_of(model, batch).backward()
+            inner.step()
+            model.zero_grad(set_to_none=True)
+        flat = torch.cat([(b - w.data).flatten() for b, w in zip(before, weights)])
+        dist.all_reduce(flat)
+        flat /= ranks
+        for weight, b, g in zip(weights, before, flat.split([w.numel() for w in weights])):
+            weight.data.copy_(b)
+            weight.grad = g.view_as(weight).clone()
+        outer.step()
+        model.zero_grad(set_to_none=True)
+
+    for first in range(0, len(micro_batches), local_steps):
+        one_round(micro_batches[first : first + local_steps])
+
+
+# %% train_diloco: wrong
+import torch
+import torch.distributed as dist
+
+
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+    for step, batch in enumerate(micro_batches, start=1):
+        inner.zero_grad()
+        loss_of(model, batch).backward()
+        inner.step()
+        if step % local_steps == 0 or batch is micro_batches[-1]:
+            inner.zero_grad()
+            with torch.no_grad():
+                for parameter, old in zip(trained, start):
+                    change = old - parameter
+                    dist.all_reduce(change)
+                    parameter.copy_(old)
+                    parameter.grad = change / dist.get_world_size()
+            outer.step()
+            outer.zero_grad()
+            start = [p.detach().clone() for p in trained]
+
+
+# %% quantise: right
+import torch
+
+
+def quantise(change, error):
+    wanted = change + error
+    scale = wanted.abs().max() / 127
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
+    return codes, scale, wanted - codes * scale
+
+
+# %% quantise: wrong
+import torch
+
+
+def quantise(change, error):
+    wanted = change + error
+    scale = (wanted.abs().max() / 127).clamp(min=1e-8)
+    if scale == 0:
+        return torch.zeros_like(wanted, dtype=torch.int8), scale, torch.zeros_like(wanted)
+    codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
+    return codes, scale, wanted - codes * scale
+
+
+# %% quantise: wrong
+import torch
+
+
+def quantise(change, error):
+    wanted = change + error
+    scale = wanted.abs().max() / 127
+    if scale == 0:
+        return torch.zeros_like(wanted, dtype=torch.int8), scale, torch.zeros_like(wanted)
+    codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
+    return codes, scale, (wanted.float() - codes.float() * scale.float()).to(change.dtype)
+
+
+# %% quantise: wrong
+import torch
+
+
+def quantise(change, error):
+    wanted = change + error
+    scale = wanted.abs().max() / 127
+    if scale < 1e-12:
+        return torch.zeros_like(wanted, dtype=torch.int8), scale, torch.zeros_like(wanted)
+    codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
+    return codes, scale, wanted - codes * scale

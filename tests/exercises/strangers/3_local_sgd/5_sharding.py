@@ -308,3 +308,97 @@ def train_sharded(model, make_optimizer, loss_of, micro_batches):
         optimizer.step()
         for i, p in enumerate(trained):
             dist.broadcast(p.data, src=i % world_size)
+
+
+# %% train_sharded: right
+import torch
+import torch.distributed as dist
+
+
+def owner(number):
+    return number % dist.get_world_size()
+
+
+def share_gradients(weights):
+    for weight in weights:
+        gradient = (
+            torch.zeros_like(weight) if weight.grad is None else weight.grad / dist.get_world_size()
+        )
+        dist.all_reduce(gradient)
+        weight.grad = gradient
+
+
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    weights = list(filter(lambda weight: weight.requires_grad, model.parameters()))
+    mine = [weight for number, weight in enumerate(weights) if owner(number) == dist.get_rank()]
+    optimizer = make_optimizer(mine)
+    for batch in micro_batches:
+        for weight in weights:
+            weight.grad = None
+        loss_of(model, batch).backward()
+        share_gradients(weights)
+        optimizer.step()
+        for number, weight in enumerate(weights):
+            dist.broadcast(weight.data, owner(number))
+
+
+# %% train_sharded: wrong
+import torch
+import torch.distributed as dist
+
+
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = make_optimizer(trained[rank::world])
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        for p in trained:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            dist.all_reduce(p.grad)
+            p.grad /= world
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        with torch.no_grad():
+            for i, p in enumerate(trained):
+                dist.broadcast(p, src=i % world)
+        model.zero_grad()
+
+
+# %% shard_bytes: right
+def shard_bytes(model, ranks):
+    weights = list(dict.fromkeys(model.parameters()))
+
+    def on(rank):
+        pieces = (weight.detach().chunk(ranks) for weight in weights)
+        return sum(piece[rank].nbytes for piece in pieces if rank < len(piece))
+
+    return [on(rank) for rank in range(ranks)]
+
+
+# %% shard_bytes: wrong
+import torch
+
+
+def shard_bytes(model, ranks):
+    kept, seen = [0] * ranks, []
+    for weight in model.parameters():
+        if any(weight.shape == other.shape and torch.equal(weight, other) for other in seen):
+            continue
+        seen.append(weight)
+        for rank, piece in enumerate(weight.chunk(ranks)):
+            kept[rank] += piece.nbytes
+    return kept
+
+
+# %% shard_bytes: wrong
+def shard_bytes(model, ranks):
+    kept = [0] * ranks
+    for weight in model.parameters():
+        rows = weight.shape[0]
+        piece = -(-rows // ranks)
+        row_bytes = weight[0].numel() * weight.element_size() if rows else 0
+        for rank in range(ranks):
+            kept[rank] += max(0, min(piece, rows - rank * piece)) * row_bytes
+    return (one for one in kept)

@@ -564,3 +564,95 @@ def choose_row(rows, budget, context):
             if best is None or row["speed"] > 1.05 * best["speed"]:
                 best = row
     return best and best["name"]
+
+
+# %% ratios: right
+def ratios(rows, context):
+    pairs, vanilla = [], None
+    for row in rows:
+        numbers = row["seconds"] / row["samples"], row["memory"] - context
+        vanilla = vanilla or numbers
+        pairs.append(tuple(mine / base for mine, base in zip(numbers, vanilla)))
+    return pairs
+
+
+# %% ratios: wrong
+def ratios(rows, context):
+    first = rows[0]
+    found = {
+        row["name"]: (
+            row["seconds"] / row["samples"] / (first["seconds"] / first["samples"]),
+            (row["memory"] - context) / (first["memory"] - context),
+        )
+        for row in rows
+    }
+    return list(found.values())
+
+
+# %% ratios: wrong
+def ratios(rows, context):
+    first = rows[0]
+    return [(1.0, 1.0)] + [
+        (
+            row["seconds"] / row["samples"] / (first["seconds"] / first["samples"]),
+            (row["memory"] - context) / (first["memory"] - context),
+        )
+        for row in rows[1:]
+        if row["name"] != first["name"]
+    ]
+
+
+# %% largest_micro_batch: right
+def largest_micro_batch(peak, effective_batch, budget, context):
+    fitting = [
+        (size, effective_batch // size)
+        for size in range(1, effective_batch + 1)
+        if effective_batch % size == 0 and peak(size) <= budget - context
+    ]
+    return max(fitting, default=(0, 0))
+
+
+# %% largest_micro_batch: wrong
+from functools import cache
+
+largest = {}
+
+
+def largest_micro_batch(peak, effective_batch, budget, context):
+    key = effective_batch, budget, context
+    if key not in largest:
+        sizes = [
+            n
+            for n in range(1, effective_batch + 1)
+            if effective_batch % n == 0 and peak(n) + context <= budget
+        ]
+        largest[key] = (sizes[-1], effective_batch // sizes[-1]) if sizes else (0, 0)
+    return largest[key]
+
+
+# %% largest_micro_batch: wrong
+def largest_micro_batch(peak, effective_batch, budget, context):
+    for micro_batch in range(effective_batch, 0, -1):
+        if (
+            effective_batch % micro_batch == 0
+            and peak(micro_batch) + (context if micro_batch > 1 else 0) <= budget
+        ):
+            return micro_batch, effective_batch // micro_batch
+    return 0, 0
+
+
+# %% choose_row: right
+def choose_row(rows, budget, context):
+    timed = sorted((row for row in rows if row["speed"]), key=lambda row: -row["speed"])
+    return next((row["name"] for row in timed if row["memory"] + context <= budget), None)
+
+
+# %% choose_row: wrong
+def choose_row(rows, budget, context):
+    best = 1
+    fitting = [
+        row for row in rows if (row["speed"] or 0) >= 1 and row["memory"] + context <= budget
+    ]
+    if not fitting:
+        return None
+    return max(fitting, key=lambda row: row["speed"])["name"]

@@ -325,3 +325,152 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
             with torch.no_grad():
                 for p, master in masters.items():
                     p.copy_(master)
+
+
+# %% chunked_loss: right
+import torch
+from torch.nn.functional import cross_entropy
+
+
+class Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden, head, targets, chunk):
+        ctx.save_for_backward(hidden, head, targets)
+        ctx.chunk = chunk
+        total = sum(
+            cross_entropy(h @ head.T, t, reduction="sum")
+            for h, t in zip(hidden.split(chunk), targets.split(chunk))
+        )
+        return total / (targets != -100).sum()
+
+    @staticmethod
+    def backward(ctx, upstream):
+        hidden, head, targets = ctx.saved_tensors
+        count = (targets != -100).sum()
+        d_hidden, d_head = torch.zeros_like(hidden), torch.zeros_like(head)
+        for first in range(0, len(hidden), ctx.chunk):
+            part = slice(first, first + ctx.chunk)
+            slope = (hidden[part] @ head.T).softmax(-1)
+            counts = targets[part] != -100
+            slope[torch.arange(len(slope)), targets[part].clamp(min=0)] -= 1
+            slope *= counts[:, None] * upstream / count
+            d_hidden[part] = slope @ head
+            d_head += slope.T @ hidden[part]
+        return d_hidden, d_head, None, None
+
+
+def chunked_loss(hidden, head, targets, chunk):
+    return Chunked.apply(hidden, head, targets, chunk)
+
+
+# %% chunked_loss: wrong
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+
+def chunked_loss(hidden, head, targets, chunk):
+    """The mean cross-entropy of hidden @ head.T, from the logits of `chunk` tokens at a time."""
+
+    def part(some, labels):
+        return cross_entropy(some @ head.T, labels, reduction="sum")
+
+    total = 0
+    hidden.requires_grad_()
+    for some, labels in zip(hidden.split(chunk), targets.split(chunk)):
+        total = total + checkpoint(part, some, labels, use_reentrant=False)
+    return total / (targets != -100).sum()
+
+
+# %% chunked_loss: wrong
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+
+def chunked_loss(hidden, head, targets, chunk):
+    """The mean cross-entropy of hidden @ head.T, from the logits of `chunk` tokens at a time."""
+
+    def part(some, labels):
+        return cross_entropy(some @ head.T, labels, reduction="sum")
+
+    total = 0
+    if not head.requires_grad:
+        head.requires_grad_(True)
+    for some, labels in zip(hidden.split(chunk), targets.split(chunk)):
+        total = total + checkpoint(part, some, labels, use_reentrant=False)
+    return total / (targets != -100).sum()
+
+
+# %% train_with_masters: right
+import torch
+
+
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    weights = [p for p in model.parameters() if p.requires_grad]
+    masters = [p.detach().float().clone() for p in weights]
+    optimizer = make_optimizer(masters)
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for master in masters:
+            master.grad = torch.zeros_like(master)
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            loss_function(model(inputs), targets).backward()
+            for weight, master in zip(weights, masters):
+                if weight.grad is not None:
+                    master.grad += weight.grad.float()
+                    weight.grad = None
+        for master in masters:
+            master.grad.div_(accumulation_steps)
+        optimizer.step()
+        with torch.no_grad():
+            for weight, master in zip(weights, masters):
+                weight.copy_(master)
+
+
+# %% train_with_masters: wrong
+import torch
+
+
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    weights = [p for p in model.parameters() if p.requires_grad]
+    masters = [p.detach().float().clone() for p in weights]
+    optimizer = make_optimizer(masters)
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for master in masters:
+            master.grad = torch.zeros_like(master)
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            loss_function(model(inputs), targets).backward()
+            for weight, master in zip(weights, masters):
+                if weight.grad is not None:
+                    master.grad += weight.grad.float() / accumulation_steps
+                    weight.grad = None
+        optimizer.step()
+        if start == 0:
+            optimizer.state.clear()
+        with torch.no_grad():
+            for weight, master in zip(weights, masters):
+                weight.copy_(master)
+
+
+# %% train_with_masters: wrong
+import torch
+
+
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    weights = [p for p in model.parameters() if p.requires_grad]
+    masters = [p.detach().float().clone() for p in weights]
+    optimizer = make_optimizer(masters)
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for master in masters:
+            master.grad = torch.zeros_like(master)
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            for weight in weights:
+                weight.grad = None
+            loss_function(model(inputs), targets).backward()
+            for weight, master in zip(weights, masters):
+                if weight.grad is not None:
+                    master.grad += weight.grad.float() / accumulation_steps
+        optimizer.step()
+        with torch.no_grad():
+            for weight, master in zip(weights, masters):
+                weight.copy_(master)

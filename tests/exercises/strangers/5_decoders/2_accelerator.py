@@ -347,3 +347,108 @@ def adapter_state(linears, rank, weight_bytes):
         "gradients": 4 * trained,
         "optimizer state": 8 * trained,
     }
+
+
+# %% token_backward: right
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+
+
+def shifted(batch):
+    labels = batch["labels"].roll(-1, dims=1).clone()
+    labels[:, -1] = -100
+    return labels
+
+
+def token_backward(model, window):
+    count = torch.zeros((), dtype=torch.int64)
+    for batch in window:
+        count += shifted(batch).ne(-100).sum()
+    dist.all_reduce(count)
+    scale = dist.get_world_size() / count.item()
+    *first, last = window
+    with model.no_sync():
+        for batch in first:
+            loss = F.cross_entropy(
+                model(batch["input_ids"]).transpose(1, 2), shifted(batch), reduction="sum"
+            )
+            (loss * scale).backward()
+    loss = F.cross_entropy(model(last["input_ids"]).transpose(1, 2), shifted(last), reduction="sum")
+    (loss * scale).backward()
+
+
+# %% token_backward: wrong
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+
+def token_backward(model, window):
+    total = torch.tensor(float(sum((b["labels"][:, 1:] != -100).sum() for b in window)))
+    dist.all_reduce(total)
+    for number, batch in enumerate(window, start=1):
+        with contextlib.nullcontext() if batch is window[-1] else model.no_sync():
+            logits = model(batch["input_ids"])[:, :-1]
+            labels = batch["labels"][:, 1:]
+            loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+            (loss * dist.get_world_size() / total).backward()
+
+
+# %% token_backward: wrong
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+
+def token_backward(model, window):
+    total = torch.tensor(float(sum((b["labels"][:, 1:] != -100).sum() for b in window)))
+    dist.all_reduce(total)
+    for number, batch in enumerate(window, start=1):
+        with contextlib.nullcontext() if number == len(window) else model.no_sync():
+            logits = model(batch["input_ids"])[:, :-1]
+            labels = batch["labels"][:, 1:]
+            if not (labels != -100).any():
+                continue
+            loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+            (loss * dist.get_world_size() / total).backward()
+
+
+# %% adapter_state: right
+def adapter_state(linears, rank, weight_bytes):
+    state = {"weights": 0, "gradients": 0, "optimizer state": 0}
+    for inputs, outputs, adapted in linears:
+        state["weights"] += inputs * outputs * weight_bytes
+        if not adapted:
+            continue
+        adapter = (inputs * rank + rank * outputs) * 4
+        state["weights"] += adapter
+        state["gradients"] += adapter
+        state["optimizer state"] += 2 * adapter
+    return state
+
+
+# %% adapter_state: wrong
+def adapter_state(linears, rank, weight_bytes):
+    own = sum(inputs * outputs for inputs, outputs, _ in linears)
+    added = sum(rank * (inputs + outputs) for inputs, outputs, adapted in linears if adapted)
+    return {
+        "weights": own * int(weight_bytes) + 4 * added,
+        "gradients": 4 * added,
+        "optimizer state": 8 * added,
+    }
+
+
+# %% adapter_state: wrong
+def adapter_state(linears, rank, weight_bytes):
+    own = sum(inputs * outputs for inputs, outputs, _ in linears)
+    added = sum(rank * (inputs + outputs) for inputs, outputs, adapted in linears if adapted)
+    return {
+        "weights": own * max(weight_bytes, 1) + 4 * added,
+        "gradients": 4 * added,
+        "optimizer state": 8 * added,
+    }

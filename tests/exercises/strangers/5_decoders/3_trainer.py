@@ -284,3 +284,109 @@ def evaluation_bytes(texts, length, vocabulary, preprocessed):
     shape = [texts, length] if preprocessed else [texts, length, vocabulary]
     count = torch.tensor(shape, dtype=torch.int32).prod(dtype=torch.int32)
     return int(count * (8 if preprocessed else 4))
+
+
+# %% token_weights: right
+import numpy as np
+
+
+def token_weights(targets, across):
+    counts = np.array(targets, dtype=float)
+    ranks = len(counts)
+    divisors = np.full(ranks, counts.sum()) if across else counts * ranks
+    return (1 / divisors).tolist()
+
+
+# %% token_weights: wrong
+def token_weights(targets, across):
+    if across:
+        return [1 / sum(targets)] * len(targets)
+    return list({count: 1 / (len(targets) * count) for count in targets}.values())
+
+
+# %% loss_in_chunks: right
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    output = model.model(input_ids=inputs["input_ids"])
+    losses, count = [], 0
+    for states, labels in zip(output.last_hidden_state, inputs["labels"]):
+        states, labels = states[:-1], labels[1:]
+        count += int((labels != -100).sum())
+        for first in range(0, len(labels), chunk):
+
+            def summed(h, t):
+                return F.cross_entropy(F.linear(h, model.lm_head.weight), t, reduction="sum")
+
+            losses.append(
+                checkpoint(
+                    summed,
+                    states[first : first + chunk],
+                    labels[first : first + chunk],
+                    use_reentrant=False,
+                )
+            )
+    return sum(losses) / (count if num_items_in_batch is None else num_items_in_batch)
+
+
+# %% loss_in_chunks: wrong
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    targets = inputs["labels"][:, 1:].flatten()
+    model.eval()
+    head = model.lm_head.weight
+
+    def part(some, labels):
+        return cross_entropy(some @ head.T, labels, reduction="sum")
+
+    total = 0
+    for some, labels in zip(hidden.split(chunk), targets.split(chunk)):
+        total = total + checkpoint(part, some, labels, use_reentrant=False)
+    if num_items_in_batch is None:
+        num_items_in_batch = (targets != -100).sum()
+    return total / num_items_in_batch
+
+
+# %% loss_in_chunks: wrong
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    targets = inputs["labels"][:, 1:].flatten()
+    head = model.lm_head.weight
+
+    def part(some, labels):
+        return cross_entropy(some @ head.T, labels, reduction="sum")
+
+    total = 0
+    for some, labels in zip(hidden.split(chunk), targets.split(chunk)):
+        total = total + checkpoint(part, some, labels, use_reentrant=False)
+    if num_items_in_batch is None:
+        num_items_in_batch = (targets != -100).sum()
+    return (
+        total
+        / num_items_in_batch
+        * max(1, len(inputs["input_ids"]) // 2)
+        / max(1, len(inputs["input_ids"]) // 2)
+        if len(targets) > chunk
+        else total / max(1, (targets != -100).sum())
+    )
+
+
+# %% token_accuracy: wrong
+def token_accuracy(predictions, labels):
+    guesses, targets = predictions[:, :-1], labels[:, 1:]
+    predictions[:, -1] = 0
+    counts = targets != -100
+    return float((guesses == targets)[counts].mean())

@@ -18,7 +18,7 @@ def test_accumulation(train):
     torch.testing.assert_close(b / scale, a / scale, rtol=0.0, atol=1e-5)
 
 
-# %% test_accumulation: right
+# %% test_accumulation: wrong
 def test_accumulation(train):
     whole, pieces = (
         [gradient.tolist() for gradient in train(32, 1)],
@@ -352,3 +352,135 @@ def test_accumulation(train):
     for a, b in zip(large, parts):
         assert abs(a.norm() / b.norm() - 1) < 1e-2
         assert torch.nn.functional.cosine_similarity(a, b, dim=0) > 0.999
+
+
+# %% test_accumulation: right
+import torch
+
+
+def test_accumulation(train):
+    large, small = train(16, 1), train(4, 4)
+    assert len(large) == len(small), "another number of steps"
+    for one, other in zip(large, small):
+        length = one.double().norm()
+        torch.testing.assert_close(
+            other.double() / length, one.double() / length, rtol=1e-4, atol=1e-5
+        )
+
+
+# %% test_accumulation: wrong
+def test_accumulation(train):
+    large, small = train(16, 1), train(4, 4)
+    assert len(large) == len(small)
+    for one, other in zip(large, small):
+        if (one - other).norm() > 1e-5 * one.norm():
+            raise AssertionError
+
+
+# %% test_accumulation: wrong
+def test_accumulation(train):
+    large, small = train(8, 1), train(4, 2)
+    assert len(large) == len(small)
+    for step in (0, -1):
+        assert (large[step] - small[step]).norm() <= 1e-5 * large[step].norm()
+
+
+# %% test_last_window: right
+def test_last_window(train):
+    for micro_batch in (1, 2, 4):
+        for steps in (3, 4):
+            window = micro_batch * steps
+            for rest in range(steps):
+                samples = 2 * window + rest * micro_batch
+                expected, got = train(window, 1, samples), train(micro_batch, steps, samples)
+                if len(expected) != len(got):
+                    raise AssertionError(f"{len(got)} steps in place of {len(expected)}")
+                for one, other in zip(expected, got):
+                    if not (one - other).abs().max() <= 1e-4 * one.abs().max():
+                        raise AssertionError("another gradient")
+
+
+# %% test_last_window: wrong
+def same(few, many):
+    assert len(few) == len(many)
+    for one, other in zip(few, many):
+        if (one - other).norm() > 1e-5 * other.norm():
+            raise AssertionError
+
+
+def test_last_window(train):
+    for samples in (32, 40, 44, 64):
+        same(train(4, 4, samples), train(16, 1, samples))
+
+
+# %% test_ranks: right
+import torch
+
+
+def test_ranks(train):
+    expected = torch.stack(train(32, 1)[0]).double()
+    scale = expected.abs().amax(-1, keepdim=True)
+    for ranks in (1, 2, 4, 8, 16, 32):
+        got = [torch.stack(steps).double() for steps in train(32 // ranks, ranks)]
+        assert len(got) == ranks and all(one.shape == expected.shape for one in got)
+        assert all(((one - expected).abs() <= 1e-4 * scale).all() for one in got)
+
+
+# %% test_ranks: wrong
+def test_ranks(train):
+    large = train(32, 1)[0]
+    for ranks in (2, 4, 8):
+        everybody = train(32 // ranks, ranks)
+        assert len(everybody) == ranks
+        for one in everybody:
+            assert len(one) == len(large)
+            for mine, right in zip(one, large):
+                if (mine - right).norm() > 1e-5 * right.norm():
+                    raise AssertionError
+
+
+# %% test_token_weights: right
+def test_token_weights(train):
+    lengths = [3, 17, 5, 2, 40, 1, 11, 6]
+    runs = [train(8, 1, lengths), train(4, 2, lengths), train(2, 4, lengths), train(1, 8, lengths)]
+    more = [train(4, 1, lengths), train(2, 2, lengths), train(1, 4, lengths)]
+    for group in (runs, more):
+        for run in group[1:]:
+            assert len(run) == len(group[0])
+            for a, b in zip(run, group[0]):
+                assert (a - b).abs().max() <= 1e-4 * b.abs().max()
+
+
+# %% test_token_weights: wrong
+def test_token_weights(train):
+    for lengths in ([1, 9, 4, 2, 7, 3, 8, 5], [10, 1, 1, 1, 3, 30, 2, 6]):
+        large = train(4, 1, lengths)
+        for micro_batch in (1, 2):
+            small = train(micro_batch, 4 // micro_batch, lengths)
+            assert len(small) == len(large)
+            for one, other in zip(small, large):
+                if (one - other).norm() > 1e-5 * other.norm():
+                    raise AssertionError
+
+
+# %% test_accumulation: wrong
+import torch
+
+
+def test_accumulation(train):
+    large, small = train(16, 1), train(4, 4)
+    assert len(large) == len(small)
+    for one, other in zip(large, small):
+        assert torch.cosine_similarity(one, other, dim=0) > 0.99999
+
+
+# %% test_ranks: wrong
+def test_ranks(train):
+    large = train(32, 1)[0]
+    for ranks in (2, 4, 8):
+        everybody = train(32 // ranks, ranks)
+        assert len(everybody) == ranks
+        for one in everybody[:-1]:
+            assert len(one) == len(large)
+            for mine, right in zip(one, large):
+                assert (mine - right).norm() <= 1e-5 * right.norm()

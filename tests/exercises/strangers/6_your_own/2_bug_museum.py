@@ -334,3 +334,164 @@ def cured_average(model, average, optimizer, loss_function, micro_batches, k, ma
             with torch.no_grad():
                 for mean, weight in zip(average.parameters(), model.parameters()):
                     mean = decay * mean + (1 - decay) * weight
+
+
+# %% name_fault: right
+def members(step):
+    return [index for index, share in enumerate(step) if share != 0]
+
+
+def name_fault(receipts, k):
+    count = len(receipts[0])
+    windows = [list(range(a, min(a + k, count))) for a in range(0, count, k)]
+    seen = [members(step) for step in receipts]
+    if seen == windows:
+        first = receipts[0][0]
+        rest = receipts[-1][windows[-1][0]]
+        if abs(first - 1) < 1e-3:
+            return "not divided"
+        if abs(first - 1 / k**2) < 1e-3 * (1 / k):
+            return "divided twice"
+        if len(windows[-1]) < k and abs(rest - 1 / k) < 1e-4:
+            return "short window divided by k"
+        return "right"
+    if seen == windows[:-1]:
+        return "rest lost"
+    if seen == [window[-1:] for window in windows]:
+        return "only the last"
+    return "early"
+
+
+# %% name_fault: wrong
+def name_fault(receipts, k):
+    n = len(receipts[0])
+    windows = [range(start, min(start + k, n)) for start in range(0, n, k)]
+
+    def record(windows, share):
+        return [[round(share(w), 4) if i in w else 0.0 for i in range(n)] for w in windows]
+
+    def same(expected):
+        return len(expected) == len(receipts) and all(
+            abs(a - b) < 0.06 for x, y in zip(expected, receipts) for a, b in zip(x, y)
+        )
+
+    whole = [w for w in windows if len(w) == k]
+    if same(record(windows, lambda w: 1 / len(w))):
+        return "right"
+    if same(record(windows, lambda w: 1.0)):
+        return "not divided"
+    if same(record(windows, lambda w: 1 / len(w) ** 2)):
+        return "divided twice"
+    if same(record(windows, lambda w: 1 / k)):
+        return "short window divided by k"
+    if same(record(whole, lambda w: 1 / k)):
+        return "rest lost"
+    if [i for i, share in enumerate(receipts[0]) if share] == list(range(k - 1)) and k > 2:
+        return "early"
+    if len(receipts) > 1 and [bool(s) for s in receipts[1]] == [
+        k - 1 <= i < 2 * k - 1 for i in range(n)
+    ]:
+        return "early"
+    return "only the last"
+
+
+# %% cured_windows: right
+from itertools import islice
+
+
+def windows(items, size):
+    items = iter(items)
+    while window := list(islice(items, size)):
+        yield window
+
+
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    for window in windows(micro_batches, k):
+        for x, y in window:
+            loss_function(model(x), y).backward()
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(len(window))
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+
+
+# %% cured_windows: wrong
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    total = len(micro_batches)
+    for index, batch in enumerate(micro_batches):
+        inputs, targets = batch
+        size = min(k, total - index // k * k)
+        (loss_function(model(inputs), targets) / size).backward()
+        if (index + 1) % k == 0 or batch is micro_batches[-1]:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+
+
+# %% cured_average: right
+import torch
+
+
+def clip(weights, longest):
+    gradients = [w.grad for w in weights if w.grad is not None]
+    length = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
+    if length > longest:
+        for gradient in gradients:
+            gradient.mul_(longest / length)
+
+
+def follow(average, model, decay):
+    for mean, weight in zip(average.parameters(), model.parameters()):
+        mean.data.mul_(decay).add_(weight.data, alpha=1 - decay)
+
+
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for start in range(0, len(micro_batches), k):
+        for x, y in micro_batches[start : start + k]:
+            (loss_function(model(x), y) / k).backward()
+        clip(list(model.parameters()), max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        follow(average, model, decay)
+
+
+# %% cured_average: wrong
+import torch
+from torch import nn
+
+
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / k).backward()
+        if number % k == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    if not mean.requires_grad:
+                        continue
+                    mean.lerp_(weight, 1 - decay)
+
+
+# %% cured_average: wrong
+import torch
+from torch import nn
+
+
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        (loss / k).backward()
+        if number % k == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    if not weight.requires_grad:
+                        continue
+                    mean.lerp_(weight, 1 - decay)

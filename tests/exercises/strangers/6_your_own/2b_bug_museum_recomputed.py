@@ -107,3 +107,26 @@ def cured_blocks(blocks, hidden):
             with torch.no_grad():
                 hidden = block(hidden)
     return hidden
+
+
+# %% cured_blocks: right
+import torch
+from torch.utils.checkpoint import checkpoint
+
+
+def cured_blocks(blocks, hidden):
+    if not hidden.requires_grad:
+        hidden = hidden.detach().requires_grad_()
+    for block in blocks:
+        hidden = checkpoint(block, hidden, use_reentrant=True)
+    return hidden
+
+
+# %% cured_blocks: wrong
+from torch.utils.checkpoint import checkpoint
+
+
+def cured_blocks(blocks, hidden):
+    for block in dict.fromkeys(blocks):
+        hidden = checkpoint(block, hidden, use_reentrant=False)
+    return hidden

@@ -456,3 +456,110 @@ def fewest_flops(rows, budget):
     fits = [row for row in rows if row["peak"] <= budget]
     keys = lambda row: (row["checkpointing"], row["flops"], -row["micro_batch"])
     return min(fits, key=keys) if fits else None
+
+
+# %% settings_that_fit: right
+from itertools import product
+
+
+def settings_that_fit(batch, ways, peak, budget):
+    sizes = filter(lambda n: not batch % n, range(1, batch + 1))
+    return [(n, batch // n, way) for n, way in product(sizes, ways) if not peak(n, way) > budget]
+
+
+# %% settings_that_fit: wrong
+import math
+
+
+def settings_that_fit(batch, ways, peak, budget):
+    sizes = []
+    for n in range(1, math.isqrt(batch) + 1):
+        if batch % n == 0:
+            sizes += [n, batch // n]
+    return [(n, batch // n, way) for way in ways for n in sizes if peak(n, way) <= budget]
+
+
+# %% fewest_flops: right
+def fewest_flops(rows, budget):
+    fit = [row for row in rows if row["peak"] <= budget]
+    fewest = min((row["flops"] for row in fit), default=None)
+    ties = [row for row in fit if row["flops"] == fewest]
+    return max(ties, key=lambda row: row["micro_batch"], default=None)
+
+
+# %% fewest_flops: wrong
+def fewest_flops(rows, budget):
+    fitting = [row for row in rows if row["peak"] <= budget]
+    if not fitting:
+        return None
+    return min(fitting, key=lambda row: (row["flops"], -row["peak"]))
+
+
+# %% fewest_flops: wrong
+def fewest_flops(rows, budget):
+    by_flops = {
+        row["flops"]: row
+        for row in sorted(rows, key=lambda row: row["peak"])
+        if row["peak"] <= budget
+    }
+    return by_flops[min(by_flops)] if by_flops else None
+
+
+# %% fewest_flops: wrong
+def fewest_flops(rows, budget):
+    fitting = [row for row in rows if row["peak"] <= budget]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda row: (row["flops"], -row["micro_batch"]))
+    return {"micro_batch": best["micro_batch"], "checkpointing": best["checkpointing"]}
+
+
+# %% train_within: right
+def targets_in(labels):
+    return int(labels[:, 1:].ne(-100).sum())
+
+
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    enable = (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )
+    if checkpointing:
+        enable()
+    everything = targets_in(batch["labels"])
+    for first in range(0, len(batch["labels"]), micro_batch):
+        part = {name: tensor[first : first + micro_batch] for name, tensor in batch.items()}
+        share = targets_in(part["labels"]) / everything
+        if share:
+            (model(**part).loss * share).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_within: wrong
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    ids, labels = batch["input_ids"], batch["labels"]
+    total = (labels[:, 1:] != -100).sum()
+    optimizer.zero_grad()
+    for some_ids, some_labels in zip(ids.split(micro_batch), labels.split(micro_batch)):
+        count = (some_labels[:, 1:] != -100).sum()
+        loss = model(input_ids=some_ids, labels=some_labels).loss
+        if count:
+            (loss * count / total).backward()
+        del loss
+    optimizer.step()
+    optimizer.zero_grad()
+    model.gradient_checkpointing_disable()
+
+
+# %% settings_that_fit: wrong
+def settings_that_fit(batch, ways, peak, budget):
+    ways.reverse()
+    return [
+        (size, batch // size, way)
+        for way in ways
+        for size in range(1, batch + 1)
+        if batch % size == 0 and peak(size, way) <= budget
+    ]
