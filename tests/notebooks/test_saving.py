@@ -1,5 +1,7 @@
 """What the server takes out of a notebook before it is written, and what others show of a widget that it kept."""
 
+import re
+
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
@@ -44,6 +46,9 @@ def test_without_its_model_a_widget_of_a_built_notebook_is_a_picture_or_html_in_
             shown = next(kind for kind in VS_CODE if kind in output.data)
             assert shown in ("text/html", "image/png"), path
             assert len(output.data[shown]) > 200 and "<script" not in output.data[shown], path
+            # Which VS Code gives to who does not see the picture.
+            words = output.data["text/plain"]
+            assert len(words) > 20 and not re.match(r"<|\w+\(", words), path
             seen.add((kept or {}).get("widget"))
     assert {"explorer", "player", "quiz", "lines"} <= seen
 

@@ -6,6 +6,11 @@ from html import escape
 
 from trainlean.pictures.colours import CARD_TEXT, CODE_PAPER, GUESSED, NEWS, PAPER
 
+# Of the page where it has some (JupyterLab, the course's pages, VS Code), so that a card is dark on a dark page.
+_PAPER = f"var(--jp-layout-color1, var(--vscode-editor-background, {PAPER}))"
+_TEXT = f"var(--jp-content-font-color1, var(--vscode-foreground, {CARD_TEXT}))"
+_CODE = f"var(--jp-layout-color2, var(--vscode-textCodeBlock-background, {CODE_PAPER}))"
+
 
 class Card:
     """`text` in plain, and `html` behind a bar of this colour."""
@@ -18,8 +23,7 @@ class Card:
         return self.text
 
     def _repr_html_(self):
-        # The page's own colours where it has some, so that a card is dark on a dark page.
-        style = f"border-left:4px solid {self.colour};background:var(--jp-layout-color1, {PAPER});color:var(--jp-content-font-color1, {CARD_TEXT});padding:8px 14px;max-width:720px{self.leading}"
+        style = f"border-left:4px solid {self.colour};background:{_PAPER};color:{_TEXT};padding:8px 14px;max-width:720px{self.leading}"
         return f'<div style="{style}">{self.html}</div>'
 
 
@@ -41,7 +45,7 @@ def folding_card(
     What is folded and empty is left out.
     """
     parts = [
-        f'<b style="color:color-mix(in srgb, {colour} 58%, currentColor)">{title[0]}</b> · {title[1]}',
+        f'<b style="color:color-mix(in srgb, {colour} 50%, currentColor)">{title[0]}</b> · {title[1]}',
         *lines,
     ]
     parts += [
@@ -57,7 +61,7 @@ def code_html(text: str) -> str:
     """Code or a traceback as HTML; nothing for blanks."""
     if not text.strip():
         return ""
-    return f'<pre style="background:var(--jp-layout-color2, {CODE_PAPER});color:var(--jp-content-font-color1, {CARD_TEXT});padding:6px;overflow-x:auto">{escape(text)}</pre>'
+    return f'<pre style="background:{_CODE};color:{_TEXT};padding:6px;overflow-x:auto">{escape(text)}</pre>'
 
 
 def bars_card(text: str, bars: Mapping[str, float] | None = None, unit: str = "") -> Card:
