@@ -7,6 +7,8 @@ BIN = .venv/bin
 READY = .venv/.ready
 # One more than cores: some tests wait for processes.
 WORKERS ?= 3
+# A worker that ends (a test out of time) ends the run, and its test is named: with another in its place xdist may wait for ever for what the first one had left.
+XDIST = -n $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-startup-timeout=120 --nbval-sanitize-with=tests/support/nbval.cfg
 
 LOCK = --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate --custom-compile-command "make lock"
@@ -26,7 +28,7 @@ setup: $(READY)
 
 test: lint $(READY)-nbgrader
 	$(BIN)/python -m trainlean.cli build --check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(NBVAL) solutions tests exercises_tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) $(NBVAL) solutions tests exercises_tests
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
