@@ -758,3 +758,40 @@ class Divide(TrainerCallback):
 
 def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset, callbacks=[Divide()])
+
+
+# %% exact_trainer: wrong
+# an optimizer of its own, whatever the arguments say
+def exact_trainer(model, args, train_dataset):
+    model.accepts_loss_kwargs = False
+    return Trainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        optimizers=(torch.optim.SGD(model.parameters(), lr=args.learning_rate), None),
+    )
+
+
+# %% window_token_loss: wrong
+# the first text without targets ends the loop
+def window_token_loss(outputs, labels, num_items_in_batch):
+    total = outputs.logits.sum() * 0
+    for row, text in zip(outputs.logits, labels):
+        if (text[1:] == -100).all():
+            break
+        total = total + cross_entropy(row[:-1], text[1:], reduction="sum")
+    return total / num_items_in_batch
+
+
+# %% window_token_loss: wrong
+# takes it that targets stand at a text's beginning
+def window_token_loss(outputs, labels, num_items_in_batch):
+    length = int((labels != -100).sum(1).max())
+    return (
+        cross_entropy(
+            outputs.logits[:, : length - 1].flatten(0, 1),
+            labels[:, 1:length].flatten(),
+            reduction="sum",
+        )
+        / num_items_in_batch
+    )
