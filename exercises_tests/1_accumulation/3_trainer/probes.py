@@ -88,8 +88,12 @@ class Recipe:
         return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epochs"
 
 
-# Of the last one a sample is left over, which makes a step alone.
-RECIPES = (Recipe(22, 2, 8, 2, 0.02), Recipe(9, 3, 3, 1, 0.05), Recipe(7, 3, 3, 1, 0.05))
+RECIPES = (
+    Recipe(22, 2, 8, 2, 0.02),
+    Recipe(9, 3, 3, 1, 0.05),
+    Recipe(7, 3, 3, 1, 0.05),  # a sample is left over, which makes a step alone
+    Recipe(4, 2, 8, 2, 0.05),  # all samples together are less than a window
+)
 
 
 class ToyWithLoss(Toy):

@@ -795,3 +795,23 @@ def window_token_loss(outputs, labels, num_items_in_batch):
         )
         / num_items_in_batch
     )
+
+
+# %% accumulation_arguments: wrong
+# fewer samples than a window go through the model at once
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=min(effective_batch, samples)
+        if samples < effective_batch
+        else micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=-(-samples // effective_batch),
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
