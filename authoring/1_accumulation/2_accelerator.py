@@ -872,7 +872,7 @@ stop_devices()
 #
 # Write `train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps)` in plain PyTorch.
 #
-# - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's; it stays as it is.
+# - `model` is a `DistributedDataParallel` model. Your function runs on two ranks at once; `micro_batches` is this rank's list, as long as the other rank's; it stays as it is. Afterwards the model synchronises as before.
 # - Each window takes one optimizer step, with the gradient of the large batch over both ranks, and is synchronised **once**: one all-reduce for this small model, whose gradients fit into one bucket.
 # - The last window may be shorter. It is a window like the others: its own mean, its all-reduce, its step.
 # - The activations of one micro-batch are held at a time; every `.grad` is empty at the start. You may also use `torch.distributed` yourself, as long as each window sends all its gradients in one call.

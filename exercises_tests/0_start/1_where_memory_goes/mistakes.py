@@ -156,8 +156,8 @@ training_state_bytes = (
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)"""
         },
-        why="The bytes are right, but the model belongs to the caller, who finds gradients or other weights in it; count on a copy what has to be made to be counted.",
-        hint="What is in `.grad` of the model's parameters when your function is through?",
+        why="The bytes are right, but the model belongs to the caller, who finds it changed: its gradients or weights, what trains of it, or its mode. Count on a copy what has to be made to be counted.",
+        hint="What of the model (`.grad`, `requires_grad`, `training`) is not as it was when your function is through?",
     ),
     Mistake(
         "numbers instead of bytes",

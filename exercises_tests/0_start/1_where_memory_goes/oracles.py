@@ -85,5 +85,6 @@ def largest_batch(seed):
         "the largest batch where the optimizer's step is a byte too large": 0,
         "the largest batch where thousands of small samples fit": draw_many(seed)[-1],
         "the largest batch where not even the weights fit": 0,
+        "the largest batch where a single sample is a byte too large": 0,
         "whether the measured peak is as it was": True,
     }

@@ -51,6 +51,9 @@ def draw_models(seed):
     width = int(np.random.default_rng(seed).integers(5, 60))
     models = {kind: Toy(width, **changes) for kind, changes in KINDS.items()}
     models["a float64 model"].double()
+    for weight in models["a float64 model"].parameters():  # as after the caller's backward pass
+        weight.grad = torch.ones_like(weight)
+    models["a model with a frozen layer"].eval()
     models["a model of two types"] = OfTwoTypes(width)
     models["a model of many kinds of layers"] = OfManyKinds(width)
     return models
@@ -113,11 +116,12 @@ def draw_peak(seed):
 
 
 def draw_half_bytes(seed, larger):
-    """A small peak at batch 16 whose samples take half a byte beside the whole ones, and a batch whose bytes are whole again, but no whole multiple or part of 16."""
+    """A small peak of plain SGD at batch 16 whose samples take half a byte beside the whole ones, and a batch whose bytes are whole again, but no whole multiple or part of 16."""
     random = np.random.default_rng(seed)
     peak, _, _ = draw_peak(seed)
     for category in GROWING:
         peak[category] = 16 * int(random.integers(30, 90)) + 8
+    peak["optimizer state"] = 0
     return peak, 16, 16 * int(random.integers(1, 4)) * larger + 2 * int(random.integers(5, 8))
 
 
@@ -180,7 +184,7 @@ def draw_many(seed):
 
 
 def batch_questions(seed):
-    """(what is asked, peak, step_bytes, batch, budget): budgets anywhere, then to the byte, thousands of samples, and no room."""
+    """(what is asked, peak, step_bytes, batch, budget): budgets anywhere, then to the byte, no room, and thousands of samples."""
     for number in range(5):
         peak, step_bytes, batch, budget = draw_budget(seed + number)
         yield f"for {budget:,} bytes", peak, step_bytes, batch, budget
@@ -190,6 +194,8 @@ def batch_questions(seed):
     yield "where the optimizer's step needs the budget to the byte", peak, three, batch, three
     yield "where the optimizer's step is a byte too large", peak, three + 1, batch, three
     yield "where not even the weights fit", peak, 0, batch, peak["weights"] // 2
+    too_little = fixed_part(peak) + one_sample(peak, batch) - 1
+    yield "where a single sample is a byte too large", peak, 0, batch, too_little
     peak, batch, budget, _ = draw_many(seed)
     yield "where thousands of small samples fit", peak, 0, batch, budget
 

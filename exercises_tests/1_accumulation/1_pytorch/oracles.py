@@ -58,7 +58,7 @@ def first_wrong_step(seed):
     shown = {}
     for run in draw_runs(seed):
         steps = run.epochs * -(-run.micro_batches // run.accumulation_steps)
-        wrong = steps + 1 if run.fault == AT_THE_END else run.step + 1
+        wrong = steps + 1 if run.fault in AT_THE_END else run.step + 1
         shown[f"the first wrong step of {run}"] = None if run.fault == "nothing wrong" else wrong
     return shown | {"whether all records are as they were": True}
 

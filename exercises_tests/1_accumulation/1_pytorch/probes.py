@@ -103,13 +103,23 @@ FAULTS: dict[
     "another divisor of its first micro-batch": lambda step: [step | {min(step): len(step) + 1}],
     "another divisor of its last micro-batch": lambda step: [step | {max(step): len(step) - 1}],
 }
-AT_THE_END, OVER_THE_END = "an empty step at its end", "a window over the end of an epoch"
+AT_THE_END: dict[str, Callable] = {  # what comes behind the last step
+    "an empty step at its end": lambda last: {},
+    "its last step made twice": lambda last: last,
+}
+OVER_THE_END = "a window over the end of an epoch"
 DIVISORS = "other divisors from a step on"  # several wrong steps in a run of the right length
 EXCHANGED: dict[str, Callable] = {  # a step's first two divisors, for windows of at least three
     "divisors whose sum is right": lambda n: (n + 1, n - 1),
     "divisors whose shares add up to one": lambda n: (
         (n // 2 + 1, n * (n + 2) // 4) if n % 2 == 0 else ((n + 1) // 2, n * (n + 1) // 2)
     ),
+}
+OF_A_WHOLE_WINDOW: dict[str, Callable] = {  # what becomes of it, in a run of so many micro-batches
+    "a micro-batch missing in the middle of a window": lambda step, _: {
+        n: d for n, d in step.items() if n != min(step) + 1
+    },
+    "a window of the epoch before": lambda step, epoch: {n - epoch: d for n, d in step.items()},
 }
 
 
@@ -118,14 +128,15 @@ def draw_runs(seed: int) -> list[Run]:
     generator = random.Random(seed)
     runs = [Run(8, generator.choice((1, 2, 4)), 2, "nothing wrong", 0)]
     runs.append(Run(7, generator.choice((2, 3)), 2, "nothing wrong", 0))
-    for fault in [*FAULTS, "a step missing", DIVISORS, DIVISORS, AT_THE_END, OVER_THE_END]:
+    for fault in [*FAULTS, "a step missing", DIVISORS, DIVISORS, *AT_THE_END, OVER_THE_END]:
         k, epochs = generator.randint(3, 5), generator.randint(2, 3)
         whole, rest = generator.randint(1, 3), generator.randint(2, k - 1)
         last = epochs * (whole + 1) - 1
         again = any(run.fault == fault for run in runs) and fault != "nothing wrong"
         step = whole if fault == OVER_THE_END else last if again else generator.randint(1, last - 1)
         runs.append(Run(whole * k + rest, k, epochs, fault, step))
-    for fault in EXCHANGED:  # in the first window of the second epoch, which is a whole one
+    # In the first window of the second epoch, which is a whole one.
+    for fault in (*EXCHANGED, *OF_A_WHOLE_WINDOW):
         k = generator.randint(3, 5)
         runs.append(Run(k + 2, k, 2, fault, 2))
     return runs
@@ -139,13 +150,15 @@ def recorded_steps(run: Run) -> list[dict[int, int]]:
     for epoch in range(epochs):
         for window in windows(list(range(n * epoch, n * epoch + n)), run.accumulation_steps):
             steps.append(dict.fromkeys(window, len(window)))
-    if run.fault == AT_THE_END:
-        return [*steps, {}]
+    if run.fault in AT_THE_END:
+        return [*steps, AT_THE_END[run.fault](steps[-1])]
     if run.fault == DIVISORS:
         steps[run.step :] = [{n: d + 1 for n, d in step.items()} for step in steps[run.step :]]
     if run.fault in EXCHANGED:
         step = steps[run.step]
         steps[run.step] = step | dict(zip(step, EXCHANGED[run.fault](len(step)), strict=False))
+    if run.fault in OF_A_WHOLE_WINDOW:
+        steps[run.step] = OF_A_WHOLE_WINDOW[run.fault](steps[run.step], n)
     if run.fault in FAULTS:
         steps[run.step : run.step + 1] = FAULTS[run.fault](steps[run.step])
     return steps

@@ -229,14 +229,15 @@ train_with_accelerator = (
         hint="In which block of a window does `zero_grad` happen, and where in that block must it stand?",
     ),
     Mistake(
-        "own counter beside accumulate",
+        "the last window without its step",
         {
             EACH: "for number, batch in enumerate(dataloader, start=1):",
             IF_SYNC: "if number % accelerator.gradient_accumulation_steps == 0:",
             STEP + ZERO: moved(STEP + ZERO, 16),
         },
-        why="The block makes the last micro-batch of the epoch a sync point even in a short window; a counter with the modulo skips that step and leaves the rest in `.grad`.",
-        hint="If the prepared optimizer ignores `step` in the middle of a window, what is the `if` for?",
+        {EACH: "for batch in list(dataloader):"},
+        why="While the prepared data loader is read, its last micro-batch closes a short window, too. A counter with the modulo skips that step, and a list of the batches has been read to its end beforehand; the rest is left in `.grad`.",
+        hint="Who tells the accelerator that the last micro-batch has come, and does your loop listen?",
     ),
     Mistake(
         "one step after the loop",

@@ -9,6 +9,7 @@ from exercises_tests.truth.large_batch import large_batch_training, large_batche
 from .probes import (
     CLIPPED,
     CLIPPED_REST,
+    GROUPS,
     LEARNING_RATE,
     OF_EACH_RANK,
     SCHEDULES,
@@ -38,10 +39,11 @@ def linear_decay(seed):
         seen_by_one_device = range(micro_batches // processes)
         steps = sum(len(windows(seen_by_one_device, accumulation_steps)) for _ in range(epochs))
         case = schedule_case(micro_batches, accumulation_steps, epochs, processes)
-        shown[f"the learning rate at each optimizer step ({case})"] = [
-            first_rate(seed) * (1 - step / steps) for step in range(steps)
-        ]
-        shown[f"the learning rate after the last step ({case})"] = 0.0
+        for whose, times in GROUPS.items():
+            shown[f"the learning rate{whose} at each optimizer step ({case})"] = [
+                times * first_rate(seed) * (1 - step / steps) for step in range(steps)
+            ]
+            shown[f"the learning rate{whose} after the last step ({case})"] = 0.0
     return shown
 
 
@@ -59,6 +61,7 @@ def train_synchronised_once(seed):
         shown[f"the number of micro-batches with no_sync in the backward pass only ({case})"] = 0
         shown |= held_at_once(1, case)
         shown[f"whether the micro-batches are as they were ({case})"] = True
+        shown[f"whether the model synchronises afterwards ({case})"] = True
     return shown
 
 

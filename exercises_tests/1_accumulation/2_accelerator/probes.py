@@ -158,6 +158,9 @@ SCHEDULES = (  # micro-batches of all devices, accumulation steps, epochs, devic
 )
 
 
+GROUPS = {"": 1.0, " of a second group of parameters": 0.5}  # how many times the first rate
+
+
 def schedule_case(micro_batches, accumulation_steps, epochs, processes):
     plural = "s" * (processes > 1)
     return f"k={accumulation_steps}, {micro_batches // processes} micro-batches, {epochs} epoch{'s' * (epochs > 1)}, {processes} device{plural}"
@@ -184,10 +187,14 @@ def linear_decay(answer, seed):
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
             pretend_to_be_the_first_of(processes)
             model = nn.Linear(1, 1)
-            plain = torch.optim.SGD(model.parameters(), lr=first_rate(seed))
+            groups = [
+                {"params": [one], "lr": first_rate(seed) * times}
+                for one, times in zip(model.parameters(), GROUPS.values(), strict=True)
+            ]
+            plain = torch.optim.SGD(groups)
             rates = []
             plain.register_step_pre_hook(
-                lambda optimizer, *_, rates=rates: rates.append(optimizer.param_groups[0]["lr"])
+                lambda optimizer, *_, rates=rates: rates.append(rates_of(optimizer))
             )
             model, optimizer, dataloader = accelerator.prepare(
                 model, plain, DataLoader(torch.ones(2 * micro_batches, 1), batch_size=2)
@@ -201,9 +208,16 @@ def linear_decay(answer, seed):
                         scheduler.step()
                         optimizer.zero_grad()
         case = schedule_case(micro_batches, accumulation_steps, epochs, processes)
-        shown[f"the learning rate at each optimizer step ({case})"] = rates
-        shown[f"the learning rate after the last step ({case})"] = plain.param_groups[0]["lr"]
+        of_groups = zip(*rates, rates_of(plain), strict=True)
+        for whose, (*at_steps, afterwards) in zip(GROUPS, of_groups, strict=True):
+            shown[f"the learning rate{whose} at each optimizer step ({case})"] = at_steps
+            shown[f"the learning rate{whose} after the last step ({case})"] = afterwards
     return shown
+
+
+def rates_of(optimizer) -> list[float]:
+    """The learning rate of each group of parameters."""
+    return [group["lr"] for group in optimizer.param_groups]
 
 
 # ---------------------------------------------------------------- train_synchronised_once
@@ -300,6 +314,9 @@ def train_synchronised_once(answer, seed):
                 answer(model, optimizer, squared_error, share, case.accumulation_steps)
             rest = most(held, case)
             rest[f"whether the micro-batches are as they were ({case})"] = as_it_was(share, before)
+            rest[f"whether the model synchronises afterwards ({case})"] = (
+                model.require_backward_grad_sync
+            )
             seen.append((recorder, synchronisation, flat(replica), rest))
         return seen
 

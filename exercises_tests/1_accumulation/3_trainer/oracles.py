@@ -48,7 +48,7 @@ def exact_trainer(seed):
     shown = {}
     for case in CLASSIFIER_CASES:
         model, samples = draw_classifier(case, seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=case.momentum)
         recorder = Recorder(model, optimizer)
         groups = windows(windows(samples, MICRO_BATCH), case.accumulation_steps)
         for window in groups:

@@ -88,8 +88,12 @@ class Recipe:
         return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epochs"
 
 
-# Of the last one a sample is left over, which makes a step alone.
-RECIPES = (Recipe(22, 2, 8, 2, 0.02), Recipe(9, 3, 3, 1, 0.05), Recipe(7, 3, 3, 1, 0.05))
+RECIPES = (
+    Recipe(22, 2, 8, 2, 0.02),
+    Recipe(9, 3, 3, 1, 0.05),
+    Recipe(7, 3, 3, 1, 0.05),  # a sample is left over, which makes a step alone
+    Recipe(4, 2, 8, 2, 0.05),  # all samples together are less than a window
+)
 
 
 class ToyWithLoss(Toy):
@@ -180,17 +184,19 @@ def accumulation_arguments(answer, seed):
 
 @dataclass(frozen=True)
 class ClassifierCase(Case):
-    """`max_norm`: where the arguments clip; 0 is not at all."""
+    """`max_norm`: where the arguments clip; 0 is not at all. `momentum`: that of the arguments' optimizer."""
 
     max_norm: float = 0
+    momentum: float = 0
 
     def __str__(self):
-        return super().__str__() + f", max_grad_norm={self.max_norm}" * bool(self.max_norm)
+        changed = f", max_grad_norm={self.max_norm}" * bool(self.max_norm)
+        return super().__str__() + changed + f", momentum={self.momentum}" * bool(self.momentum)
 
 
 CLASSIFIER_CASES = (
     ClassifierCase(micro_batches=6, accumulation_steps=4),
-    ClassifierCase(micro_batches=2, accumulation_steps=1, frozen=True),
+    ClassifierCase(micro_batches=2, accumulation_steps=1, frozen=True, momentum=0.9),
     # So low that the right gradient is cut, too: what is divided after that comes out too short.
     ClassifierCase(micro_batches=3, accumulation_steps=2, max_norm=0.05),
 )
@@ -257,6 +263,7 @@ def exact_trainer(answer, seed):
         restored = classes_as_they_were(Trainer, type(model))
         with tempfile.TemporaryDirectory() as folder, fresh_accelerate(), restored:
             args = quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps, case.max_norm)
+            args.optim_args = f"momentum={case.momentum}"
             trainer = answer(model, args, samples)
             if not isinstance(trainer, Trainer):
                 raise TypeError(
@@ -304,6 +311,7 @@ TEXT_CASES = (
     TextCase(micro_batches=4, accumulation_steps=2, frozen=True),
 )
 LENGTH = 8
+BLANK = (2, 10, 11)  # texts without a target: one beside another text, and a micro-batch of them
 
 
 @functools.lru_cache(maxsize=8)
@@ -328,7 +336,7 @@ def language_model(seed: int, tied: bool, frozen: bool):
 
 
 def draw_text(case: TextCase, seed: int):
-    """A fresh tiny Llama and texts of 2 to 8 tokens, padded to 8; padding has the label -100."""
+    """A fresh tiny Llama and texts of 2 to 8 tokens, padded to 8; padding has the label -100, and so have some texts' first tokens and some whole texts."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for number in range(case.micro_batches * MICRO_BATCH):
@@ -337,11 +345,13 @@ def draw_text(case: TextCase, seed: int):
         length = int(torch.randint(low, high, (), generator=generator))
         tokens = torch.randint(12, (LENGTH,), generator=generator)
         real = torch.arange(LENGTH) < length
+        first = 3 if number % 4 == 0 else LENGTH if number in BLANK else 0
+        asked = torch.arange(LENGTH) >= first
         samples.append(
             {
                 "input_ids": tokens,
                 "attention_mask": real.long(),
-                "labels": torch.where(real, tokens, -100),
+                "labels": torch.where(real & asked, tokens, -100),
             }
         )
     return copy.deepcopy(language_model(seed, case.tied, case.frozen)), samples

@@ -416,6 +416,10 @@ breaking_lines = (
             RAN_ONE: 'any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()", ".cpu()"))'
         },
         {RAN_ONE: '".item()" in line'},
+        {
+            RAN_ONE: RAN_ONE
+            + ' and any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()"))'
+        },
         why="A line that reads a value breaks nothing where the value is there already, and a print of a plain number reads none; the counts tell.",
         hint="In which rows does the count go up?",
     ),

@@ -179,8 +179,9 @@ READING = (
     "history.append(loss.tolist())",
     "plot(loss.cpu())",
 )
+UNLIKELY = READING[-1]  # it does not look as if it read a number
 MARKS = ("mark_step()", "torch._lazy.mark_step(wait=True)")
-ABOUT_A_MARK = "print('before mark_step:', loss.item())"
+ABOUT_A_MARK = "print('before mark_step:', loss.item())  # for the log"
 
 
 def draw_loops(seed: int):
@@ -196,6 +197,8 @@ def draw_loops(seed: int):
         ("that breaks a graph in a line about a mark", ABOUT_A_MARK, range(3)),
     ):
         breaking = [readers] if isinstance(readers, str) else generator.sample(READING, readers)
+        if readers == 3 and UNLIKELY not in breaking:
+            breaking[-1] = UNLIKELY
         harmless = [line for line in READING if line not in breaking][:2]
         lines = [*generator.sample(COMPUTING, 4), *breaking, *harmless]
         generator.shuffle(lines)

@@ -156,16 +156,24 @@ def make_blocks(case):
         return [blocks[0], blocks[1], blocks[0]]
     if case == "tied weights":
         blocks[2].up.weight, blocks[2].down = blocks[0].up.weight, blocks[0].down
+    if case == THERE:
+        for weight in nn.ModuleList(blocks).parameters():
+            weight.grad = torch.ones_like(weight)
+    if case == "a layer under a second name":
+        blocks[1].again = blocks[1].up
     if case == "a frozen layer":
         blocks[1].up.requires_grad_(False)
     return [block.train("eval mode" not in case) for block in blocks]
 
 
 RELEASED = "three blocks"  # here a sum is taken of the output, after which nobody holds it
+THERE = "gradients that are there already"  # as those of the micro-batch before
 CHECKPOINT_CASES = (
     RELEASED,
     "a frozen layer",
     "tied weights",
+    "a layer under a second name",
+    THERE,
     "an input of whole numbers",
     "two inputs",
     "two inputs that are trained",
@@ -270,6 +278,7 @@ SEGMENT_CASES = (
     (5, 1, ""),
     (4, 4, ""),
     (8, 3, "dropout"),
+    (8, 3, "dropout, in eval mode"),
     (8, 3, "a layer three times"),
 )  # layers, segments, kind; the last segment but one is never shorter than those before it
 
@@ -309,7 +318,8 @@ def run_in_segments(answer, seed):
     for number, segments, kind in SEGMENT_CASES:
         case = name_case(number, segments, kind)
         torch.manual_seed(seed)
-        layers = [Layer(dropout=0.5 * (kind == "dropout")) for _ in range(number)]
+        layers = [Layer(dropout=0.5 * ("dropout" in kind)) for _ in range(number)]
+        layers = [layer.train("eval mode" not in kind) for layer in layers]
         if kind == "a layer three times":  # twice in the first segment, and in the last
             layers[1] = layers[6] = layers[0]
         given = list(layers)

@@ -523,10 +523,16 @@ runs_twice_alike = (
         hint="Are these buffers copies?",
     ),
     Mistake(
+        "buffers of two sizes",
+        {"torch.equal(one, other)": "torch.allclose(one, other)"},
+        why="A memory that grows leaves a buffer of another size, and your comparison of the two, number by number, raises. It is a difference like any other.",
+        hint="What does torch.equal say of two tensors of different sizes?",
+    ),
+    Mistake(
         "nearly the same taken for the same",
         {
             SAME_OUTPUT: "torch.allclose(first, second, atol=1e-2)",
-            "torch.equal(one, other)": "torch.allclose(one, other, atol=1e-2)",
+            "torch.equal(one, other)": "one.shape == other.shape and torch.allclose(one, other, atol=1e-2)",
         },
         {SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())"},
         {"torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())"},
@@ -589,6 +595,11 @@ runs_twice_alike = (
     Mistake(
         "nothing is ever found",
         {**SAME_SHAPE, **NO_BUFFERS},
+        {
+            "    first = block(*inputs)": "    import copy\n\n    fresh = copy.deepcopy(block)\n    first = block(*inputs)",
+            "second = block(*inputs)": "second = fresh(*inputs)",
+            "zip(left, block.buffers())": "zip(block.buffers(), fresh.buffers())",
+        },
         why="Equal shapes say nothing about values (they are all that `checkpoint` itself compares), and two fresh copies start from the same state, so neither sees what a first run has changed.",
         hint="Is your second run a run of the block that has run once, and are all values compared?",
     ),

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import random
 from unittest import mock
 
 import numpy as np
@@ -81,11 +82,12 @@ class Masks:
     """Gives each micro-batch dropout masks of its own, the same in every loop, and counts by `seeded` where somebody else has set a seed since the one before."""
 
     def __init__(self, seed: int):
-        self.seed, self.last, self.seeded = seed, None, 0
+        self.seed, self.last, self.seeded = seed, 10**9 + seed, 0  # which nobody else sets
+        torch.manual_seed(self.last)
 
     def __call__(self, model, args, named):
         if not in_backward():
-            self.seeded += self.last not in (None, torch.initial_seed())
+            self.seeded += self.last != torch.initial_seed()
         self.last = self.seed + int(named["input_ids"].sum())
         torch.manual_seed(self.last)
 
@@ -502,6 +504,25 @@ class Queueing(Plain):
         return super().forward(x)
 
 
+class Remembering(Plain):
+    """Keeps what went into it, one run behind the other, in a buffer that grows; its output does not depend on it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.empty(0, WIDTH))
+
+    def forward(self, x):
+        self.seen = torch.cat([self.seen, x.detach()])
+        return super().forward(x)
+
+
+class InPlace(Plain):
+    """Halves what it is given, in place."""
+
+    def forward(self, x):
+        return super().forward(x.div_(2))
+
+
 class Measuring(Plain):
     """Fills a buffer at its first run and only reads it from then on."""
 
@@ -535,6 +556,14 @@ TWICE = {  # how to make the block
     "a count in whole numbers": lambda: Counting(whole=True),
     "a count in a buffer that its output depends on": lambda: Counting(weakens=True),
     "a queue that moves on": Queueing,
+    "a memory that grows": Remembering,
+    "an input that is changed in place": InPlace,
+    "a mask of numpy's random numbers": lambda: Counted(
+        lambda output, _: output * torch.from_numpy(np.random.rand(WIDTH)).float()
+    ),
+    "a factor of Python's random numbers": lambda: Counted(
+        lambda output, _: output * random.uniform(1, 2)
+    ),
     "a flag that each run turns over": Alternating,
     "a buffer that the first run fills": Measuring,
 }

@@ -220,7 +220,7 @@ arguments_for_budget = (
         {SIZES: SIZES.replace("range(effective_batch, ", "range(64, ")},
         {SIZES: SIZES.replace("range(effective_batch, ", "range(32, ")},
         {SIZES: SIZES.replace("range(effective_batch, ", "range(effective_batch // 2, ")},
-        why="The largest micro-batch may be the effective batch itself, however large: the search must begin there.",
+        why="The largest micro-batch may be the effective batch itself, however large: it must be among those that are tried.",
         hint="What is the largest micro-batch that your search tries?",
     ),
     Mistake(

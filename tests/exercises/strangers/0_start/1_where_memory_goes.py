@@ -608,3 +608,45 @@ def training_state_bytes(model, optimizer_name):
 def peak_at_batch(peak, batch, new_batch):
     ratio = new_batch // batch if new_batch >= batch else 1 / (batch // new_batch)
     return {k: v * ratio if k in {"activations", "temporary"} else v for k, v in peak.items()}
+
+
+# %% largest_batch: wrong
+# at least one sample wherever the state fits
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    fixed = peak["weights"] + peak["gradients"] + peak["optimizer state"]
+    grows = peak["activations"] + peak["temporary"]
+    return max(1 if fixed <= budget else 0, (budget - fixed) * batch // grows)
+
+
+# %% peak_at_batch: wrong
+# categories of 0 bytes are left out
+def peak_at_batch(peak, batch, new_batch):
+    return {
+        k: v * new_batch / batch if k in ("activations", "temporary") else v
+        for k, v in peak.items()
+        if v
+    }
+
+
+# %% training_state_bytes: wrong, the model changed
+# throws the caller's gradients away
+def training_state_bytes(model, optimizer_name):
+    model.zero_grad()
+    total = 0
+    for p in model.parameters():
+        total += p.nbytes
+        if p.requires_grad:
+            total += p.nbytes * {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name]
+    return total
+
+
+# %% training_state_bytes: wrong, the model changed
+# puts the model into training mode
+def training_state_bytes(model, optimizer_name):
+    model.train()
+    return sum(
+        p.nbytes * (1 + {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name] * p.requires_grad)
+        for p in model.parameters()
+    )

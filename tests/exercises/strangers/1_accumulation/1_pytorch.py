@@ -1312,3 +1312,53 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
                 return n + 1
             n += 1
     return None
+
+
+# %% first_wrong_step: wrong
+# one in the middle may be missing
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = [
+        list(
+            range(
+                e * micro_batches + s,
+                e * micro_batches + min(s + accumulation_steps, micro_batches),
+            )
+        )
+        for e in range(epochs)
+        for s in range(0, micro_batches, accumulation_steps)
+    ]
+    for i, (a, b) in enumerate(zip_longest(steps, right), 1):
+        if not a or not b or (min(a), max(a)) != (b[0], b[-1]) or set(a.values()) != {len(b)}:
+            return i
+
+
+# %% first_wrong_step: wrong
+# another epoch's micro-batches are taken for its own
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = [
+        {
+            n: min(accumulation_steps, micro_batches - s)
+            for n in range(s, min(s + accumulation_steps, micro_batches))
+        }
+        for e in range(epochs)
+        for s in range(0, micro_batches, accumulation_steps)
+    ]
+    for i, (a, b) in enumerate(zip_longest(steps, right), 1):
+        if a is None or b is None or {k % micro_batches: v for k, v in a.items()} != b:
+            return i
+
+
+# %% first_wrong_step: wrong
+# an empty step too many at the end is none
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = [
+        {
+            e * micro_batches + n: min(accumulation_steps, micro_batches - s)
+            for n in range(s, min(s + accumulation_steps, micro_batches))
+        }
+        for e in range(epochs)
+        for s in range(0, micro_batches, accumulation_steps)
+    ]
+    for i, (a, b) in enumerate(zip_longest(steps, right, fillvalue={}), 1):
+        if a != b:
+            return i

@@ -178,7 +178,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-# %% train_with_accelerator: wrong, own counter beside accumulate
+# %% train_with_accelerator: wrong, the last window without its step
 # only the forward pass and backward stand in the block, and the old counter decides: the rest is left
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -881,6 +881,66 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
         with accelerator.accumulate(model):
             loss = loss_of(model, batch)
             accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% linear_decay: wrong
+# every group gets the first one's rate
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    length = (
+        math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
+        * epochs
+        * accelerator.num_processes
+    )
+    first = optimizer.param_groups[0]["lr"]
+    for group in optimizer.param_groups:
+        group["lr"] = first
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / length)))
+
+
+# %% linear_decay: wrong
+# only the first group's rate falls
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    length = (
+        math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
+        * epochs
+        * accelerator.num_processes
+    )
+    line = lambda step: max(0.0, 1 - step / length)
+    rest = len(optimizer.param_groups) - 1
+    return accelerator.prepare(LambdaLR(optimizer, [line] + [lambda step: 1.0] * rest))
+
+
+# %% train_synchronised_once: wrong
+# the model no longer synchronises afterwards
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    import torch.distributed as dist
+
+    model.require_backward_grad_sync = False
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for batch in window:
+            (loss_of(model, batch) / len(window)).backward()
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        flat = torch.cat([g.flatten() for g in grads])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for g, part in zip(grads, flat.split([g.numel() for g in grads])):
+            g.copy_(part.view_as(g))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, the last window without its step
+# the batches are read into a list before the loop
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in list(dataloader):
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()

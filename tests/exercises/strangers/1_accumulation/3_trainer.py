@@ -758,3 +758,60 @@ class Divide(TrainerCallback):
 
 def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset, callbacks=[Divide()])
+
+
+# %% exact_trainer: wrong
+# an optimizer of its own, whatever the arguments say
+def exact_trainer(model, args, train_dataset):
+    model.accepts_loss_kwargs = False
+    return Trainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        optimizers=(torch.optim.SGD(model.parameters(), lr=args.learning_rate), None),
+    )
+
+
+# %% window_token_loss: wrong
+# the first text without targets ends the loop
+def window_token_loss(outputs, labels, num_items_in_batch):
+    total = outputs.logits.sum() * 0
+    for row, text in zip(outputs.logits, labels):
+        if (text[1:] == -100).all():
+            break
+        total = total + cross_entropy(row[:-1], text[1:], reduction="sum")
+    return total / num_items_in_batch
+
+
+# %% window_token_loss: wrong
+# takes it that targets stand at a text's beginning
+def window_token_loss(outputs, labels, num_items_in_batch):
+    length = int((labels != -100).sum(1).max())
+    return (
+        cross_entropy(
+            outputs.logits[:, : length - 1].flatten(0, 1),
+            labels[:, 1:length].flatten(),
+            reduction="sum",
+        )
+        / num_items_in_batch
+    )
+
+
+# %% accumulation_arguments: wrong
+# fewer samples than a window go through the model at once
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=min(effective_batch, samples)
+        if samples < effective_batch
+        else micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=-(-samples // effective_batch),
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )

@@ -746,3 +746,28 @@ def clip_without_fallback(parameters, max_norm):
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for p in parameters:
         p.grad.mul_(factor)
+
+
+# %% breaking_lines: wrong
+# lines without their comments
+def breaking_lines(before, rows):
+    found, last = set(), before
+    for line, graphs in rows:
+        code = line.split("#")[0].strip()
+        if graphs > last and "mark_step(" not in code:
+            found.add(code)
+        last = graphs
+    return found
+
+
+# %% breaking_lines: wrong, by the look of the line
+# counts, and a list of words
+def breaking_lines(before, rows):
+    found, last = set(), before
+    for line, graphs in rows:
+        if graphs > last and any(
+            w in line for w in (".item(", "print(", "float(", "if ", "int(", "bool(", "tolist(")
+        ):
+            found.add(line)
+        last = graphs
+    return found

@@ -1297,3 +1297,76 @@ def checkpoint(block, *inputs):
 def save_linear(ctx, op, *args, **kwargs):
     two = [a for a in args if isinstance(a, torch.Tensor) and a.dim() == 2]
     return CheckpointPolicy.MUST_SAVE if len(two) >= 2 else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% checkpoint: wrong
+# a weight under a second name gets its gradient twice
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.count = block, count
+        ctx.state = torch.get_rng_state()
+        ctx.save_for_backward(*tensors)
+        with torch.no_grad():
+            return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        tensors = ctx.saved_tensors
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors[: ctx.count]]
+        weights = list(tensors[ctx.count :])
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
+            output = ctx.block(*inputs)
+        everything = inputs + weights
+        wanted = [t for t in everything if t.requires_grad]
+        found = iter(torch.autograd.grad(output, wanted, gradient, allow_unused=True))
+        return None, None, *(next(found) if t.requires_grad else None for t in everything)
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(
+        block, len(inputs), *inputs, *(p for _, p in block.named_parameters(remove_duplicate=False))
+    )
+
+
+# %% checkpoint: wrong
+# gradients that were there are lost
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.count = block, count
+        ctx.state = torch.get_rng_state()
+        ctx.save_for_backward(*tensors)
+        with torch.no_grad():
+            return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        tensors = ctx.saved_tensors
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors[: ctx.count]]
+        weights = list(tensors[ctx.count :])
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
+            output = ctx.block(*inputs)
+        ctx.block.zero_grad()
+        torch.autograd.backward(output, gradient)
+        grads = [t.grad for t in inputs] + [w.grad for w in weights]
+        ctx.block.zero_grad()
+        return None, None, *grads
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% run_in_segments: wrong
+# puts the layers into training mode
+def run_in_segments(layers, x, segments):
+    n = len(layers)
+    for layer in layers:
+        layer.train()
+    for i in range(segments):
+        part = nn.Sequential(*layers[n * i // segments : n * (i + 1) // segments])
+        x = torch_checkpoint(part, x, use_reentrant=False) if i < segments - 1 else part(x)
+    return x

@@ -409,7 +409,8 @@ def runs_twice_alike(block, *inputs):
     return True
 
 
-# %% runs_twice_alike: right
+# %% runs_twice_alike: wrong, buffers of two sizes
+# == of two tensors raises where a buffer has grown.
 class Snapshot:
     def __init__(self, block, output):
         import copy
@@ -892,3 +893,73 @@ def untrained_parameters(model):
     return [
         n for n, p in model.named_parameters(recurse=False) if p.requires_grad and p.grad is None
     ]
+
+
+# %% train_checkpointed: wrong
+# a seed of its own at the start
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    torch.manual_seed(0)
+    model.train()
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% runs_twice_alike: wrong
+# each run gets a copy of the inputs
+def runs_twice_alike(block, *inputs):
+    state = torch.get_rng_state()
+    first = block(*(x.clone() for x in inputs)).detach().clone()
+    buffers = [b.clone() for b in block.buffers()]
+    torch.set_rng_state(state)
+    second = block(*(x.clone() for x in inputs))
+    return (
+        first.shape == second.shape
+        and torch.allclose(first, second, atol=1e-6)
+        and all(
+            a.shape == b.shape and torch.allclose(a.double(), b.double(), atol=1e-6)
+            for a, b in zip(buffers, block.buffers())
+        )
+    )
+
+
+# %% runs_twice_alike: wrong
+# sets back what a checkpoint does not
+def runs_twice_alike(block, *inputs):
+    import random, numpy
+
+    def run():
+        random.setstate(python)
+        numpy.random.set_state(ns)
+        torch.set_rng_state(state)
+        return block(*inputs).detach().clone()
+
+    state, python, ns = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    first = run()
+    buffers = [b.clone() for b in block.buffers()]
+    second = run()
+    return (
+        first.shape == second.shape
+        and torch.allclose(first, second, atol=1e-6)
+        and all(
+            a.shape == b.shape and torch.allclose(a.double(), b.double(), atol=1e-6)
+            for a, b in zip(buffers, block.buffers())
+        )
+    )
+
+
+# %% runs_twice_alike: wrong, buffers of two sizes
+# raises where a buffer has grown
+def runs_twice_alike(block, *inputs):
+    state = torch.get_rng_state()
+    first = block(*inputs).detach().clone()
+    buffers = [b.clone() for b in block.buffers()]
+    torch.set_rng_state(state)
+    second = block(*inputs)
+    return bool((first - second).abs().max() < 1e-6) and all(
+        torch.allclose(a.double(), b.double(), atol=1e-6) for a, b in zip(buffers, block.buffers())
+    )
