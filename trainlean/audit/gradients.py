@@ -303,7 +303,7 @@ def _of_what_moves(
     if _as_in_the_large_batch(step, right, max(1e-3, 3 * rounding)):
         return (
             None,
-            ": the same comes back to each sample, so something is done to the micro-batches' gradients, in a hook perhaps, that is not the same for their sum",
+            ": the same comes back to each sample, so what differs is past the model's outputs: something is done to the micro-batches' gradients, in a hook perhaps, or a term of the loss is about the weights",
         )
     return (
         None,
