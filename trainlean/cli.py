@@ -272,7 +272,7 @@ def audit(
     ] = 1,
     json: Annotated[bool, typer.Option("--json", help="print the verdict for programs")] = False,
 ) -> None:
-    """Compare a training in micro-batches with its own large batch, and name what differs; exit with 1 where it is another training."""
+    """Compare a training in micro-batches with its own large batch, and name what differs; exit with 1 unless it is the same training."""
     from trainlean.audit.command import audit_file
 
     found = audit_file(

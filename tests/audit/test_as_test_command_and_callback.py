@@ -1,7 +1,9 @@
 """The audit as a pytest fixture, as a command on a file that knows nothing of the course, and as a callback of a run under way."""
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -60,6 +62,17 @@ def test_the_command_says_what_it_found(run):
     code, out, _ = run(WRONG, "--batch", "32", "--json")
     found = json.loads(out)
     assert (found["same"], found["mistake"], found["step"]) == (False, "loss not divided", 1)
+
+
+def test_what_children_print_is_no_part_of_the_verdict(tmp_path):
+    text = RIGHT.replace("    model =", '    import os; os.system("echo of a child")\n    model =')
+    (tmp_path / "mine.py").write_text(text)
+    command = [Path(sys.executable).with_name("trainlean"), "audit", "mine.py:train", "--json"]
+    done = subprocess.run(
+        [*command, "--batch", "32"], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert json.loads(done.stdout)["same"] is True
+    assert "of a child" in done.stderr
 
 
 @pytest.mark.parametrize("ranks", ["1", "2"])

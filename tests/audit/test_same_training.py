@@ -3,15 +3,19 @@
 import functools
 import json
 import math
+import os
 
 import pytest
 import torch
 from right_loops import RIGHT, cut, net, numbers
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from wrong_loops import NO_SYNC, ON_RANKS, WRONG
+from wrong_loops import NO_SYNC, ON_RANKS, WITHOUT_A_NAME, WRONG, averaged
 
 from trainlean import assert_same_training, same_training
 from trainlean.audit.mistakes import MISTAKES
@@ -33,6 +37,18 @@ def test_a_wrong_loop_is_named(loop):
     train, mistake = WRONG[loop]
     found = same_training(train, batch=32, accumulation_steps=4)
     assert (found.same, found.mistake) == (False, mistake), found
+
+
+@pytest.mark.parametrize("loop", WITHOUT_A_NAME)
+def test_what_has_no_name_is_told_as_it_was_seen(loop):
+    train, words = WITHOUT_A_NAME[loop]
+    found = same_training(train, batch=32, accumulation_steps=4)
+    assert (found.same, found.mistake) == (False, None), found
+    assert words in found.seen
+
+
+def test_a_right_average_of_a_class_of_its_own_is_not_accused():
+    assert same_training(averaged(count=112), batch=32, accumulation_steps=4).same
 
 
 def test_a_model_of_one_weight_gets_the_same_name():
@@ -401,6 +417,20 @@ def test_nothing_is_left_behind():
     assert len(nn.modules.module._global_forward_hooks) == hooks
 
 
+def test_folder_and_variables_are_as_they_were(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+
+    def train(micro_batch, accumulation_steps):
+        os.chdir("runs")  # relative: the second run begins where the first one did
+        os.environ["OF_A_TRAINING"] = "1"
+        plain(net(), F.mse_loss, micro_batch, accumulation_steps)
+
+    assert same_training(train, 32, 4).same
+    assert os.getcwd() == str(tmp_path)
+    assert "OF_A_TRAINING" not in os.environ
+
+
 # ---------------------------------------------------------------- checkpointing and ranks
 
 
@@ -502,6 +532,65 @@ def test_a_wrong_loop_on_ranks_is_named(loop):
     train, mistake = (ON_RANKS | NO_SYNC)[loop]
     found = same_training(train, 32, accumulation_steps=4 if loop in NO_SYNC else 2, ranks=2)
     assert (found.same, found.mistake) == (False, mistake), found
+
+
+def sharded(lr=lambda ranks: 0.01):
+    """The state of the optimizer is shared out: each rank's own steps are part of one."""
+
+    def train(micro_batch, accumulation_steps):
+        distributed = torch.distributed
+        here = distributed.is_initialized()
+        rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+        model, adam = net(), torch.optim.Adam
+        if here:
+            optimizer = ZeroRedundancyOptimizer(model.parameters(), adam, lr=lr(ranks))
+        else:
+            optimizer = adam(model.parameters(), lr=lr(1))
+        for number, (x, y) in enumerate(cut(micro_batch)[rank::ranks], 1):
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                for weight in model.parameters() if here else ():
+                    distributed.all_reduce(weight.grad)
+                    weight.grad /= ranks
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return train
+
+
+def test_an_optimizer_whose_state_is_shared_out_is_not_accused():
+    found = same_training(sharded(), 32, 2, ranks=2)
+    assert found.same is True, found
+
+
+@pytest.mark.parametrize("divides", [True, False])
+def test_weights_that_are_shared_out_are_compared_as_a_whole(divides):
+    def train(micro_batch, accumulation_steps):
+        distributed = torch.distributed
+        here = distributed.is_initialized()
+        rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+        model = net()
+        if here:
+            fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        for number, (x, y) in enumerate(cut(micro_batch)[rank::ranks], 1):
+            last = number % accumulation_steps == 0
+            if here:
+                model.set_requires_gradient_sync(last)
+            (F.mse_loss(model(x), y) / (accumulation_steps if divides else 1)).backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    found = same_training(train, 32, 2, ranks=2)
+    assert found.mistake == (None if divides else "loss not divided"), found
+    assert found.same is divides
+
+
+def test_a_learning_rate_scaled_by_the_ranks_is_told_as_that():
+    found = same_training(sharded(lambda ranks: 0.01 * ranks), 32, 2, ranks=2)
+    assert (found.same, found.mistake) == (False, None)
+    assert "the learning rate at step 1 is 0.02" in found.seen
 
 
 def test_a_model_that_the_loop_calls_in_pieces_has_its_mistakes_named():

@@ -760,6 +760,207 @@ def advantages_of_a_micro_batch(micro_batch, accumulation_steps):
         optimizer.zero_grad()
 
 
+@named("zeroed inside the window")
+def head_emptied(micro_batch, accumulation_steps):
+    """Only some of the weights lose what earlier micro-batches gave them."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            model[-1].zero_grad()
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("gradients divided in every round")
+def divided_by_those_so_far(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        count = 0
+        for x, y in window:
+            F.mse_loss(model(x), y, reduction="sum").backward()
+            count += y.numel()
+            for weight in model.parameters():
+                weight.grad /= count
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("a term of the loss by its own count")
+def boxes_of_the_positive(micro_batch, accumulation_steps):
+    """Each micro-batch has other positive samples, over which one of two terms is a mean."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            found, positive = model(x), x[:, 0] > 0.4
+            classes = F.cross_entropy(found, y.argmax(1))
+            boxes = F.l1_loss(found[positive], y[positive])
+            ((classes + 2 * boxes) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+class OwnAverage:
+    """A running average of weights as projects write it, without torch's class."""
+
+    def __init__(self, model, decay):
+        self.decay = decay
+        self.shadow = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def update(self, model):
+        for name, value in model.state_dict().items():
+            self.shadow[name].mul_(self.decay).add_(value, alpha=1 - self.decay)
+
+
+def averaged(decay=lambda k: 0.8, when="after the step", count=128):
+    """A loop with an average of its own, which it returns."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer, average = sgd(model), OwnAverage(model, decay(accumulation_steps))
+        for window in windows(micro_batch, accumulation_steps, count):
+            for number, (x, y) in enumerate(window, 1):
+                (F.mse_loss(model(x), y) / len(window)).backward()
+                if when == "micro-batch, before the step":
+                    average.update(model)
+                if number == len(window):
+                    if when == "before the step" and accumulation_steps > 1:
+                        average.update(model)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if when == "micro-batch":
+                    average.update(model)
+            if when == "after the step" or when == "before the step" and accumulation_steps == 1:
+                average.update(model)
+        return average
+
+    return train
+
+
+MOVES = "the average moves with every micro-batch"
+WRONG["own_average_each_time"] = averaged(when="micro-batch"), MOVES
+WRONG["own_average_each_time_before"] = (
+    averaged(when="micro-batch, before the step", count=112),
+    MOVES,
+)
+
+
+@named("the average moves with every micro-batch")
+def teacher_without_a_head(micro_batch, accumulation_steps):
+    """It begins as the student, so that the first window shows nothing."""
+    model, head = net(), nn.Linear(3, 3)
+    teacher = net().requires_grad_(False)
+    optimizer = sgd(nn.ModuleList([model, head]))
+    for window in windows(micro_batch, accumulation_steps):
+        for x, _ in window:
+            loss = -F.cosine_similarity(head(model(x)), teacher(x * 1.1)).mean()
+            (loss / accumulation_steps).backward()
+            with torch.no_grad():
+                for old, new in zip(teacher.parameters(), model.parameters(), strict=True):
+                    old.lerp_(new, 0.3)
+            if x is window[-1][0]:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+@named("batch norm")
+def without_running_statistics(micro_batch, accumulation_steps):
+    model = net(nn.BatchNorm1d(8, track_running_stats=False))
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps)
+
+
+@named("no step behind the last window")
+def dropped_in_both(micro_batch, accumulation_steps):
+    """It waits for a whole window, so that the large batch's rest of 16 has no step either."""
+    model, seen = net(), 0
+    optimizer = sgd(model)
+    for x, y in cut(micro_batch, 80):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        seen += len(x)
+        if seen == micro_batch * accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad()
+            seen = 0
+
+
+# ---------------------------------------------------------------- other trainings without a name: (train, words)
+
+
+def labels_rolled(micro_batch, accumulation_steps):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 30))
+    optimizer = sgd(model)
+    texts = torch.randint(0, 30, (64, 6))
+    for number, part in enumerate(texts.split(micro_batch), 1):
+        last = number % accumulation_steps == 0
+        wanted = part.roll(1, 1) if last and accumulation_steps > 1 else part
+        scores = model(part[:, :-1]).flatten(0, 1)
+        (F.cross_entropy(scores, wanted[:, 1:].flatten()) / accumulation_steps).backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def scheduled(schedule, count=256):
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model)
+        moved = schedule(optimizer, accumulation_steps)
+        for number, window in enumerate(windows(micro_batch, accumulation_steps, count)):
+            learn(model, optimizer, window, accumulation_steps)
+            moved(number)
+
+    return train
+
+
+def milestone(optimizer, k):
+    rates = torch.optim.lr_scheduler
+    both = [rates.LinearLR(optimizer, 0.1, total_iters=2), rates.CosineAnnealingLR(optimizer, 9)]
+    schedule = rates.SequentialLR(optimizer, both, [2 * k])
+    return lambda number: schedule.step()
+
+
+def begins_early(optimizer, k):
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    return lambda number: schedule.step() if number + 1 > 3 // k else None
+
+
+def floor_of_other_steps(micro_batch, accumulation_steps):
+    """A decay to a floor, over fewer steps the more are accumulated."""
+    model, steps = net(), 24 // accumulation_steps
+    optimizer = sgd(model)
+    whole = windows(micro_batch, accumulation_steps, 24 * 32)
+    for number, window in zip(range(steps), whole, strict=False):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1 * max(0.1, 1 - number / (steps - 2))
+        learn(model, optimizer, window, accumulation_steps)
+
+
+def signs(micro_batch, accumulation_steps):
+    model = net()
+    for weight in model.parameters():
+        weight.register_hook(lambda part: part.sign() / accumulation_steps)
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        learn(model, optimizer, window, accumulation_steps)
+
+
+WITHOUT_A_NAME = {
+    "labels_rolled": (labels_rolled, "targets that none has there"),
+    "milestone": (scheduled(milestone), "learning rate at step"),
+    "begins_early": (scheduled(begins_early), "the scheduler has moved 1 times, there 0"),
+    "floor_of_other_steps": (floor_of_other_steps, "makes 6 steps, floor_of_other_steps(32, 1) 24"),
+    "own_average_decays_by_k": (averaged(lambda k: 0.8**k), "it keeps 0.41 of itself"),
+    "own_average_before": (averaged(when="before the step"), "it is taken before the step"),
+    "signs": (signs, "something is done to the micro-batches' gradients"),
+}
+
+
 # ---------------------------------------------------------------- on two ranks
 
 

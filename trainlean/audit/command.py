@@ -1,7 +1,9 @@
 """What `trainlean audit` does and prints."""
 
 import json as json_module
+import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -9,6 +11,19 @@ from trainlean.audit.same import same_training
 from trainlean.audit.verdict import Audit
 from trainlean.plan.reading import function_of_file
 from trainlean.workspace import CourseError
+
+
+@contextmanager
+def _children_on_stderr():
+    """What programs print that the function starts is no part of the verdict."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def audit_file(
@@ -25,7 +40,8 @@ def audit_file(
     except ValueError as error:
         raise CourseError(str(error)) from None
     # The function may import what lies beside it, also while it runs.
-    with mock.patch.object(sys, "path", [str(Path(path).resolve().parent), *sys.path]):
+    beside = mock.patch.object(sys, "path", [str(Path(path).resolve().parent), *sys.path])
+    with beside, _children_on_stderr():
         audit = same_training(train, batch, accumulate, checkpointing=checkpointing, ranks=ranks)
     if json:
         print(json_module.dumps(audit.to_dict(), indent=2))

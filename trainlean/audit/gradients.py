@@ -4,6 +4,7 @@ A step's gradient is written as a sum of what each round of backward added; the 
 of the same parts, says by what each part should have been divided.
 """
 
+import operator
 from collections import Counter
 from dataclasses import replace
 
@@ -69,10 +70,16 @@ def of_gradient(
     if others := _other_targets(step, right, other, truth, windows):
         return found("targets of other samples", f": {others} of its samples have another target")
     name = _by_weight(number, step, right, other, truth, sizes, windows, rounding, alone)
-    if name in (None, "a loss across samples") and _one_term(step, right):
-        name = "one term of the loss not divided"
+    if name in (None, "a loss across samples"):
+        if changed := _changed_targets(step, right, windows):
+            return found(None, f": {changed} of its samples have targets that none has there")
+        if _one_term(step, right):
+            name = "one term of the loss not divided"
+        elif _by_own_count(step, right):
+            name = "a term of the loss by its own count"
     if name == "a loss across samples" and _of_each_sample(right, alone, rounding):
-        return found(*_of_what_moves(number, step, other))
+        return found(*_of_what_moves(number, step, right, other, rounding))
+    name = name or _followed(number, step, other)
     if name:
         return found(name)
     if _by_penalty(step, right):
@@ -162,6 +169,18 @@ def _other_targets(step: Step, right: Step, other, truth, windows: Windows) -> i
     return wrong if (mine - theirs).total() < 0.1 * mine.total() else 0
 
 
+def _changed_targets(step: Step, right: Step, windows: Windows) -> int:
+    """How many samples of a step have another target than in the large batch's, and one that no sample has there."""
+    if not all(one.loss.classes for one in (*step.rounds, *right.rounds)):
+        return 0  # what a model computes is rounded otherwise
+    wanted = windows.with_targets(right.rounds)
+    there, length = {target for _, target in wanted}, {len(target) for _, target in wanted}
+    return sum(
+        target not in there and {len(target)} == length
+        for _, target in windows.with_targets(step.rounds)
+    )
+
+
 def _one_term(step: Step, right: Step) -> bool:
     """Whether some terms of the micro-batches' loss are divided as the large batch's asks for, and another one is not."""
     # A gradient that the loss is made of, as a penalty on it is, comes in a round of its own, and from no loss.
@@ -183,6 +202,26 @@ def _one_term(step: Step, right: Step) -> bool:
     return any(divided) and any(near(one, count, 1e-2) for one in often)
 
 
+def _by_own_count(step: Step, right: Step) -> bool:
+    """Whether one of several terms is a mean of its own in each micro-batch, and counts in the window as the mean of these means."""
+    whole, parts = (
+        [one.loss.terms for one in part.rounds if one.loss.terms] for part in (right, step)
+    )
+    kinds = {tuple(term.name for term in terms) for terms in (*whole, *parts)}
+    if len(whole) != 1 or len(parts) < 2 or len(kinds) != 1 or len(whole[0]) < 2:
+        return False
+    for large, *mine in zip(*whole, *parts, strict=True):
+        there = large.each
+        often = [one.each / there for one in mine if one.each and there]
+        if len(often) != len(parts) or all(near(one, often[0], 1e-2) for one in often):
+            continue
+        # By the own count n of N each counts N / n times too much, and these n are N together.
+        together = sum(1 / one for one in often if one > 0)
+        if near(together, len(parts), 1e-2) or near(together, 1, 1e-2):
+            return True
+    return False
+
+
 def _of_each_sample(right: Step, alone: Recorded | None, rounding: float) -> bool:
     """Whether the first samples of the large batch have the loss that they have in a micro-batch of their own.
 
@@ -190,14 +229,32 @@ def _of_each_sample(right: Step, alone: Recorded | None, rounding: float) -> boo
     """
     if alone is None or not alone.steps:
         return False
-    whole, part = (
-        [call for one in step.rounds for call in one.calls if call.gradients]
-        for step in (right, alone.steps[0])
-    )
+    whole, part = (_of_the_first_loss(one) for one in (right, alone.steps[0]))
     tolerance = max(1e-3, 3 * rounding)
     return len(whole) == len(part) > 0 and all(
         _alike(large, small, tolerance) for large, small in zip(whole, part, strict=True)
     )
+
+
+def _of_the_first_loss(step: Step) -> list[Call]:
+    """The forward passes to which the first loss of a step came back."""
+    first = next((one for one in step.rounds if any(call.gradients for call in one.calls)), None)
+    return [call for call in first.calls if call.gradients] if first else []
+
+
+def _as_in_the_large_batch(step: Step, right: Step, tolerance: float) -> bool:
+    """Whether the same comes back to every sample of a window as in the large batch, but for one factor."""
+    whole = [call for one in right.rounds for call in one.calls if call.gradients]
+    parts = [call for one in step.rounds for call in one.calls if call.gradients]
+    if len(whole) != 1 or len(whole[0].gradients) != 1 or len(parts) != len(step.rounds):
+        return False
+    if any(len(call.gradients) != 1 for call in parts):
+        return False
+    large, small = vector(whole[0].gradients), vector(call.gradients[0] for call in parts)
+    samples = [sample for call in parts for sample in call.samples(None)]
+    if large.shape != small.shape or samples != whole[0].samples(None):
+        return False
+    return _factor(small, large, tolerance)[1]
 
 
 def _alike(whole: Call, part: Call, tolerance: float) -> bool:
@@ -214,17 +271,28 @@ def _alike(whole: Call, part: Call, tolerance: float) -> bool:
     return len(whole.gradients) == len(part.gradients)
 
 
-def _of_what_moves(number: int, step: Step, other: Recorded) -> tuple[str | None, str]:
-    """What makes the later micro-batches of a window have another loss than the first: a teacher, a factor that is counted up, or something else."""
+def _followed(number: int, step: Step, other: Recorded) -> str | None:
+    """A name where weights that learn nothing, a teacher's, go a part of the way to the trained ones within a window."""
     for one in other.followers:
-        if one.steps != number - 1 or one.shapes != [weight.shape for weight in step.weights]:
+        trained = iter(step.weights)  # a teacher may have no head
+        pairs = [next((w for w in trained if w.shape == shape), None) for shape in one.shapes]
+        if one.steps != number - 1 or any(weight is None for weight in pairs):
             continue
         before, after = vector(one.before), vector(one.after)
-        towards = vector(weight.flatten()[:8] for weight in step.weights) - before
+        towards = vector(weight.flatten()[:8] for weight in pairs if weight is not None) - before
         factor = float((after - before) @ towards / towards.square().sum().clamp(min=1e-30))
         rest = float((after - before - factor * towards).norm())
         if 0 < factor < 1 and rest < 1e-2 * float((after - before).norm()):
-            return "the average moves with every micro-batch", ""
+            return "the average moves with every micro-batch"
+    return None
+
+
+def _of_what_moves(
+    number: int, step: Step, right: Step, other: Recorded, rounding: float
+) -> tuple[str | None, str]:
+    """What makes the later micro-batches of a window have another loss than the first: a teacher, a factor that is counted up, or something else."""
+    if name := _followed(number, step, other):
+        return name, ""
     losses = [one.loss.terms for one in step.rounds if one.loss.terms]
     if len({tuple(one.name for one in terms) for terms in losses}) == 1 and any(
         not near(one.factor, same[0].factor, 1e-4)
@@ -232,6 +300,11 @@ def _of_what_moves(number: int, step: Step, other: Recorded) -> tuple[str | None
         for one in same
     ):
         return "micro-batches count differently", ""
+    if _as_in_the_large_batch(step, right, max(1e-3, 3 * rounding)):
+        return (
+            None,
+            ": the same comes back to each sample, so what differs is past the model's outputs: something is done to the micro-batches' gradients, in a hook perhaps, or a term of the loss is about the weights",
+        )
     return (
         None,
         ": a micro-batch adds something else later in the window than it would as the first, so something besides the weights changes inside it",
@@ -264,6 +337,8 @@ def _between_rounds(step: Step, right: Step, k: int) -> str | None:
         else:
             factor = float(left @ found / left.square().sum())
             if float((found - factor * left).norm()) > 1e-3 * float(found.norm()):
+                if _emptied_in_some(step, one.after, following.before):
+                    return "zeroed inside the window"
                 limit = found.abs().max()
                 cut = torch.equal(found, left.clamp(-limit, limit))
                 cut = cut or _shortened(step, one.after, following.before)
@@ -280,7 +355,29 @@ def _between_rounds(step: Step, right: Step, k: int) -> str | None:
     taken = right.scale / right.clipped
     if len(changed) == len(factors) and all(near(one, taken, 1e-3) for one in changed):
         return "unscaled in every micro-batch"
-    return "clipped in every micro-batch" if max(changed) < 1 else None
+    if max(changed) > 1:
+        return None
+    # Cut to one limit, they are equally long then; what a divisor leaves is not.
+    lengths = [
+        float(of_weights(step, following.before).norm())
+        for factor, following in zip(factors, step.rounds[1:], strict=True)
+        if abs(factor - 1) > 1e-4
+    ]
+    if len(changed) == len(factors) and not all(near(one, lengths[0], 1e-2) for one in lengths):
+        return "gradients divided in every round"
+    return "clipped in every micro-batch"
+
+
+def _emptied_in_some(step: Step, left: dict, found: dict) -> bool:
+    """Whether the gradients of some weights were emptied between two rounds, and those of all others kept."""
+    had = [
+        (left[key], found.get(key, torch.zeros(())))
+        for key in step.ids
+        if key in left and left[key].any()
+    ]
+    emptied = [not now.any() for _, now in had]
+    kept = [torch.equal(before, now) for before, now in had]
+    return any(emptied) and all(map(operator.or_, emptied, kept))
 
 
 def _shortened(step: Step, left: dict, found: dict) -> bool:
@@ -305,7 +402,8 @@ def _cut_off(step: Step, right: Step) -> bool:
         for part, limit in zip((*parts, gradient_of(right)), limits, strict=True)
     ]
     same = all(near(float(limit), float(limits[-1]), 1e-4) for limit in limits)
-    return len(parts) > 1 and same and float(limits[-1]) > 0 and min(often) > 2
+    signs = often[-1] == int(gradient_of(right).count_nonzero())  # there is nothing else
+    return len(parts) > 1 and same and float(limits[-1]) > 0 and min(often) > 2 and not signs
 
 
 def _by_penalty(step: Step, right: Step) -> bool:

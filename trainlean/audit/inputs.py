@@ -74,3 +74,8 @@ def rows_of(args, kwargs) -> list | None:
     if data.dtype in LOW:
         data = data.float()
     return [np.ascontiguousarray(row.numpy()).tobytes() for row in data]
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with all its parts, where ranks have shared it out, as `fully_shard` does; they all have to ask for it."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

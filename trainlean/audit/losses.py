@@ -16,6 +16,14 @@ class Term:
     name: str
     factor: float
     summed: bool
+    count: float | None = None  # of how much it is the mean, where that is known
+
+    @property
+    def each(self) -> float | None:
+        """What multiplies one of the losses that it is made of; None where that is not known."""
+        if self.summed:
+            return self.factor
+        return self.factor / self.count if self.count else None
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,7 @@ class Loss:
 
     terms: tuple[Term, ...] = ()
     targets: tuple[bytes, ...] = ()
+    classes: bool = False  # whether these targets are whole numbers
 
     def targets_of(self, samples: int) -> list[bytes] | None:
         """The targets of so many samples, in their order; None where they cannot be shared out among them."""
@@ -46,9 +55,13 @@ def loss_of(tensor) -> Loss:
             leaves.append((node, factor))
         else:
             waiting += below
-    terms = tuple(Term(node.name(), factor, _is_sum(node)) for node, factor in leaves)
-    targets = next((rows for node, _ in leaves if (rows := _targets(node))), ())
-    return Loss(terms, targets)
+    terms = tuple(
+        Term(node.name(), factor, _is_sum(node), _mean_over(node)) for node, factor in leaves
+    )
+    first = next((node for node, _ in leaves if _targets(node)), None)
+    if first is None:
+        return Loss(terms)
+    return Loss(terms, _targets(first), not first._saved_target.is_floating_point())
 
 
 def _summands(node, factor: float) -> list | None:
@@ -84,6 +97,19 @@ def _number(value) -> float | None:
 
 def _is_sum(node) -> bool:
     return node.name().startswith("SumBackward") or getattr(node, "_saved_reduction", 1) == 2
+
+
+def _mean_over(node) -> float | None:
+    """Of how many a node takes the mean, with their weights where these have any."""
+    if node.name() == "MeanBackward0":
+        return float(node._saved_self_sym_numel)
+    if getattr(node, "_saved_reduction", 0) != 1:
+        return None
+    total = getattr(node, "_saved_total_weight", None)  # of classes that are not left out
+    if total is not None:
+        return float(total) or None
+    whole = getattr(node, "_saved_self", None)
+    return float(whole.numel()) if isinstance(whole, torch.Tensor) else None
 
 
 def _targets(node) -> tuple[bytes, ...]:

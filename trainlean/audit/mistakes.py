@@ -64,7 +64,7 @@ MISTAKES = {
         LOOP,
     ),
     "no step behind the last window": (
-        "A window gets its step when the next one begins, and behind the last window none begins.",
+        "The last samples go forward and backward and get no step: a window has its step when the next one begins, perhaps, and behind the last one none begins, or only when it is whole.",
         LOOP,
     ),
     "ends after the first window": (
@@ -182,6 +182,10 @@ MISTAKES = {
     ),
     "one term of the loss not divided": (
         "A loss of several terms is divided in one of them only, so that a window has the other k times: divide their sum.",
+        LOOP,
+    ),
+    "a term of the loss by its own count": (
+        "One of the loss's terms is a mean over some samples of a micro-batch only, as the positive ones or those of a class, and their number differs from one micro-batch to the next: count them over the window, and divide that term's sum by this number.",
         LOOP,
     ),
     "targets of other samples": (

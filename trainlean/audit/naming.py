@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import Counter
 
+from trainlean.audit.averages import of_average
 from trainlean.audit.differences import Difference, Windows, touched
 from trainlean.audit.finding import Finding, Sizes, near
 from trainlean.audit.gradients import of_clipped, of_gradient
@@ -34,8 +35,7 @@ def explain(
     lengths = (None, "schedule of another length", "length in micro-batches")
     of_data = difference.kind == "settings" and windows.known and found.mistake in lengths
     if of_data and (windows.unseen or windows.not_known):  # a schedule is as long as its data
-        lacking = (sizes.other, sizes.truth) if windows.unseen else (sizes.truth, sizes.other)
-        return _left_out(difference.step, windows, *lacking)
+        return _left_out(difference.step, windows, other, truth, sizes)
     if windows.partly and found.mistake in (None, "a loss across samples"):
         return _of_other_data(difference.step, windows, sizes) or found
     return found
@@ -64,12 +64,16 @@ def _explained(difference, other, truth, sizes, windows, rounding, alone) -> Fin
         return of_clipped(difference, step, other, truth, sizes)
     if difference.kind == "gradient":
         return of_gradient(number, step, right, other, truth, sizes, windows, rounding, alone)
-    if difference.kind == "average":
+    if difference.kind == "average" and other.averaged != truth.averaged:
         return Finding(
             number,
             f"all steps are the same, but the average of the weights is not: it moved {other.averaged} times, in {sizes.truth} {truth.averaged} times",
             "the average moves with every micro-batch" if other.averaged > truth.averaged else None,
         )
+    if difference.kind in ("average", "end") and (
+        of_weights := of_average(number, other, truth, sizes)
+    ):
+        return of_weights
     if difference.kind == "between":
         return _of_moves(number, step, right, sizes)
     if difference.kind == "weights":
@@ -80,7 +84,8 @@ def _explained(difference, other, truth, sizes, windows, rounding, alone) -> Fin
         )
     words = {
         "update": "gradient and settings are the same, but the optimizer moves the weights differently",
-        "end": "all steps are the same, but the weights that the function leaves behind are not (an average of weights, perhaps, that moves with every micro-batch)",
+        "average": "all steps are the same, but the average of the weights is not",
+        "end": "all steps are the same, but the weights that the function leaves behind are not: something besides the optimizer has moved them, or they are an average",
     }
     return Finding(number, words.get(difference.kind, "the trainings differ"))
 
@@ -137,7 +142,7 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
                 f"step {number} has no sample behind it, and {sizes.truth} does not make it",
             )
         if mine[number - 1] - windows.behind(truth.calls):
-            return _left_out(number, windows, sizes.truth, sizes.other)
+            return _left_out(number, windows, other, truth, sizes)
         return None
     right = wanted[number - 1]
     if number > len(mine):
@@ -190,9 +195,12 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         if got.keys() == right.keys():
             return Finding(number, f"{seen}: the same ones, fewer times", undecided=True)
         if windows.unseen and number == len(wanted):
-            return _left_out(number, windows, sizes.other, sizes.truth)
+            return _left_out(number, windows, other, truth, sizes)
         # Behind a step that is not the last there are too few: what is left out otherwise is no matter of the data.
-        if number == 1 and right.total() == sizes.batch and 1 < here < k:
+        # Those that it lacks stand behind a later step, or it has other data.
+        lacks = right - got
+        there = 2 * (lacks & windows.behind(other.calls)).total() >= lacks.total()
+        if number == 1 and right.total() == sizes.batch and 1 < here < k and there:
             short = "steps one micro-batch early" if here == k - 1 else ""
             return found(short or "too few micro-batches in a window", seen)
         return Finding(number, seen)
@@ -284,8 +292,20 @@ def _passes(rounds: int) -> str:
     return f"{rounds} backward pass" + "es" * (rounds != 1)
 
 
-def _left_out(number, windows, lacking, having) -> Finding:
-    count = (windows.unseen or windows.not_known).total()
+def _left_out(number, windows, other, truth, sizes) -> Finding:
+    lacking, having = sizes.other, sizes.truth
+    if not windows.unseen:
+        lacking, having = having, lacking
+    count, steps = (
+        (windows.unseen or windows.not_known).total(),
+        (len(other.steps), len(truth.steps)),
+    )
+    if count >= sizes.batch * min(steps):  # a loader drops less than a batch of each epoch
+        return Finding(
+            number,
+            f"{sizes.other} makes {steps[0]} steps, {sizes.truth} {steps[1]}, on windows of the same size: "
+            "how long it trains depends on the micro-batch or on the accumulation steps",
+        )
     return Finding(
         number,
         f"{lacking} leaves out {count} samples that {having} trains on (a data loader with `drop_last`?): "
@@ -307,8 +327,7 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
             f"the optimizer of step {number} has {count} groups of weights; in {sizes.truth} {there}",
         )
     value, wanted = (one.settings[group].get(key) for one in (step, right))
-    called = "learning rate" if key == "lr" else key
-    seen = f"the {called} at step {number} is {_short(value)}; that of {sizes.truth} is {_short(wanted)}"
+    seen = setting_seen(number, key, value, wanted, sizes)
     if value is None or wanted is None:
         return Finding(number, seen)
     if key != "lr" and "momentum" not in key and "betas" not in key:
@@ -316,11 +335,13 @@ def _of_settings(difference, other, truth, sizes) -> Finding:
     moves, moved = (
         sum(one.schedule for one in recorded.steps[:number]) for recorded in (other, truth)
     )
-    if moves > moved:
+    if moves != moved:
+        # Once for each micro-batch is k - 1 times too often already in the first window.
+        each = moves - moved >= sizes.accumulation_steps - 1
         return Finding(
             number,
             f"{seen} (the scheduler has moved {moves} times, there {moved})",
-            "the schedule moves with every micro-batch",
+            "the schedule moves with every micro-batch" if each else None,
         )
     # Another optimizer has settings of its own.
     mine, rates = (
@@ -369,6 +390,12 @@ def _changed_with_k(mine, rates, k: int, group: dict, right: dict) -> bool:
         all(near(one, rate * factor, 1e-3) if rate else not one for one, rate in pairs)
         for factor in factors
     )
+
+
+def setting_seen(number: int, key: str, value, wanted, sizes: Sizes) -> str:
+    """A setting of an optimizer that is not the large batch's, in words."""
+    called = "learning rate" if key == "lr" else key
+    return f"the {called} at step {number} is {_short(value)}; that of {sizes.truth} is {_short(wanted)}"
 
 
 def _short(value) -> str:

@@ -11,9 +11,18 @@ import cloudpickle
 import torch
 
 from trainlean.audit.accumulated import compare_accumulation
-from trainlean.audit.differences import ROUNDING, SURE, Windows, gradient_of, of_weights, vector
+from trainlean.audit.differences import (
+    ROUNDING,
+    SURE,
+    Windows,
+    gradient_of,
+    of_weights,
+    other_setting,
+    vector,
+)
 from trainlean.audit.finding import Sizes, near
 from trainlean.audit.gradients import factors_of
+from trainlean.audit.naming import setting_seen
 from trainlean.audit.recorded import Recorded, Step
 from trainlean.audit.running import call_text, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
@@ -105,6 +114,16 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) 
             if any(alone) and not all(alone):
                 seen = f"after step {number} all ranks have the weights that rank {alone.index(True)} came to by itself"
                 return named(sizes, "rank left out", seen, number, note)
+            setting, group = other_setting(steps[0], right)
+            if setting in right.settings[group]:
+                seen = setting_seen(
+                    number,
+                    setting,
+                    steps[0].settings[group].get(setting),
+                    right.settings[group][setting],
+                    sizes,
+                )
+                return named(sizes, None, seen, number, note)
             return named(
                 sizes,
                 None,

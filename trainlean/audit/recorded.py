@@ -14,7 +14,7 @@ class Call:
     rows: list | None  # of the input's first dimension; None where it has none
     training: bool = True  # the model's mode
     backwards: int = 0  # how many rounds went through it
-    # What came back to its outputs, if it is of the first loss that goes backward.
+    # What came back to its outputs, if it stands behind the first step.
     gradients: list[torch.Tensor] = field(default_factory=list)
 
     @property

@@ -26,7 +26,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from trainlean.audit.experiments import Buffers, Jolt
-from trainlean.audit.inputs import LOW, plain, rows_of, tensors_within, transformed
+from trainlean.audit.inputs import LOW, plain, rows_of, tensors_within, transformed, whole
 from trainlean.audit.losses import Loss, loss_of
 from trainlean.audit.recorded import (
     Call,
@@ -75,6 +75,7 @@ class Recorder:
         self._first_loss: Round | None = None
         self._buffers = Buffers()
         self._after_break = 0  # steps since the first that differs
+        self._stepping: torch.optim.Optimizer | None = None  # whose step runs
         self._attached, self._thread = ExitStack(), threading.get_ident()
         self._depth, self._kept = 0, 0
         self._weights: dict[int, torch.nn.Parameter] = {}
@@ -139,11 +140,11 @@ class Recorder:
             recorded.learns = any(
                 not torch.equal(weight, first)
                 for key, first in self._first.items()
-                if (weight := self._weights[key].detach()).shape == first.shape
+                if (weight := whole(self._weights[key].detach())).shape == first.shape
             )
             recorded.way = (
                 list(self._first.values()) or self._lent,
-                [self._weights[key].detach().clone() for key in self._first],
+                [self._copy(self._weights[key]) for key in self._first],
             )
             last = max((seen["calls"] for seen in self._optimizers.values()), default=0)
             recorded.after_last = recorded.calls[last:]
@@ -158,7 +159,7 @@ class Recorder:
                 for weight in average.parameters()
             ]
             recorded.weights = [
-                weight.detach().clone()
+                self._copy(weight)
                 for seen in self._optimizers.values()
                 for weight in seen["weights"]
             ]
@@ -338,9 +339,12 @@ class Recorder:
             return
         self._modules[id(module)] = module
         for part in module.modules():
-            if isinstance(part, BATCH_NORM) and part.training:
+            if isinstance(part, BATCH_NORM) and (part.training or part.running_mean is None):
                 self.recorded.batch_norm = True
                 if not self._keep_batch_norm:
+                    if part.running_mean is None:
+                        part.running_mean = torch.zeros(part.num_features)
+                        part.running_var = torch.ones(part.num_features)
                     part.eval().train = lambda mode=True, part=part: part  # also when it is asked
             for name, value in list(vars(part).items()):
                 drops = isinstance(part, torch.nn.modules.dropout._DropoutNd) and name == "p"
@@ -370,7 +374,13 @@ class Recorder:
             self._rounds[-1].calls.append(call)
             call.backwards += 1
         kept = gradient is not None and gradient.nbytes < MOST_BYTES / 64
-        if kept and call is not None and self._rounds[-1] is self._first_loss:
+        if (
+            kept
+            and call is not None
+            and self._first_loss
+            and not self.recorded.steps
+            and self._kept < MOST_BYTES / 8
+        ):
             call.gradients.append(self._copy(gradient))
 
     def _begin_round(self):
@@ -409,7 +419,7 @@ class Recorder:
         }
 
     def _copy(self, tensor):
-        tensor = tensor.detach()
+        tensor = whole(tensor.detach())
         tensor = tensor.to_dense() if tensor.layout != torch.strided else tensor
         self._kept += tensor.nbytes
         return tensor.clone()
@@ -418,8 +428,9 @@ class Recorder:
 
     def _arrange(self, optimizer, args, kwargs):
         """The first hook before a step. Another one, behind the optimizer's own, sees what these have done to the gradients."""
-        if not self._ours():
+        if not self._ours() or self._within_a_step(optimizer):
             return
+        self._stepping = optimizer
         if id(optimizer) not in self._optimizers:
             calls, rounds = self._begun(optimizer)
             self._optimizers[id(optimizer)] = {
@@ -444,8 +455,18 @@ class Recorder:
         ]
         return max(before) if before else min(self._since.get(key, (0, 0)) for key in ids)
 
+    def _within_a_step(self, optimizer) -> bool:
+        """Whether this is a part of another optimizer's step, as where ranks share out the state of one."""
+        if self._stepping in (None, optimizer):
+            return False
+        mine, others = (
+            {id(weight) for group in one.param_groups for weight in group["params"]}
+            for one in (optimizer, self._stepping)
+        )
+        return mine <= others
+
     def _before_step(self, optimizer, args, kwargs):
-        if not self._ours():
+        if not self._ours() or self._within_a_step(optimizer):
             return
         seen, recorded = self._optimizers[id(optimizer)], self.recorded
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
@@ -508,7 +529,10 @@ class Recorder:
         ]
 
     def _after_step(self, optimizer, args, kwargs):
-        if not self._ours() or id(optimizer) not in self._optimizers:
+        if not self._ours() or self._within_a_step(optimizer):
+            return
+        self._stepping = None
+        if id(optimizer) not in self._optimizers:
             return
         seen, recorded = self._optimizers[id(optimizer)], self.recorded
         step, weights = seen["last"], seen["weights"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from trainlean.audit.differences import ROUNDING, compare_steps, first_difference
+from trainlean.audit.inputs import whole
 from trainlean.audit.recorded import Recorded
 from trainlean.audit.recording import Recorder
 from trainlean.audit.undisturbed import Undisturbed
@@ -72,12 +73,12 @@ def recorded_call(
         raise CourseError(
             f"{text} only makes a {kind}, and trains nothing: give same_training a function that runs the training itself."
         )
-    recorder.recorded.returned = _weights_in(returned)
+    recorder.recorded.returned = _weights_in(returned, recorder.recorded.weights)
     return recorder.recorded
 
 
 def _of_an_error(text: str, error: BaseException) -> str:
-    raised = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".rstrip(": ")
+    raised = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".rstrip(": .")
     chain, one = set(), error
     while one is not None and type(one).__name__ not in chain:
         chain.add(type(one).__name__)
@@ -95,16 +96,18 @@ def _of_an_error(text: str, error: BaseException) -> str:
     return f"{text} raised {raised}."
 
 
-def _weights_in(returned) -> list[torch.Tensor]:
-    """The weights of what a training returned: modules, or state dictionaries, alone or in a tuple."""
-    parts = returned if isinstance(returned, tuple | list) else [returned]
-    found = []
-    for part in parts:
+def _weights_in(returned, trained) -> list[torch.Tensor]:
+    """The weights of what a training returned: modules, state dictionaries, or an object that holds such, alone or in a tuple."""
+    found, shapes = [], {weight.shape for weight in trained}
+    for part in returned if isinstance(returned, tuple | list) else [returned]:
         if isinstance(part, torch.nn.Module):
             found += list(part.parameters())
         elif isinstance(part, dict):
             found += [value for value in part.values() if isinstance(value, torch.Tensor)]
-    return [tensor.detach().clone() for tensor in found if tensor.is_floating_point()]
+        else:  # an average of weights may be an object of a class of its own, which may hold other numbers, too
+            held = _weights_in(tuple(getattr(part, "__dict__", {}).values()), ()) if trained else []
+            found += [tensor for tensor in held if tensor.shape in shapes]
+    return [whole(tensor.detach()).clone() for tensor in found if tensor.is_floating_point()]
 
 
 def against(truth: Recorded, train, *args, **options) -> tuple[Recorded, tuple]:

@@ -34,7 +34,8 @@ def same_training(
     Trainer. It is called as train(batch, 1) and as train(batch // accumulation_steps, accumulation_steps), from the same random
     state, and both are compared step by step: gradients, settings of the optimizer, weights, and the inputs behind each step.
     Dropout is off meanwhile, since a large batch drops others than its parts. Where no optimizer of torch steps, the weights at the
-    end are all that is compared. What is wrong in both trainings alike, a constant factor or a label, is no difference.
+    end are all that is compared. An average of the weights is compared where it is torch's, or `train` returns it. What is wrong in
+    both trainings alike, a constant factor or a label, is no difference.
 
     checkpointing=True compares train(..., checkpointing=True) with train(..., checkpointing=False) instead, dropout included.
     ranks=N compares N processes, each of which calls train(batch // (N * accumulation_steps), accumulation_steps) in a process group

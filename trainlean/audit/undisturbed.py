@@ -1,5 +1,6 @@
 """A training that is recorded starts from one random state, may go without dropout, and changes nothing around it."""
 
+import os
 import random
 import sys
 import warnings
@@ -38,11 +39,13 @@ def seeded():
 
 
 class Undisturbed(ExitStack):
-    """What a training changes in the process besides its own objects is as it was afterwards: random state, Accelerate's state, mode."""
+    """What a training changes in the process besides its own objects is as it was afterwards: random state, mode, folder, variables, Accelerate's state."""
 
     def __enter__(self):
         super().__enter__()
         self.enter_context(torch.random.fork_rng(devices=[]))
+        self.callback(os.chdir, os.getcwd())
+        self.enter_context(mock.patch.dict(os.environ))
         before = random.getstate(), np.random.get_state()
         self.callback(random.setstate, before[0])
         self.callback(np.random.set_state, before[1])
