@@ -204,6 +204,7 @@ def deck(tmp_path_factory):
     table = [
         ["train_accumulated", "right", "", 200],
         ["train_accumulated", "wrong", "never zeroed", 60],
+        ["train_accumulated", "no notebook", "", 500],
     ]
     table += [["peak_at_batch", "wrong", "everything grows", 40]]
     write_csv(folder / "grades_mistakes.csv", [HEADER, *table])
@@ -228,7 +229,8 @@ def test_the_slides(deck, open_page):
     assert place.inner_text() == "2 of 2" and page.locator("#next").is_disabled()
     slide.locator(".option").first.click()
     page.get_by_role("button", name="show the answer").click()
-    assert "60 of 260 made it." in slide.inner_text()
+    assert "60 of 260 made it." in slide.inner_text(), "of those who handed it in"
+    assert "no notebook" not in slide.inner_text()
     right = slide.locator(".option.right")
     assert right.count() == 1
     page.reload()
