@@ -178,6 +178,17 @@ def test_every_known_arrangement_is_named_and_every_accepted_one_is_right(page):
         assert "is indented too far" in rest[-1]["says"]
 
 
+def test_of_two_equal_lines_either_may_stand_first(page):
+    """A loop with two marks: each line of the pool is placed once."""
+    box, puzzle = opened(page, "train_with_marks")
+    [one, other] = [i for i, text in enumerate(puzzle["lines"]) if text == "mark_step()"]
+    marks = iter([other, one])
+    placed = [
+        [next(marks) if line == one else line, depth] for line, depth in puzzle["accepted"][0]
+    ]
+    assert "Right." in build(page, puzzle, placed)
+
+
 def test_legible_and_without_violations(page):
     for option in page.locator(".tl-question").first.locator(".tl-option").all():
         option.click()
