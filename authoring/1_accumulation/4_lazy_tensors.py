@@ -41,6 +41,7 @@ from trainlean import (
     record,
     reveal,
     small_bert,
+    put_in_order,
 )
 
 lazy_or_recorded("1_accumulation/4_lazy_tensors")
@@ -380,6 +381,10 @@ check(clip_without_fallback)
 # - Whether gradients are set to zeros or to None is left to you.
 
 
+# %%
+put_in_order("train_with_marks")
+
+
 # %% exercise="train_with_marks" points=3
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     """Train with accumulation, as one graph for each micro-batch and one for each update."""
@@ -659,6 +664,10 @@ for line, graphs in rows:
 # Write `breaking_lines(before, rows)`, which reads such a record. `before` is how many graphs had been run when the loop began, `rows` a list of pairs: a line, as text, and how many graphs had been run when it was through. A line that runs several times stands there several times. `rows` stays as it is.
 #
 # It returns the set of those lines that ran a graph and are no marks (a mark has `mark_step(` in it; a line that only speaks of marks is none). Go by the counts, not by what the line looks like: `loss.item()` breaks nothing where the value is already there.
+
+
+# %%
+put_in_order("breaking_lines")
 
 
 # %% exercise="breaking_lines" points=2

@@ -39,6 +39,7 @@ from trainlean import (
     start_devices,
     stop_devices,
     summary,
+    put_in_order,
 )
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -237,6 +238,10 @@ print("switched on, then eval: ", times_run(model))
 # Write `train_checkpointed(accelerator, model, optimizer, dataloader)`: one pass through the data loader, accumulated as the accelerator was told to, with **every** layer checkpointed.
 #
 # `model` is a classifier of transformers that returns its loss with `model(**batch).loss`, and has dropout. It comes in the mode in which the last evaluation left it, and must be trained in training mode. Nothing is prepared yet: the accelerator that is handed in prepares model, optimizer and data loader. Gradients and weights must be those of the plain accumulation loop, and each micro-batch goes backward before the next one goes forward.
+
+
+# %%
+put_in_order("train_checkpointed")
 
 
 # %% exercise="train_checkpointed" points=2

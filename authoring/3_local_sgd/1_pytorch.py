@@ -35,6 +35,7 @@ from trainlean import (
     recall,
     reveal,
     start_devices,
+    put_in_order,
 )
 
 # %%
@@ -320,6 +321,10 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 # - An optimizer step comes after `accumulation_steps` of the rank's micro-batches, with the gradient of their large batch. `loss_of(model, batch)` is the mean loss of one micro-batch. (Whether a window's micro-batches go backward one by one or together is up to you, here.) `micro_batches` stays as it is.
 # - Between averages the ranks send nothing and wait for nobody, not even at a `dist.barrier()`, a collective that carries nothing. After every `local_steps` optimizer *steps*, and after the last one, all hold the mean of their parameters. (If you hook into the optimizer, take the hook off at the end.)
 # - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out; with none left there is no step and no average.
+
+
+# %%
+put_in_order("train_local_sgd")
 
 
 # %% exercise="train_local_sgd" points=4

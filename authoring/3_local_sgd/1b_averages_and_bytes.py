@@ -38,6 +38,7 @@ from trainlean import (
     reveal,
     start_devices,
     stop_devices,
+    put_in_order,
 )
 
 # %%
@@ -216,6 +217,10 @@ except ValueError as error:
 # - In between the ranks send nothing, and wait for nobody. Afterwards `optimizer.step()` sends nothing: leave no hook on it.
 #
 # Import the averager in your function, or count by hand.
+
+
+# %%
+put_in_order("train_with_averager")
 
 
 # %% exercise="train_with_averager" points=3

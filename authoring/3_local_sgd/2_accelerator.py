@@ -43,6 +43,7 @@ from trainlean import (
     small_bert,
     start_devices,
     stop_devices,
+    put_in_order,
 )
 from transformers import BertForSequenceClassification
 
@@ -225,6 +226,10 @@ plot_averages(devices.pull("notes")[0])
 # - Every layer is checkpointed; `switch_on(model)` from above does it.
 # - The ranks average after every `local_steps` **optimizer steps**, never inside a window, and once at the end.
 # - In between they send nothing and wait for nobody: no gather, no barrier. Afterwards all hold the mean of all weights.
+
+
+# %%
+put_in_order("train_locally")
 
 
 # %% exercise="train_locally" points=3

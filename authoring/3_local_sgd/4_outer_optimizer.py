@@ -38,6 +38,7 @@ from trainlean import (
     reveal,
     start_devices,
     stop_devices,
+    put_in_order,
 )
 
 # %%
@@ -90,6 +91,10 @@ reveal("weight after that outer step", start.item(), "units")
 # - The weights after the outer step are the start of the next round, on all ranks.
 # - In between the ranks send nothing, and wait for nobody. Afterwards the optimizers send nothing: leave no hook on them.
 # - An outer gradient must not be left for the inner optimizer. What is frozen stays as it is, and so does `micro_batches`.
+
+
+# %%
+put_in_order("train_diloco")
 
 
 # %% exercise="train_diloco" points=4

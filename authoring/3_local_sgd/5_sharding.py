@@ -29,6 +29,7 @@ from trainlean import (
     reveal,
     start_devices,
     stop_devices,
+    put_in_order,
 )
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # on the CPU, on machines with several GPUs too
@@ -75,6 +76,10 @@ reveal(
 # - Each rank calls `make_optimizer(parameters)` **once**, with the list of those that belong to it. That is the only optimizer it has, so it keeps the state of these alone.
 # - Each micro-batch makes one step. The optimizer of a parameter's owner must see the mean of all ranks' gradients; what stands in the other ranks' `.grad` at that moment does not matter.
 # - After the step all ranks have the new values of *all* parameters, before the next micro-batch and at the end. Each micro-batch begins with gradients of zero.
+
+
+# %%
+put_in_order("train_sharded")
 
 
 # %% exercise="train_sharded" points=4

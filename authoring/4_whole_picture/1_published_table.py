@@ -51,6 +51,7 @@ from trainlean import (
     reveal,
     small_bert,
     summary,
+    put_in_order,
 )
 
 MiB = 2**20
@@ -98,6 +99,10 @@ for fault in source["faults"]:
 #
 # Write `ratios(rows, context)`. Each row is a dictionary with `"name"`, `"seconds"`, `"samples"` and `"memory"` (of the whole device); the first row is vanilla.
 # Return a list with a pair `(time, memory)` for each row, in order: the time **for one sample** and the memory **without the context**, both divided by vanilla's. Leave `rows` as they are.
+
+
+# %%
+put_in_order("ratios")
 
 
 # %% exercise="ratios" points=2

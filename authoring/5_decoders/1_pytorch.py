@@ -618,6 +618,10 @@ print(f"from 0.02 to the next number of bf16: {(above - weight).item():.5f}")
 # - `.grad` of the model is `None` at the start and at the end. (If you hook into its weights, take the hooks off at the end.)
 
 
+# %%
+put_in_order("train_with_masters")
+
+
 # %% exercise="train_with_masters" points=3
 def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
     """Train a bf16 model: gradients are added up and steps are taken in float32."""

@@ -40,6 +40,7 @@ from trainlean import (
     recall,
     reveal,
     small_decoder,
+    put_in_order,
 )
 
 # peft 0.21 asks transformers for a name that will go with version 6.
@@ -160,6 +161,10 @@ compare("all devices' targets / world size", as_ddp(lambda rank, batch: everywhe
 # - `model` is wrapped in `DistributedDataParallel`; `model(input_ids)` gives logits `[texts, length, vocabulary]`. `window` is this rank's list of dictionaries with `input_ids` and `labels`; position $t$ predicts label $t + 1$, and -100 does not count. It stays as it is. All ranks have equally many micro-batches.
 # - Afterwards `.grad` holds, on every rank, the gradient of the mean over all targets of all ranks' windows. It was empty before.
 # - The gradients are sent once in a window, as in the [accumulation unit](../1_accumulation/2_accelerator.ipynb), and one more all-reduce is enough for everything else. `torch.distributed` has `all_reduce(tensor)`, which adds up over the ranks in place, and `get_world_size()`.
+
+
+# %%
+put_in_order("token_backward")
 
 
 # %% exercise="token_backward" points=3

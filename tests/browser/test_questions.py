@@ -182,6 +182,17 @@ def test_every_known_arrangement_is_named_and_every_accepted_one_is_right(page):
         assert "is indented too far" in rest[-1]["says"]
 
 
+def test_of_two_equal_lines_either_may_stand_first(page):
+    """A loop with two marks: each line of the pool is placed once."""
+    box, puzzle = opened(page, "train_with_marks")
+    [one, other] = [i for i, text in enumerate(puzzle["lines"]) if text == "mark_step()"]
+    marks = iter([other, one])
+    placed = [
+        [next(marks) if line == one else line, depth] for line, depth in puzzle["accepted"][0]
+    ]
+    assert "Right." in build(page, puzzle, placed)
+
+
 def test_legible_and_without_violations(page):
     for option in page.locator(".tl-question").first.locator(".tl-option").all():
         option.click()
@@ -208,6 +219,7 @@ def deck(tmp_path_factory):
     table = [
         ["train_accumulated", "right", "", 200],
         ["train_accumulated", "wrong", "never zeroed", 60],
+        ["train_accumulated", "no notebook", "", 500],
     ]
     table += [["peak_at_batch", "wrong", "everything grows", 40]]
     write_csv(folder / "grades_mistakes.csv", [HEADER, *table])
@@ -232,7 +244,8 @@ def test_the_slides(deck, open_page):
     assert place.inner_text() == "2 of 2" and page.locator("#next").is_disabled()
     slide.locator(".option").first.click()
     page.get_by_role("button", name="show the answer").click()
-    assert "60 of 260 made it." in slide.inner_text()
+    assert "60 of 260 made it." in slide.inner_text(), "of those who handed it in"
+    assert "no notebook" not in slide.inner_text()
     right = slide.locator(".option.right")
     assert right.count() == 1
     page.reload()

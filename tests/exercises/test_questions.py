@@ -1,5 +1,6 @@
 """What lessons ask besides exercises: reasons, recall with fresh numbers, lines in order, the learner's own loop; kept, switched off, never told beforehand."""
 
+import random
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from trainlean.exercises.guesses import guess, reveal
 from trainlean.exercises.ordering import put_in_order, puzzle_of
 from trainlean.exercises.progress import show_progress
 from trainlean.exercises.questions import ask_questions, question_files
-from trainlean.exercises.solutions import answer_in
+from trainlean.exercises.solutions import answer_in, answer_of
 from trainlean.exercises.verdicts import RIGHT, judge
 from trainlean.workspace import COURSE, CourseError, append_record, read_records
 
@@ -98,6 +99,15 @@ def test_recall_has_fresh_numbers_each_time(lesson, name):
         whole(one)
         assert re.search(r"\d", one.ask)
     assert recall.drawn(f"{lesson}/{name}", make, 2) == drawn[2], "the same turn asks the same"
+
+
+def test_of_a_square_root_of_segments_nothing_is_said_that_is_not_so():
+    """It is said to compute more than it has to: so it must fit."""
+    make = question_files()["2_checkpointing/1_pytorch"].RECALL["segments"]
+    for seed in range(100):
+        question = make(random.Random(seed))
+        for one in question.wrong:
+            assert "square root" not in one.says or int(one.text) > int(question.right.text)
 
 
 def test_the_first_lessons_have_enough_to_ask_for():
@@ -235,20 +245,38 @@ def test_a_terminal_asks_of_the_lessons_that_were_begun():
 # ---------------------------------------------------------------- lines in order
 
 
-def test_every_long_exercise_of_the_three_first_lessons_has_its_lines():
-    for lesson in THREE_FIRST:
-        text = (COURSE / "authoring" / f"{lesson}.py").read_text(encoding="utf-8")
-        names = re.findall(r'^# %% exercise="(\w+)"', text, re.MULTILINE)
-        long = [
-            name
-            for name in names
-            if len(ordering.lines_of(find_exercise(name), {})) >= LONG
-            and not {"places", "linear_decay"} & {name}  # lines in order by itself; one statement
-        ]
-        assert [*question_files()[lesson].LINES] == long
-        assert re.findall(
-            r'^put_in_order\("(\w+)"\)\n+# %% exercise="(\w+)"', text, re.MULTILINE
-        ) == [(name, name) for name in long]
+def exercises_of(lesson):
+    text = (COURSE / "authoring" / f"{lesson}.py").read_text(encoding="utf-8")
+    return text, re.findall(r'^# %% exercise="(\w+)"', text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_lines_stand_before_the_exercises_that_have_them(lesson):
+    text, names = exercises_of(lesson)
+    shown = re.findall(r'^put_in_order\("(\w+)"\)\n+# %% exercise="(\w+)"', text, re.MULTILINE)
+    own = [*getattr(question_files()[lesson], "LINES", {})]
+    assert shown == [(name, name) for name in names if name in own]
+    assert len(shown) == len(own) == text.count("put_in_order(")
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_every_long_loop_has_its_lines(lesson):
+    """But not in the last unit, where nobody puts them there for the learner, nor where a loop like it was just put in order."""
+    _, names = exercises_of(lesson)
+    least = 5 if lesson in THREE_FIRST else 6
+    without = {
+        *("places", "linear_decay"),  # lines in order by itself; one statement
+        *("accumulation_arguments", "exact_trainer", "arguments_for_budget"),  # arguments
+        *("fallbacks", "communication", "untrained_parameters", "LocalSGDCallback"),  # no one loop
+        "loss_in_chunks",  # as chunked_loss
+    }
+    long = []
+    for name in names:
+        lines = [text for text, _ in ordering.lines_of(find_exercise(name), {})]
+        loops = any(line.startswith(("for ", "while ")) for line in lines)
+        if len(lines) >= least and (loops or lesson in THREE_FIRST) and name not in without:
+            long.append(name)
+    assert lesson.startswith("6_") or [*getattr(question_files()[lesson], "LINES", {})] == long
 
 
 def arranged(puzzle, placed):
@@ -257,7 +285,7 @@ def arranged(puzzle, placed):
 
 @pytest.mark.parametrize("name", PUZZLES)
 def test_what_is_accepted_is_right_and_its_neighbours_are_not(name):
-    """Every two lines exchanged, or one indented otherwise: what the check finds right must be accepted, too."""
+    """Every two statements exchanged that stand next to each other: what the check finds right must be accepted, too."""
     exercise = find_exercise(name)
     puzzle = puzzle_of(exercise)
     accepted = [arranged(puzzle, placed) for placed in puzzle["accepted"]]
@@ -269,17 +297,31 @@ def test_what_is_accepted_is_right_and_its_neighbours_are_not(name):
             return "no Python"
         return judge(exercise, answer, 5, search_seconds=-1).outcome
 
-    assert {outcome(placed) for placed in accepted} == {RIGHT}
+    # Of many, those that are furthest from each other: the first, the last and some between.
+    assert {outcome(placed) for placed in accepted[:: max(1, len(accepted) // 12)]} == {RIGHT}
+    assert outcome(accepted[-1]) == RIGHT
+    tried = set()
     for placed in accepted:
-        for i, ((one, deep), (other, depth)) in enumerate(zip(placed, placed[1:])):
-            swapped = (*placed[:i], (other, deep), (one, depth), *placed[i + 2 :])
-            assert swapped in accepted or outcome(swapped) != RIGHT, swapped
+        for swapped, pair in ordering.neighbours_exchanged(placed):
+            if pair not in tried and swapped not in accepted:
+                assert outcome(swapped) != RIGHT, swapped
+            tried.add(pair)
+
+
+def test_lines_that_are_the_same_are_there_as_often_as_they_are_needed():
+    puzzle = puzzle_of(find_exercise("train_with_marks"))
+    assert puzzle["lines"].count("mark_step()") == 2
+    first = puzzle["lines"].index("mark_step()")
+    assert [line for line, _ in puzzle["accepted"][0]].count(first) == 2
 
 
 @pytest.mark.parametrize("name", PUZZLES)
 def test_wrong_lines_are_known_mistakes_and_are_named(name):
     puzzle = puzzle_of(find_exercise(name))
-    assert len(puzzle["wrong"]) >= 3 and len({*puzzle["lines"]}) == len(puzzle["lines"])
+    right = [text for text, _ in ordering.lines_of(find_exercise(name), {})]
+    assert len(puzzle["wrong"]) >= 3 and not {*right} & {
+        puzzle["lines"][i] for i in puzzle["wrong"]
+    }
     own = {one["name"] for one in puzzle["wrong"].values()}
     named = {one["name"] for one in puzzle["known"]}
     assert own <= named, "each wrong line alone, in its place, is named with its hint"
@@ -405,9 +447,27 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.zero_grad()
 
 
-def test_with_accelerate_the_step_waits_for_the_window():
-    found = asked_about("train_with_accelerator", train_with_accelerator)
-    assert "after 2, 4, 5" in [question.right.text for question in found.values()]
+def with_own_accumulation(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    """The same in a helper for each batch, and with the gradients emptied outside of the block."""
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+
+    def batch_done(batch):
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            accelerator.sync_gradients and accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+        optimizer.zero_grad()
+
+    for batch in dataloader:
+        batch_done(batch)
+    model.train()
+
+
+@pytest.mark.parametrize("loop", [train_with_accelerator, with_own_accumulation])
+def test_with_accelerate_it_is_asked_when_the_gradients_were_synchronised(loop):
+    synced, *_ = asked_about("train_with_accelerator", loop).values()
+    assert synced.right.text == "for 2, 4, 5"
+    assert "for 1, 3, 5" in [one.text for one in synced.wrong]
 
 
 def train_checkpointed(accelerator, model, optimizer, dataloader):
@@ -421,10 +481,11 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             optimizer.zero_grad()
 
 
-def test_a_checkpointed_loop_is_asked_about_too():
-    line, moves, moved = asked_about("train_checkpointed", train_checkpointed).values()
-    assert "accelerator.backward(" in line.right.text and moves.right.text == "after 4, 6"
-    assert "optimizer.step()" in moved.right.text
+def test_a_checkpointed_loop_is_asked_how_its_layers_ran():
+    ran, order, synced = asked_about("train_checkpointed", train_checkpointed).values()
+    assert (ran.right.text, order.right.text) == ("36", "3, 2, 1")
+    assert "18" in [one.text for one in ran.wrong]
+    assert synced.right.text == "for 4, 6"
 
 
 def token_weighted_backward(model, window):
@@ -437,8 +498,9 @@ def token_weighted_backward(model, window):
         (loss / number).backward()
 
 
-def test_a_loop_that_makes_no_step_is_asked_for_its_parts():
-    line, parts = asked_about("token_weighted_backward", token_weighted_backward).values()
+def test_a_loop_that_makes_no_step_is_asked_for_divisor_and_parts():
+    divisor, line, parts = asked_about("token_weighted_backward", token_weighted_backward).values()
+    assert divisor.right.text == "10" and {"3", "13"} <= {one.text for one in divisor.wrong}
     assert "`(loss / number).backward()`" in line.right.text and parts.right.text == "3"
 
 
@@ -458,11 +520,89 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
                 distributed.all_reduce(weight.data, distributed.ReduceOp.AVG)
 
 
-def test_on_ranks_the_questions_are_where_they_met():
-    gradient, met, meeting = asked_about("train_local_sgd", train_local_sgd).values()
-    assert ".backward()`" in gradient.right.text and "all_reduce(" in meeting.right.text
+class OneRank:
+    """The same with a class, whose steps are all in one line of the answer."""
+
+    def __init__(self, model, optimizer, loss_of, k):
+        self.model, self.optimizer, self.loss_of, self.k = model, optimizer, loss_of, k
+
+    def average(self):
+        for weight in self.model.parameters():
+            both = [torch.empty_like(weight) for _ in range(distributed.get_world_size())]
+            distributed.all_gather(both, weight.data)
+            weight.data = torch.stack(both).mean(0)
+
+    def train(self, windows, local_steps):
+        for step, window in enumerate(windows, 1):
+            for batch in window:
+                (self.loss_of(self.model, batch) / self.k).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            if step % local_steps == 0 or step == len(windows):
+                self.average()
+
+
+def by_class(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    for weight in model.parameters():
+        distributed.broadcast(weight.data, src=0)
+    ranks = distributed.get_world_size()
+    mine = micro_batches[distributed.get_rank() :: ranks]
+    steps = len(micro_batches) // (ranks * accumulation_steps)
+    windows = [mine[i * accumulation_steps : (i + 1) * accumulation_steps] for i in range(steps)]
+    OneRank(model, optimizer, loss_of, accumulation_steps).train(windows, local_steps)
+
+
+@pytest.mark.parametrize("loop", [train_local_sgd, by_class])
+def test_on_ranks_the_questions_are_where_they_met_and_what_they_sent(loop):
+    met, sent, apart = asked_about("train_local_sgd", loop).values()
     assert met.right.text == "after 7, 15, 19" and "2 more" in met.right.says
     assert "after 3, 7, 11, 15, 19" in [one.text for one in met.wrong]
+    assert sent.right.text == "16" and "20" in [one.text for one in sent.wrong]
+    assert apart.right.text == "after 1, 3" and "after 2, 4, 5" in [one.text for one in apart.wrong]
+
+
+def test_on_ranks_a_line_is_asked_for_where_messages_differ():
+    def in_two(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+        distributed.all_reduce(torch.zeros(3))
+        train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps)
+        return local_steps
+
+    *_, line = asked_about("train_local_sgd", in_two).values()
+    assert "`train_local_sgd(model, optimizer" in line.right.text
+
+
+def all_in_a_helper(*given):
+    windows = len(given)
+    by_count(*given)
+    return windows
+
+
+def test_a_helper_does_not_hide_when_the_weight_moved():
+    """One line of the answer sees all micro-batches go through."""
+    line, moves, moved = asked_about("train_accumulated", all_in_a_helper).values()
+    assert moves.right.text == "after 3, 6"
+    assert "`by_count(*given)`" in line.right.text and "`by_count(*given)`" in moved.right.text
+
+
+OWN = [
+    (name, number)
+    for file in question_files().values()
+    for name in getattr(file, "OWN_RUNS", {})
+    for number in range(1 + len(find_exercise(name).also_right))
+    # These know the probe's own model or optimizer.
+    if (name, number) not in {("train_checkpointed", 4), ("train_with_marks", 4)}
+]
+
+
+@pytest.mark.parametrize(("name", "number"), OWN)
+def test_right_answers_in_other_styles_are_asked_the_same(name, number):
+    exercise = find_exercise(name)
+    ways = ({}, *exercise.also_right)
+    mine, other = (asked_about(name, answer_of(exercise, ways[i])) for i in (0, number))
+    assert len(other) >= 2
+    for ask in mine.keys() & other.keys():
+        right = other[ask].right.text
+        assert right == mine[ask].right.text or right.startswith("line ") or "change" in ask, ask
 
 
 def test_after_a_right_answer_and_no_other(shown):

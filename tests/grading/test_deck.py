@@ -37,7 +37,7 @@ def test_a_class_of_300(tally, tmp_path):
     assert write_deck(deck, tally) == 2
     page = deck.read_text(encoding="utf-8")
     assert page.index("Loss not divided.") < page.index("Never zeroed.")
-    assert "60 of 300 made it." in page and "30 of 300 made it." in page
+    assert "60 of 298 made it." in page and "30 of 298 made it." in page
     assert "<b>a mistake of ours" not in page and "&lt;b&gt;a mistake of ours" in page
     assert "peak_at_batch" not in page, "nobody made a mistake there"
     assert not re.search(r"(src|href)=|https?://", page), "nothing is fetched"
@@ -48,10 +48,20 @@ def test_the_bars_are_the_class(tally):
     exercise = find_exercise("train_accumulated")
     [first, _] = slides_of(exercise, read_counts(tally)["train_accumulated"], 3)
     bars = {bar["label"]: (bar["number"], bar["kind"]) for bar in first["bars"]}
-    assert sum(number for number, _ in bars.values()) == 300
+    assert sum(number for number, _ in bars.values()) == 298
     assert bars["loss not divided"] == (60, "this") and bars["right"] == (180, "right")
     assert bars["no known mistake"] == (6, "")
     assert [bar["share"] for bar in first["bars"]][0] == 100.0
+
+
+def test_who_handed_nothing_in_is_no_bar():
+    """A class of 300 of which 14 have come to this lesson."""
+    exercise = find_exercise("train_accumulated")
+    seen = Counter({("no notebook", ""): 286, ("right", ""): 9, ("wrong", "never zeroed"): 5})
+    [slide] = slides_of(exercise, seen, 3)
+    assert (slide["made"], slide["learners"]) == (5, 14)
+    assert [(bar["number"], bar["share"]) for bar in slide["bars"]] == [(9, 100.0), (5, 55.6)]
+    assert slides_of(exercise, Counter({("no notebook", ""): 300}), 3) == []
 
 
 @pytest.mark.parametrize("name", all_exercises())

@@ -2,7 +2,10 @@
 
 import random
 import textwrap
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from IPython.display import display
 
@@ -20,10 +23,16 @@ Placed = tuple[tuple[str, int], ...]  # the lines of an answer, each with its in
 
 @dataclass(frozen=True)
 class Puzzle:
-    """Which known mistakes give the wrong lines, and in which other orders of the solution's lines (numbered from 1) it is right."""
+    """Which known mistakes give the wrong lines, and how else the solution's lines, numbered from 1, are right.
+
+    `exchange`: pairs of statements, by their first lines, that may change places where they are neighbours.
+    `moves`: (statement, line behind which it may stand as well, its indentation in steps there); 0 is the beginning.
+    A statement takes with it what stands below it, and what is right after one exchange or move goes on from there.
+    """
 
     mistakes: tuple[str, ...]
-    orders: tuple[tuple[int, ...], ...] = ()
+    exchange: tuple[tuple[int, int], ...] = ()
+    moves: tuple[tuple[int, int, int], ...] = ()
 
 
 def put_in_order(name: str) -> None:
@@ -51,17 +60,16 @@ def puzzle_of(exercise: Exercise) -> dict:
         raise CourseError(f"{exercise.name} has no lines to put in order.")
     solution = lines_of(exercise, {})
     wrong = wrong_lines(exercise, puzzle)
-    lines = list(dict.fromkeys([*(text for text, _ in solution), *wrong]))
+    lines = [*(text for text, _ in solution), *wrong]
     random.Random(exercise.name).shuffle(lines)
 
-    def numbered(placed: Placed) -> list[list[int]]:
+    def numbered(placed: Placed) -> list[list[int]]:  # of lines that are the same, the first
         return [[lines.index(text), depth] for text, depth in placed]
 
     known = [
         {"placed": numbered(placed), "name": name, "why": why, "hint": hint}
         for placed, (name, why, hint) in known_arrangements(exercise).items()
-        if placed
-        and sorted({text for text, _ in placed} & {*lines}) == sorted(t for t, _ in placed)
+        if placed and Counter(text for text, _ in placed) <= Counter(lines)
     ]
     return {
         "name": exercise.name,
@@ -77,7 +85,55 @@ def puzzle_of(exercise: Exercise) -> dict:
 def accepted(exercise: Exercise, puzzle: Puzzle) -> list[Placed]:
     """The solution's lines in every order in which they are right."""
     solution = lines_of(exercise, {})
-    return [solution, *(tuple(solution[n - 1] for n in order) for order in puzzle.orders)]
+    free = {frozenset(pair) for pair in puzzle.exchange}
+    start = tuple((number, depth) for number, (_, depth) in enumerate(solution, 1))
+    found = {start: None}
+    for order in (waiting := [start]):
+        others = [
+            exchanged
+            for exchanged, pair in neighbours_exchanged(order)
+            if frozenset(number for number, _ in pair) in free
+        ]
+        others += filter(None, (_moved(order, *move) for move in puzzle.moves))
+        for other in others:
+            if other not in found:
+                found[other] = None
+                waiting.append(other)
+    texts = [text for text, _ in solution]
+    return list(dict.fromkeys(tuple((texts[n - 1], deep) for n, deep in one) for one in found))
+
+
+def neighbours_exchanged(lines: tuple[tuple, ...]) -> Iterator[tuple[tuple, tuple[tuple, tuple]]]:
+    """Lines, each with its indentation, with every two statements exchanged that stand next to each other; and the two's first lines."""
+    for start, first in enumerate(lines):
+        middle = _end(lines, start)
+        if middle < len(lines) and lines[middle][1] == first[1]:
+            end = _end(lines, middle)
+            order = lines[:start] + lines[middle:end] + lines[start:middle] + lines[end:]
+            yield order, (first, lines[middle])
+
+
+def _moved(lines: tuple[tuple, ...], number: int, behind: int, depth: int) -> tuple | None:
+    """The order with a statement at its other place; None where the indentation would be none of Python's."""
+    numbers = [one for one, _ in lines]
+    start = numbers.index(number)
+    end = _end(lines, start)
+    block, rest = lines[start:end], lines[:start] + lines[end:]
+    places = [0, *(one for one, _ in rest)]
+    if behind not in places:
+        return None
+    at = places.index(behind)
+    deeper = depth - block[0][1]
+    order = (*rest[:at], *((one, deep + deeper) for one, deep in block), *rest[at:])
+    heads = {one for (one, deep), (_, below) in pairwise(lines) if below > deep}
+    blocks = ((one in heads) == (below > deep) for (one, deep), (_, below) in pairwise(order))
+    return order if all(blocks) and order[-1][0] not in heads else None
+
+
+def _end(lines: tuple[tuple, ...], start: int) -> int:
+    """Where the statement that begins at `start` ends, with what stands below it."""
+    outside = (i for i in range(start + 1, len(lines)) if lines[i][1] <= lines[start][1])
+    return next(outside, len(lines))
 
 
 def wrong_lines(exercise: Exercise, puzzle: Puzzle) -> dict[str, tuple[str, str]]:

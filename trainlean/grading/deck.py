@@ -25,6 +25,7 @@ from trainlean.workspace import CourseError, write_whole
 
 WRONG_REASONS = 3  # beside the right one
 MOST_BARS = 8  # of a histogram; the rest is one more
+NOTHING = ("no notebook", "")  # as the tally has it
 Counts = dict[str, Counter]  # by exercise: how many learners had each (outcome, mistake)
 
 
@@ -78,10 +79,14 @@ def read_counts(path: Path) -> Counts:
 
 
 def slides_of(exercise: Exercise, seen: Counter, most: int) -> list[dict]:
-    """The slides of one exercise: of the mistakes that were made, or, where no class is known, of the first ones."""
+    """The slides of one exercise: of the mistakes that were made, or, where no class is known, of the first ones.
+
+    Who handed nothing in is not counted: most of a class, where each lesson has its own day.
+    """
+    whole_class, seen = seen, Counter({key: seen[key] for key in seen if key != NOTHING})
     made = {mistake: number for (_, mistake), number in seen.most_common() if mistake}
     known = {mistake.name: mistake for mistake in exercise.mistakes}
-    names = [name for name in made if name in known] if seen else list(known)
+    names = [name for name in made if name in known] if whole_class else list(known)
     return [
         {
             "exercise": exercise.name,

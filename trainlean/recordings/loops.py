@@ -40,12 +40,19 @@ class Trace:
         )
 
 
-def record(function: Callable, *args, watch: dict[str, Callable[[dict], Any]]) -> Trace:
+def record(
+    function: Callable,
+    *args,
+    watch: dict[str, Callable[[dict], Any]],
+    hook: Callable[[Callable[[], None]], Any] = lambda look: None,
+) -> Trace:
     """Call `function(*args)` and record every line of it that is executed.
 
     `watch` names the values to follow. Each gets the function's local variables as a dictionary and returns a number
     or None; it is asked after every line. Where it fails because a variable is not there yet, the value is None.
     Lines of the functions that `function` calls are not recorded. An exception of `function` passes through.
+    `hook` is given a function that adds a frame in the middle of the line that is being executed: for a hook of a model,
+    which sees one line call for several micro-batches.
     ValueError: the source cannot be found, a watch never worked, or more than 10,000 lines were executed.
     """
     inner = inspect.unwrap(function)
@@ -64,19 +71,19 @@ def record(function: Callable, *args, watch: dict[str, Callable[[dict], Any]]) -
     waiting: list[
         int
     ] = []  # the line that is being executed: its values are known when the next one starts
-    entered = False
+    executing: list = []  # the frame of the call
 
-    def finish_line(frame):
+    def look():
         if not waiting:
             return
         values = {}
-        for name, look in watch.items():
+        for name, look_at in watch.items():
             try:
-                values[name] = _number(look(dict(frame.f_locals)))
+                values[name] = _number(look_at(dict(executing[0].f_locals)))
             except (KeyError, AttributeError, TypeError, IndexError) as error:
                 values[name] = None
                 errors[name] = error
-        frames.append(Frame(waiting.pop() - first + 1, values))
+        frames.append(Frame(waiting[0] - first + 1, values))
         if len(frames) > MOST_FRAMES:
             raise ValueError(
                 f"{inner.__name__} executed more than {MOST_FRAMES:,} lines: record a run of a few updates."
@@ -84,18 +91,19 @@ def record(function: Callable, *args, watch: dict[str, Callable[[dict], Any]]) -
 
     def on_line(frame, event, _):
         if event in ("line", "return"):
-            finish_line(frame)
+            look()
+            waiting.clear()
         if event == "line":
             waiting.append(frame.f_lineno)
         return on_line
 
     def on_call(frame, event, _):
-        nonlocal entered
-        if entered or frame.f_code is not code:
+        if executing or frame.f_code is not code:
             return None
-        entered = True
+        executing.append(frame)
         return on_line
 
+    hook(look)
     before = sys.gettrace()
     sys.settrace(on_call)
     try:

@@ -25,17 +25,12 @@ BECAUSE = question(
 LINES = {
     "training_state_bytes": Puzzle(
         ("gradients forgotten", "one average for AdamW", "numbers instead of bytes"),
-        orders=((2, 1, 3, 4, 5, 6, 7, 8),),
+        exchange=((1, 2),),
+        moves=((1, 3, 2), (1, 4, 2), (1, 5, 3)),
     ),
     "largest_batch": Puzzle(
         ("rounded to the nearest", "temporary memory left out", "gradients left out"),
-        orders=(
-            (1, 2, 4, 3, 5),
-            (3, 1, 2, 4, 5),
-            (4, 1, 2, 3, 5),
-            (3, 4, 1, 2, 5),
-            (4, 3, 1, 2, 5),
-        ),
+        exchange=((1, 3), (1, 4), (3, 4)),
     ),
 }
 

@@ -48,6 +48,7 @@ LINES = {
     ),
     "train_accumulated_to_the_end": Puzzle(
         ("last window divided by k", "loss not divided", "last window dropped"),
+        moves=((7, 1, 2), (7, 2, 2)),
     ),
     "first_wrong_step": Puzzle(
         (
@@ -55,10 +56,12 @@ LINES = {
             "the shorter record ends the comparison",
             "only the steps counted",
         ),
+        moves=((3, 4, 3),),
     ),
     "token_weighted_backward": Puzzle(
         ("divided by its own targets only", "labels not shifted", "labels counted, not targets"),
-        orders=((1, 2, 4, 3, 5, 6),),
+        exchange=((3, 4),),
+        moves=((1, 2, 2), (1, 3, 2), (1, 4, 2), (1, 5, 2)),
     ),
 }
 

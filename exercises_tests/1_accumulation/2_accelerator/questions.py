@@ -1,6 +1,6 @@
 """What the lesson 1_accumulation/2_accelerator asks besides its exercises."""
 
-from exercises_tests.asking.own_runs import accelerated_run
+from exercises_tests.asking.own_runs import accelerated_run, synchronised_run
 from exercises_tests.probing.toys import windows
 from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
@@ -60,13 +60,18 @@ BECAUSE = (
 LINES = {
     "train_with_accelerator": Puzzle(
         ("backward without the accelerator", "divided twice", "data loader not prepared"),
+        moves=((5, 4, 2), (7, 6, 4), (8, 7, 2), (8, 7, 4), (8, 2, 2)),
     ),
     "train_synchronised_once": Puzzle(
         ("never synchronised", "loss not divided", "synchronised on the first micro-batch"),
+        moves=((6, 5, 3), (8, 1, 2), (8, 2, 2)),
     ),
 }
 
-OWN_RUNS = {"train_with_accelerator": lambda loop: accelerated_run(loop, 5, 2)}
+OWN_RUNS = {
+    "train_with_accelerator": lambda loop: accelerated_run(loop, 5, 2),
+    "train_synchronised_once": lambda loop: synchronised_run(loop, 10, 3),
+}
 
 
 def factor(draw):

@@ -1,6 +1,7 @@
 """What the lesson 1_accumulation/4_lazy_tensors asks besides its exercises."""
 
 from exercises_tests.asking.own_runs import marked_run
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 
@@ -37,6 +38,16 @@ BECAUSE = question(
         "A graph that is compiled runs once, like one from the cache; the others are the marks' own.",
     ),
 )
+
+LINES = {
+    "train_with_marks": Puzzle(
+        ("loss not divided", "the loss read before the mark", "steps on the first micro-batch"),
+        moves=((8, 7, 2),),
+    ),
+    "breaking_lines": Puzzle(
+        ("the marks, too", "a line about a mark taken for one", "the last row not looked at"),
+    ),
+}
 
 OWN_RUNS = {"train_with_marks": lambda loop: marked_run(loop, 6, 3)}
 

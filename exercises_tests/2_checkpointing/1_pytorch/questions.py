@@ -1,5 +1,6 @@
 """What the lesson 2_checkpointing/1_pytorch asks besides its exercises."""
 
+from exercises_tests.asking.own_runs import layers_run, one_by_one
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise
 
@@ -35,6 +36,13 @@ BECAUSE = question(
     ),
 )
 
+OWN_RUNS = {
+    "checkpoint": lambda checkpoint: layers_run(one_by_one(checkpoint), 3),
+    "run_in_segments": lambda run: layers_run(
+        lambda layers, x: run(layers, x, 3), 6, " in three segments"
+    ),
+}
+
 
 def activations(draw):
     layers, boundary = draw.choice((4, 6, 8, 12, 24)), draw.randint(1, 4)
@@ -61,7 +69,7 @@ def activations(draw):
 def segments(draw):
     layers, boundary = draw.choice((12, 16, 24)), draw.choice((1, 2))
     kept, work = boundary * draw.choice((4, 6, 8)), 2 * boundary
-    number = draw.randint(2, 4)
+    number = draw.randint(2, 3)  # no more than the square root, of which is said that it fits
     longest = -(-layers // number)
     budget = work + (number - 1) * boundary + longest * kept + draw.randint(0, 1)
     return by_exercise(

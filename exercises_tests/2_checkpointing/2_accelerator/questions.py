@@ -1,6 +1,7 @@
 """What the lesson 2_checkpointing/2_accelerator asks besides its exercises."""
 
-from exercises_tests.asking.own_runs import checkpointed_run
+from exercises_tests.asking.own_runs import checkpointed_run, layers_run
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 from trainlean.setup import TrainingSetup
@@ -22,7 +23,18 @@ BECAUSE = question(
     ),
 )
 
-OWN_RUNS = {"train_checkpointed": lambda loop: checkpointed_run(loop, 6, 4)}
+LINES = {
+    "train_checkpointed": Puzzle(
+        ("the model in eval mode", "only every second layer", "backward without the accelerator"),
+        exchange=((1, 2), (1, 3), (2, 3)),
+        moves=((8, 4, 2), (8, 7, 2)),
+    ),
+}
+
+OWN_RUNS = {
+    "train_checkpointed": lambda loop: checkpointed_run(loop, 6, 4),
+    "run_checkpointed": lambda run: layers_run(lambda blocks, hidden: run(blocks, hidden, None), 4),
+}
 
 
 def micro_batch(draw):

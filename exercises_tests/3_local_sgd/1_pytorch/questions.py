@@ -1,8 +1,9 @@
 """What the lesson 3_local_sgd/1_pytorch asks besides its exercises."""
 
-from exercises_tests.asking.own_runs import rank_run
+from exercises_tests.asking.own_runs import local_run
 from exercises_tests.probing.toys import windows
 from trainlean.costs.links import traffic
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
 
@@ -38,7 +39,17 @@ BECAUSE = question(
     ),
 )
 
-OWN_RUNS = {"train_local_sgd": lambda loop: rank_run(loop, 20, 2, 2)}
+LINES = {
+    "train_local_sgd": Puzzle(
+        ("every rank trains on everything", "no last average", "loss not divided"),
+        exchange=((1, 2), (2, 4), (2, 5), (4, 5), (10, 11), (13, 14)),
+        moves=((10, 6, 2),),
+    ),
+}
+
+OWN_RUNS = {
+    "train_local_sgd": lambda loop: local_run(loop, 20, 2, 2),
+}
 
 
 def averages(draw):

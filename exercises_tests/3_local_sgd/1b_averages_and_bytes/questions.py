@@ -1,6 +1,8 @@
 """What the lesson 3_local_sgd/1b_averages_and_bytes asks besides its exercises."""
 
+from exercises_tests.asking.own_runs import averager_run
 from exercises_tests.asking.sizes import Parameters
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise
 
@@ -22,6 +24,23 @@ BECAUSE = question(
 )
 
 
+LINES = {
+    "train_with_averager": Puzzle(
+        (
+            "first average one step late",
+            "the last, shorter period left out",
+            "rank 0's weights in place of the last average",
+        ),
+        exchange=((9, 10),),
+        moves=((4, 7, 2),),
+    ),
+}
+
+OWN_RUNS = {
+    "train_with_averager": lambda loop: averager_run(loop, 10, 2),
+}
+
+
 def payload(draw):
     millions, frozen = draw.choice((10, 20, 50)), draw.choice((0, 50))
     k, devices, h = draw.choice((1, 2, 4)), draw.choice((2, 4)), draw.choice((4, 8))
@@ -34,7 +53,7 @@ def payload(draw):
         devices,
         k,
         h,
-        ask=f"{millions} million weights in `float32`{half}; {steps * k * devices} micro-batches for {devices} devices, {k} accumulation steps, Local SGD with H = {h}. How many MB does one rank hand over in all?",
+        ask=f"{millions} million weights in `float32`{half}; {steps * k * devices} micro-batches for {devices} devices, {k} accumulation step{'s' * (k > 1)}, Local SGD with H = {h}. How many MB does one rank hand over in all?",
         says="The bytes of what is trained, once for each average; the last, shorter period has one, too.",
         mistakes=(
             "every step, whatever H",

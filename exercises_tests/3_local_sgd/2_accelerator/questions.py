@@ -1,5 +1,7 @@
 """What the lesson 3_local_sgd/2_accelerator asks besides its exercises."""
 
+from exercises_tests.asking.own_runs import locally_accelerated_run
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise
 
@@ -19,6 +21,19 @@ BECAUSE = question(
         "The all-reduces were divided by the number of parameters already.",
     ),
 )
+
+
+LINES = {
+    "train_locally": Puzzle(
+        ("data loader not prepared", "loss not divided", "the guard the wrong way round"),
+        exchange=((5, 8), (8, 9)),
+        moves=((8, 4, 3), (8, 9, 5), (8, 10, 5)),
+    ),
+}
+
+OWN_RUNS = {
+    "train_locally": lambda loop: locally_accelerated_run(loop, 20, 2, 2),
+}
 
 
 def traffic(draw):

@@ -2,7 +2,9 @@
 
 import torch
 
+from exercises_tests.asking.own_runs import diloco_run
 from trainlean.costs.links import Link
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise, computed
 
@@ -58,6 +60,19 @@ BECAUSE = (
         ),
     )
 )
+
+
+LINES = {
+    "train_diloco": Puzzle(
+        ("the wrong sign", "no outer step at the end", "the start is no copy"),
+        exchange=((10, 11), (10, 12), (11, 12), (14, 15)),
+        moves=((4, 6, 2), (4, 15, 2)),
+    ),
+}
+
+OWN_RUNS = {
+    "train_diloco": lambda loop: diloco_run(loop, 10, 2),
+}
 
 
 def local_steps(draw):

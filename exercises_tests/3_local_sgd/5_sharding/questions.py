@@ -3,7 +3,9 @@
 import torch
 from torch import nn
 
+from exercises_tests.asking.own_runs import sharded_run
 from trainlean.costs.links import traffic
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise, computed
 
@@ -59,6 +61,23 @@ BECAUSE = (
         ),
     )
 )
+
+
+LINES = {
+    "train_sharded": Puzzle(
+        (
+            "every optimizer has everything",
+            "only its own gradients zeroed",
+            "rank 0's values handed out",
+        ),
+        exchange=((1, 2), (8, 9)),
+        moves=((5, 10, 2), (5, 12, 2)),
+    ),
+}
+
+OWN_RUNS = {
+    "train_sharded": lambda loop: sharded_run(loop, 6),
+}
 
 
 def shard(draw):

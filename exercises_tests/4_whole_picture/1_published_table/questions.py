@@ -1,5 +1,6 @@
 """What the lesson 4_whole_picture/1_published_table asks besides its exercises."""
 
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise
 
@@ -36,6 +37,15 @@ BECAUSE = question(
 )
 
 
+LINES = {
+    "ratios": Puzzle(
+        ("context left in", "seconds of unequal work", "vanilla divided by the row"),
+        exchange=((1, 2), (4, 5)),
+        moves=((1, 3, 2),),
+    ),
+}
+
+
 def row(draw):
     rows = [
         {"name": name, "speed": speed, "memory": memory}
@@ -54,7 +64,7 @@ def row(draw):
         rows,
         budget,
         context,
-        ask=f"Without the context of {context} MiB: {listed}. Which do you take for a budget of {budget} MiB?",
+        ask=f"The context takes {context} MiB, and these figures leave it out: {listed}. Which do you take for a budget of {budget} MiB?",
         says="The fastest of those that fit together with the context.",
         mistakes=(
             "context forgotten",

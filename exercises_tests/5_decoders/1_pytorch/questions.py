@@ -2,6 +2,7 @@
 
 import torch
 
+from exercises_tests.asking.own_runs import masters_run
 from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise, computed
@@ -76,8 +77,18 @@ BECAUSE = (
 LINES = {
     "chunked_loss": Puzzle(
         ("all tokens counted", "not checkpointed", "mean of the chunks' means"),
-        orders=((3, 1, 2, 4, 5, 6),),
+        exchange=((1, 3),),
+        moves=((1, 4, 2),),
     ),
+    "train_with_masters": Puzzle(
+        ("gradients added up in bf16", "only the last micro-batch", "loss not divided"),
+        exchange=((8, 9), (12, 13)),
+        moves=((12, 13, 4), (12, 15, 4)),
+    ),
+}
+
+OWN_RUNS = {
+    "train_with_masters": lambda loop: masters_run(loop, 6, 3),
 }
 
 

@@ -1,5 +1,7 @@
 """What the lesson 5_decoders/2_accelerator asks besides its exercises."""
 
+from exercises_tests.asking.own_runs import token_ranks_run
+from trainlean.exercises.ordering import Puzzle
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise, computed
 
@@ -34,6 +36,23 @@ BECAUSE = question(
         "It keeps none for them; and averages are optimizer state, not activations.",
     ),
 )
+
+
+LINES = {
+    "token_backward": Puzzle(
+        (
+            "the world size forgotten",
+            "sends after every micro-batch",
+            "labels counted, not targets",
+        ),
+        exchange=((1, 2), (1, 3), (1, 4), (1, 5), (2, 3), (9, 10)),
+        moves=((10, 6, 2), (10, 7, 2), (12, 11, 2)),
+    ),
+}
+
+OWN_RUNS = {
+    "token_backward": token_ranks_run,
+}
 
 
 def divisor(draw):

@@ -1,5 +1,6 @@
 """What the lesson 6_your_own/2_bug_museum asks besides its exercises."""
 
+from exercises_tests.asking.own_runs import average_run, windows_run
 from exercises_tests.probing.toys import windows
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import computed
@@ -54,6 +55,11 @@ BECAUSE = (
         ),
     )
 )
+
+OWN_RUNS = {
+    "cured_windows": lambda loop: windows_run(loop, 5, 3),
+    "cured_average": lambda loop: average_run(loop, 6, 3),
+}
 
 
 FAULTS = {

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from exercises_tests.asking.own_runs import parts_run
 from exercises_tests.asking.sizes import Parameters
 from trainlean.exercises.questions import question
 from trainlean.exercises.recall import by_exercise
@@ -22,6 +23,10 @@ BECAUSE = question(
         "The embedding is there once. What grows with texts are the logits.",
     ),
 )
+
+OWN_RUNS = {
+    "train_within": lambda loop: parts_run(loop, 2),
+}
 
 
 def row(draw):

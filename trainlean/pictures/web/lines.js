@@ -6,8 +6,9 @@ const words = (text) => text.split("`").map((part, i) => (i % 2 ? make("code", {
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 /** What is said of an arrangement: {right, mistake, says}. */
-export function judge(puzzle, placed) {
+export function judge(puzzle, given) {
   const { lines, accepted, known, wrong } = puzzle;
+  const placed = given.map(([line, depth]) => [lines.indexOf(lines[line]), depth]); // which of two equal lines it is does not matter
   if (!placed.length) return { right: false, mistake: "", says: "Nothing is placed yet: press a line above." };
   if (accepted.some((one) => same(one, placed))) return { right: true, mistake: "", says: "Right. Now fold this away and write it yourself." };
   const named = known.find((one) => same(one.placed, placed));
@@ -23,7 +24,7 @@ export function judge(puzzle, placed) {
   const [line, depth] = placed[good], there = best[good];
   const why = there && there[0] === line && there[1] !== depth
     ? `is indented too ${depth > there[1] ? "far" : "little"}: in which block should it run?`
-    : "is not the next one.";
+    : "is not the next one in any order that is known here.";
   return { right: false, mistake: "", says: `${good ? `${count(good)} in place. ` : ""}Line ${good + 1}, \`${lines[line]}\`, ${why}` };
 }
 const count = (number) => (number === 1 ? "The first line is" : `The first ${number} lines are`);
