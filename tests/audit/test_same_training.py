@@ -563,6 +563,23 @@ def test_an_optimizer_whose_state_is_shared_out_is_not_accused():
     assert found.same is True, found
 
 
+def test_ranks_that_never_meet_did_not_average_twice():
+    def train(micro_batch, accumulation_steps):
+        distributed = torch.distributed
+        here = distributed.is_initialized()
+        rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for number, (x, y) in enumerate(cut(micro_batch)[rank::ranks], 1):
+            (F.mse_loss(model(x), y) / accumulation_steps / ranks).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    found = same_training(train, 32, 2, ranks=2)
+    assert found.same is False and found.mistake != "averaged over the ranks twice", found
+
+
 @pytest.mark.parametrize("divides", [True, False])
 def test_weights_that_are_shared_out_are_compared_as_a_whole(divides):
     def train(micro_batch, accumulation_steps):

@@ -143,8 +143,11 @@ def _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding)
     factor = float(mean @ want / want.square().sum())
     straight = float((mean - factor * want).norm()) < 1e-2 * abs(factor) * float(want.norm())
     names = {ranks: "summed over the ranks", 1 / ranks: "averaged over the ranks twice"}
+    # Ranks that hold other gradients than each other were neither summed nor averaged: each may hold its share of the weights.
+    held = [gradient_of(one.steps[number - 1]) for one in others]
+    shared = all(float((one - held[0]).norm()) <= 1e-3 * float(held[0].norm()) for one in held)
     for value, name in names.items():
-        if straight and math.isclose(factor, value, rel_tol=1e-2):
+        if straight and shared and math.isclose(factor, value, rel_tol=1e-2):
             return named(sizes, name, seen, number)
     if truth.batch_norm:
         return named(sizes, "batch norm", seen, number)
