@@ -437,7 +437,9 @@ def test_taking_notes_keeps_nothing_of_a_training_alive(tmp_path, monkeypatch):
     assert noted[0] == __file__
 
 
-def test_a_stack_is_read_from_outside_with_names_in_any_letters(tmp_path):
+@pytest.mark.parametrize("dumped", [True, False])
+def test_a_stack_is_read_from_outside_with_names_in_any_letters(tmp_path, monkeypatch, dumped):
+    monkeypatch.setattr(inside, "_DUMP_IS_SAFE", dumped)
     file = tmp_path / "übung 1.py"
     file.write_text("def wait():\n    arrived.set()\n    go_on.wait(60)\n\nwait()\n")
     arrived, go_on = threading.Event(), threading.Event()
