@@ -128,7 +128,7 @@ def packages() -> Finding:
 TRIED_BUILDS = (
     "cpu",
     "cu130",
-)  # of torch, with which the tests were run; PyPI gives Linux the second
+)  # of torch, with which all solutions were run; PyPI gives Linux the second
 
 
 def build() -> Finding:

@@ -291,6 +291,18 @@ def test_what_a_class_calls_later_is_what_is_there_later():
     assert run_statements(needed)["answer"](1) == ("mine", 1)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of Python 3.12")
+def test_what_a_method_with_a_type_parameter_is_annotated_with_is_needed():
+    found, _ = statements(
+        notebook_of(
+            "from collections.abc import Sequence",
+            "class Window:\n    def first[T](self, all: Sequence[T]) -> T:\n        return all[0]",
+            "def answer():\n    return Window().first([3])",
+        )
+    )
+    assert run_statements(needed_for("answer", found))["answer"]() == 3
+
+
 def test_a_comprehension_and_the_body_of_a_class_run_at_once():
     for use in ("answer = [made(n) for n in (1, 2)]", "class answer:\n    made = made(2)"):
         found, _ = statements(

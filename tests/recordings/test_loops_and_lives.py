@@ -84,6 +84,27 @@ def test_a_recursive_call_is_not_mixed_into_the_outer_one():
     ]
 
 
+def test_a_comprehension_is_one_line_that_is_executed_once():
+    """From Python 3.12 on each of its rounds is an event of the function around it."""
+
+    def squares(n):
+        one = [i * i for i in range(n)]
+        two = {
+            i: [j for j in one]  # noqa: C416
+            for i in one
+            if i
+        }
+        for i in one:
+            two[i] = {j for j in one if j}
+        return (
+            sum([i for i in two]),  # noqa: C416
+            one,
+        )
+
+    lines = [frame.line for frame in record(squares, 3, watch={}).frames]
+    assert lines == [2, 3, 8, 9, 8, 9, 8, 9, 8, 11, 12, 10]
+
+
 def test_a_function_from_a_notebook_cell():
     shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell.instance()
     try:

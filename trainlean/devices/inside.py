@@ -138,12 +138,26 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
             os._exit(1)  # the process that asked has gone
 
 
+# Before 3.13.5 (seen in 3.13.0), Python 3.13 ends the process when the dump meets a thread that is just leaving a function.
+_DUMP_IS_SAFE = not (3, 13) <= sys.version_info < (3, 13, 5)
+
+
 def _stack(thread: int) -> list[traceback.FrameSummary]:
     """Where a thread is, outermost call first.
 
     Read from the interpreter's own dump: a frame that is held here, even for a moment, would keep the training's tensors
-    alive and let go of them in this thread, where a Meter does not hear it.
+    alive and let go of them in this thread, where a Meter does not hear it. Where the dump is not safe, frames are held for
+    as short as can be.
     """
+    calls = _dumped(thread) if _DUMP_IS_SAFE else _walked(thread)
+    return [
+        traceback.FrameSummary(file, line, name, lookup_line=False)
+        for file, line, name in reversed(calls)
+    ]
+
+
+def _dumped(thread: int) -> list[tuple[str, int, str]]:
+    """File, line and name of a thread's calls, the innermost first."""
     with tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
@@ -151,10 +165,16 @@ def _stack(thread: int) -> list[traceback.FrameSummary]:
     stacks = zip(threads[1::2], threads[2::2], strict=True)
     ours = next((stack for number, stack in stacks if int(number, 16) == thread), "")
     calls = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', ours, flags=re.MULTILINE)
-    return [
-        traceback.FrameSummary(_unescaped(file), int(line), name, lookup_line=False)
-        for file, line, name in reversed(calls)
-    ]
+    return [(_unescaped(file), int(line), name) for file, line, name in calls]
+
+
+def _walked(thread: int) -> list[tuple[str, int, str]]:
+    """The same, from the frames themselves."""
+    calls, frame = [], sys._current_frames().get(thread)
+    while frame is not None:
+        calls.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return [(code.co_filename, line or 0, code.co_name) for code, line in calls]
 
 
 def _unescaped(text: str) -> str:

@@ -152,7 +152,7 @@ def _statement(cell: int, node: ast.stmt, filename: str, given: int | None) -> S
         isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for part in ast.walk(node)
     ):
         binds.add("*")  # any name
-    loads = ("LOAD_NAME", "LOAD_GLOBAL")
+    loads = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
     functions = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     simple = ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign | ast.AugAssign
     return Statement(

@@ -1,15 +1,20 @@
 """Record what a training loop did, line by line, so that it can be replayed."""
 
+import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, NamedTuple
 
 MOST_FRAMES = (
     10_000  # a player with more steps than this shows nothing that a shorter run would not
 )
+
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
 
 
 class Frame(NamedTuple):
@@ -67,6 +72,7 @@ def record(
         )
 
     frames: list[Frame] = []
+    comprehensions = _comprehensions_by_place(lines, first, code)
     errors: dict[str, Exception] = {}
     waiting: list[
         int
@@ -90,11 +96,18 @@ def record(
             )
 
     def on_line(frame, event, _):
+        line = frame.f_lineno
+        if event == "line":
+            around = comprehensions.get(frame.f_lasti, range(0))
+            if line in around:  # a jump back may leave it
+                line = around.start
+                if waiting == [line]:
+                    return on_line  # one more round
         if event in ("line", "return"):
             look()
             waiting.clear()
         if event == "line":
-            waiting.append(frame.f_lineno)
+            waiting.append(line)
         return on_line
 
     def on_call(frame, event, _):
@@ -117,6 +130,46 @@ def record(
                 f"The watch {name!r} never gave a number; the last time it failed with {type(error).__name__}: {error}."
             ) from error
     return Trace(textwrap.dedent("".join(lines)).rstrip("\n"), frames, result)
+
+
+def _comprehensions_by_place(lines: list[str], first: int, code: CodeType) -> dict[int, range]:
+    """For each place in the code that belongs to a comprehension the lines of that.
+
+    From Python 3.12 on comprehensions run within the function, and each of their rounds is an event of its lines.
+    """
+    indented = len(lines[0]) - len(lines[0].lstrip())
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:  # a part of a statement, such as a lambda
+        return {}
+    places = [
+        (2 * number, (line, column), (last, to))
+        for number, (line, last, column, to) in enumerate(code.co_positions())
+        if None not in (line, last, column, to)
+    ]
+    found: dict[int, range] = {}
+    for node in _around_comprehensions(tree):
+        above = first - 1
+        start = node.lineno + above, node.col_offset + indented
+        end = (node.end_lineno or 0) + above, (node.end_col_offset or 0) + indented
+        own = range(start[0], end[0] + 1)
+        found |= {place: own for place, begin, until in places if start <= begin and until <= end}
+    return found
+
+
+def _around_comprehensions(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """Each comprehension, with what stands around it on no other lines."""
+    for part in ast.iter_child_nodes(node):
+        inside = [one for one in ast.walk(part) if isinstance(one, _COMPREHENSIONS)]
+        lines = {(one.lineno, one.end_lineno) for one in inside}
+        if (
+            isinstance(part, ast.expr | ast.stmt)
+            and not hasattr(part, "body")
+            and (part.lineno, part.end_lineno) in lines
+        ):
+            yield part
+        elif inside:
+            yield from _around_comprehensions(part)
 
 
 def _number(value) -> float | int | None:
