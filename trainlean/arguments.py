@@ -74,7 +74,8 @@ def _sentence(function, args, named, error: Exception) -> str:
     try:
         bound = inspect.signature(function).bind(*args, **named)
     except TypeError as missing:
-        return f"{name}: {missing}. {name} takes {', '.join(_parameters(function))}; {takes}"
+        what = str(missing).replace("keyword-only ", "")  # a word of Python 3.12 and later
+        return f"{name}: {what}. {name} takes {', '.join(_parameters(function))}; {takes}"
     wanted = _annotations(function)
     for argument, value in bound.arguments.items():
         if argument in wanted and not fits(value, wanted[argument]):
