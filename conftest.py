@@ -84,13 +84,18 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_sessionstart(session):
-    """What is started by this process from here on is known as its own. Of one question all tests and notebooks make one prediction."""
+    """What is started by this process from here on is known as its own. Of one question all tests and notebooks make one prediction.
+
+    What is compiled is kept for this run alone: a run that was killed may leave half a file behind.
+    """
     if not getattr(session.config.option, "numprocesses", None):  # this process runs tests itself
         started_here.mark()
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        folder = tempfile.TemporaryDirectory(prefix="trainlean-predictions-")
+        folder = tempfile.TemporaryDirectory(prefix="trainlean-tests-", ignore_cleanup_errors=True)
         session.config.add_cleanup(folder.cleanup)
-        os.environ["TRAINLEAN_PREDICTIONS"] = folder.name  # inherited by workers
+        for name in ("TRAINLEAN_PREDICTIONS", "TORCHINDUCTOR_CACHE_DIR"):  # inherited by workers
+            os.environ[name] = str(Path(folder.name, name))
+            Path(os.environ[name]).mkdir()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,10 @@
 """Recordings: a loop line by line, and when a network's activations lived."""
 
+import gc
 import json
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -27,6 +30,35 @@ WATCH = {
     "gradient": lambda v: v["gradient"],
     "micro-batch": lambda v: v["i"],
 }
+
+
+class LetsOthersRun:
+    """Its end, which the collector may bring about anywhere, lets another thread run."""
+
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        time.sleep(0)
+
+
+def test_threads_may_record_at_once():
+    """As the ranks of a check do. Python's parser does not like it."""
+
+    def recorded(_):
+        LetsOthersRun()
+        return record(loop, [1.0, 3.0], 2, watch={}).result
+
+    often = gc.get_threshold()
+    before = sys.getswitchinterval()
+    gc.set_threshold(50)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert {*pool.map(recorded, range(800))} == {0.0}
+    finally:
+        sys.setswitchinterval(before)
+        gc.set_threshold(*often)
 
 
 def test_every_executed_line_in_order_with_the_values_after_it():

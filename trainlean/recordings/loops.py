@@ -4,6 +4,7 @@ import ast
 import inspect
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -15,6 +16,7 @@ MOST_FRAMES = (
 
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
+_PARSING = threading.Lock()  # Python 3.11 may raise a SystemError where two threads parse at once
 
 
 class Frame(NamedTuple):
@@ -139,7 +141,8 @@ def _comprehensions_by_place(lines: list[str], first: int, code: CodeType) -> di
     """
     indented = len(lines[0]) - len(lines[0].lstrip())
     try:
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        with _PARSING:
+            tree = ast.parse(textwrap.dedent("".join(lines)))
     except SyntaxError:  # a part of a statement, such as a lambda
         return {}
     places = [
