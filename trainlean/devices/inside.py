@@ -4,22 +4,21 @@ A small thread takes the notes. From them a wait that cannot end is recognised, 
 """
 
 import contextlib
-import faulthandler
 import io
 import json
 import multiprocessing
 import os
-import re
 import socket
 import sys
 import sysconfig
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import accumulate, chain, repeat, takewhile
 from multiprocessing.connection import wait as wait_for_any
+from operator import attrgetter, call, itemgetter
 from pathlib import Path
 
 import cloudpickle
@@ -138,49 +137,27 @@ def _take_notes(folder: Path, rank: int, main_thread: int) -> None:
             os._exit(1)  # the process that asked has gone
 
 
-# Before 3.13.5 (seen in 3.13.0), Python 3.13 ends the process when the dump meets a thread that is just leaving a function.
-_DUMP_IS_SAFE = not (3, 13) <= sys.version_info < (3, 13, 5)
+_PLACE = attrgetter("f_code", "f_lineno")
 
 
 def _stack(thread: int) -> list[traceback.FrameSummary]:
     """Where a thread is, outermost call first.
 
-    Read from the interpreter's own dump: a frame that is held here, even for a moment, would keep the training's tensors
-    alive and let go of them in this thread, where a Meter does not hear it. Where the dump is not safe, frames are held for
-    as short as can be.
+    A frame that is held here while another thread runs would keep the training's tensors alive and let go of them in this
+    thread, where a Meter does not hear it. So the frames come and go within one call from C to C, in which Python hands over
+    to no other thread. (The dump of `faulthandler` holds no frame, but ends the process where it meets a thread that begins
+    or ends, or leaves a function: seen in Python 3.11.7 and 3.13.0.)
     """
-    calls = _dumped(thread) if _DUMP_IS_SAFE else _walked(thread)
+    top = map(itemgetter(thread), map(call, [sys._current_frames]))
+    frames = takewhile(bool, accumulate(chain(top, repeat("f_back")), getattr))
+    try:
+        places = list(map(_PLACE, frames))
+    except KeyError:  # it has ended
+        return []
     return [
-        traceback.FrameSummary(file, line, name, lookup_line=False)
-        for file, line, name in reversed(calls)
+        traceback.FrameSummary(code.co_filename, line or 0, code.co_name, lookup_line=False)
+        for code, line in reversed(places)
     ]
-
-
-def _dumped(thread: int) -> list[tuple[str, int, str]]:
-    """File, line and name of a thread's calls, the innermost first."""
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        threads = re.split(r"^.*hread 0x([0-9a-f]+).*\n", file.read().decode(), flags=re.MULTILINE)
-    stacks = zip(threads[1::2], threads[2::2], strict=True)
-    ours = next((stack for number, stack in stacks if int(number, 16) == thread), "")
-    calls = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', ours, flags=re.MULTILINE)
-    return [(_unescaped(file), int(line), name) for file, line, name in calls]
-
-
-def _walked(thread: int) -> list[tuple[str, int, str]]:
-    """The same, from the frames themselves."""
-    calls, frame = [], sys._current_frames().get(thread)
-    while frame is not None:
-        calls.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return [(code.co_filename, line or 0, code.co_name) for code, line in calls]
-
-
-def _unescaped(text: str) -> str:
-    """A file's name as it was before the dump, which writes other letters than ASCII by their numbers."""
-    numbers = r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})"
-    return re.sub(numbers, lambda match: chr(int("".join(match.groups("")), 16)), text)
 
 
 def _last_collective() -> tuple[str | None, int, int | None]:
