@@ -563,6 +563,54 @@ def test_an_optimizer_whose_state_is_shared_out_is_not_accused():
     assert found.same is True, found
 
 
+class Shadow:
+    """An average of the weights as a list, beside other numbers."""
+
+    def __init__(self, model):
+        self.shadow = [weight.detach().clone() for weight in model.parameters()]
+        self.gradients: list = []
+
+    @torch.no_grad()
+    def follow(self, model):
+        for mine, weight in zip(self.shadow, model.parameters()):
+            mine.lerp_(weight, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("returned", "averages"),
+    [
+        (lambda model, average, loss: average, True),
+        (lambda model, average, loss: (model, average.shadow), True),
+        (lambda model, average, loss: average.gradients, False),
+        (lambda model, average, loss: {"loss": loss}, False),
+        (lambda model, average, loss: (model, loss), False),
+    ],
+    ids=["object", "list", "gradients", "loss in a dictionary", "loss"],
+)
+def test_of_what_is_returned_weights_are_compared_and_nothing_else(returned, averages):
+    def training(each_time):
+        def train(micro_batch, accumulation_steps):
+            model = net()
+            optimizer, average = torch.optim.SGD(model.parameters(), lr=0.1), Shadow(model)
+            for number, (x, y) in enumerate(cut(micro_batch), 1):
+                loss = F.mse_loss(model(x), y)
+                average.gradients = list(
+                    torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+                )
+                (loss / accumulation_steps).backward()
+                if number % accumulation_steps == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if each_time or number % accumulation_steps == 0:
+                    average.follow(model)
+            return returned(model, average, loss.detach())
+
+        return train
+
+    assert same_training(training(each_time=False), 32, 4).same is True
+    assert same_training(training(each_time=True), 32, 4).same is not averages
+
+
 def test_ranks_that_never_meet_did_not_average_twice():
     def train(micro_batch, accumulation_steps):
         distributed = torch.distributed

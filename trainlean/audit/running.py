@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from trainlean.audit.differences import ROUNDING, compare_steps, first_difference
+from trainlean.audit.differences import ROUNDING, compare_steps, first_difference, vector
 from trainlean.audit.inputs import whole
 from trainlean.audit.recorded import Recorded
 from trainlean.audit.recording import Recorder
@@ -96,18 +96,38 @@ def _of_an_error(text: str, error: BaseException) -> str:
     return f"{text} raised {raised}."
 
 
-def _weights_in(returned, trained) -> list[torch.Tensor]:
-    """The weights of what a training returned: modules, state dictionaries, or an object that holds such, alone or in a tuple."""
-    found, shapes = [], {weight.shape for weight in trained}
-    for part in returned if isinstance(returned, tuple | list) else [returned]:
+def _weights_in(returned, trained: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The weights of what a training returned: modules, state dictionaries, a list like the trained weights, or an object that holds such; no losses."""
+    shapes = [weight.shape for weight in trained]
+
+    def within(part, inside: bool) -> list[torch.Tensor]:
         if isinstance(part, torch.nn.Module):
-            found += list(part.parameters())
-        elif isinstance(part, dict):
-            found += [value for value in part.values() if isinstance(value, torch.Tensor)]
-        else:  # an average of weights may be an object of a class of its own, which may hold other numbers, too
-            held = _weights_in(tuple(getattr(part, "__dict__", {}).values()), ()) if trained else []
-            found += [tensor for tensor in held if tensor.shape in shapes]
+            return list(part.parameters())
+        if isinstance(part, dict):
+            values = [one for one in part.values() if isinstance(one, torch.Tensor)]
+            return [one for one in values if (one.shape in shapes if trained else one.ndim)]
+        if isinstance(part, list | tuple):
+            tensors = [one for one in part if isinstance(one, torch.Tensor)]
+            weights = tensors if _are_weights(tensors, trained) else []
+            return weights + [tensor for one in part for tensor in within(one, inside)]
+        if inside or isinstance(part, torch.Tensor) or not trained:
+            return []
+        # An average of weights may be an object of a class of its own, which may hold other numbers, too.
+        held = [
+            one for value in getattr(part, "__dict__", {}).values() for one in within(value, True)
+        ]
+        return [tensor for tensor in held if tensor.shape in shapes]
+
+    found = within(returned, False)
     return [whole(tensor.detach()).clone() for tensor in found if tensor.is_floating_point()]
+
+
+def _are_weights(tensors: list[torch.Tensor], trained: list[torch.Tensor]) -> bool:
+    """Whether these are the trained weights or near them, as an average is; a list of gradients is not."""
+    if not tensors or [one.shape for one in tensors] != [one.shape for one in trained]:
+        return False
+    mine, weights = vector(one.detach().float() for one in tensors), vector(trained)
+    return float(mine @ weights) > 0.5 * float(mine.norm() * weights.norm())
 
 
 def against(truth: Recorded, train, *args, **options) -> tuple[Recorded, tuple]:
