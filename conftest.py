@@ -96,6 +96,10 @@ def pytest_sessionstart(session):
         for name in ("TRAINLEAN_PREDICTIONS", "TORCHINDUCTOR_CACHE_DIR"):  # inherited by workers
             os.environ[name] = str(Path(folder.name, name))
             Path(os.environ[name]).mkdir()
+        # It imports while the tests are collected.
+        if session.config.getoption("nbval", False) and sys.platform == "linux":
+            environment = notebook_environment(Path(folder.name))
+            forked_kernels.start_server(Path(folder.name, "kernels"), environment)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -62,9 +62,11 @@ def test_nothing_is_left_behind(tmp_path):
 
 KERNEL = """
 import os, sys, time
+from pathlib import Path
 import forked_kernels
 from jupyter_client import write_connection_file
 forked_kernels.PRELOADED[:] = sys.argv[1:]
+forked_kernels.start_server(Path("kernels"), dict(os.environ))
 write_connection_file("kernel.json")
 command = [sys.executable, "-m", "ipykernel_launcher", "-f", "kernel.json"]
 forked_kernels.launch_kernel(command, env=dict(os.environ), cwd=".")

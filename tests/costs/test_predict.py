@@ -84,16 +84,6 @@ def test_bert_large(row, tracked, published):
     assert (run.origin, run.samples, run.optimizer_steps) == ("predicted", 4, 1)
 
 
-def test_bert_large_against_its_full_trace():
-    row = ROWS[1]
-    few, full = (
-        predict_run(bert_large_config(), **row),
-        predict_run(bert_large_config(), **row, layers=None),
-    )
-    assert few.peak_bytes == pytest.approx(full.peak_bytes, rel=0.005)
-    assert few.flops == full.flops
-
-
 @pytest.mark.parametrize("row", ROWS, ids=["4", "1x4", "1x4 checkpointed"])
 def test_a_prediction_is_what_the_run_then_needs(row):
     config = small_config(6)
@@ -300,11 +290,14 @@ class TwoLayers(torch.nn.Module):
         return Loss(self.second(F.gelu(self.first(inputs))).mean())
 
 
-def test_a_ddp_model_that_another_thread_left_does_not_cut_the_compiled_graph(monkeypatch):
+def test_a_ddp_model_that_another_thread_left_does_not_cut_the_compiled_graph(
+    monkeypatch, tmp_path
+):
     def predicted():
-        return predict_run(small_config(3), micro_batch=2, sequence_length=32, compiled=True).peak
+        return predict_run(small_config(1), micro_batch=2, sequence_length=32, compiled=True).peak
 
     expected = predicted()
+    monkeypatch.setenv("TRAINLEAN_PREDICTIONS", str(tmp_path))  # not what was kept of the first
     left = SimpleNamespace(bucket_bytes_cap=1000)
     monkeypatch.setattr(torch.nn.parallel.DistributedDataParallel, "_active_ddp_module", left)
     assert predicted() == expected

@@ -1,4 +1,4 @@
-"""Kernels for nbval, forked from a process that has imported what every lesson imports: some seconds of processor less a notebook.
+"""Kernels for nbval, forked from one process that has imported what every lesson imports: some seconds of processor less a notebook.
 
 The process that is forked has imported and computed nothing, under the environment of a notebook's run, hash seed and threads
 included. Of the course itself it imports nothing, so that `import trainlean` is as new to the kernel as to a learner's.
@@ -11,9 +11,11 @@ import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import psutil
 
@@ -30,7 +32,7 @@ PRELOADED = [
     "ipywidgets",
     "anywidget",
 ]
-_server: subprocess.Popen | None = None
+PLACE = "TRAINLEAN_KERNEL_SERVER"  # the server's socket, for all workers of a run
 
 
 class ForkedKernel(psutil.Process):
@@ -65,19 +67,29 @@ class ForkedKernel(psutil.Process):
         return 0
 
 
+def start_server(place: Path, env: dict[str, str]) -> None:
+    """Let kernels be asked for at this socket, by this process and by those that it starts, until this process ends."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        command = [sys.executable, __file__, str(os.getpid()), str(listener.fileno()), *PRELOADED]
+        server = subprocess.Popen(command, env=env, pass_fds=[listener.fileno()])
+    atexit.register(server.kill)
+    os.environ[PLACE] = str(place)
+
+
 def launch_kernel(command: list[str], env=None, cwd=None, **_) -> ForkedKernel:
-    """As jupyter_client.launcher's, for a command `python -m ipykernel_launcher -f FILE`. OSError: the server cannot be started."""
-    global _server
-    if _server is None or _server.poll() is not None:
-        # Whatever a notebook is given, its own work folder included, comes with the request.
-        server = [sys.executable, __file__, str(os.getpid()), *PRELOADED]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        _server = subprocess.Popen(server, **pipes, env=env)
-        atexit.register(_server.kill)
+    """As jupyter_client.launcher's, for a command `python -m ipykernel_launcher -f FILE`. OSError: the server has ended."""
+    # Whatever a notebook is given, its own work folder included, comes with the request.
     request = {"arguments": command[command.index("-f") :], "env": env, "cwd": str(cwd)}
-    _server.stdin.write(json.dumps(request).encode() + b"\n")
-    _server.stdin.flush()
-    return ForkedKernel(int(_server.stdout.readline()))
+    with socket.socket(socket.AF_UNIX) as server, server.makefile("rwb") as lines:
+        server.connect(os.environ[PLACE])
+        lines.write(json.dumps(request).encode() + b"\n")
+        lines.flush()
+        answer = lines.readline()
+    if not answer:
+        raise OSError("the server that kernels are forked from has ended")
+    return ForkedKernel(int(answer))
 
 
 def _end_with(parent: int) -> None:
@@ -87,7 +99,7 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _serve(parent, preloaded):
+def _serve(parent, listener, preloaded):
     _end_with(parent)
     del sys.path[0]  # the folder of this file, which no notebook sees
     for name in preloaded:
@@ -96,16 +108,21 @@ def _serve(parent, preloaded):
     gc.freeze()  # or each kernel's collector, which a meter calls, would look at all of torch
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the kernels
     server = os.getpid()
-    for line in sys.stdin.buffer:
-        ready, done = os.pipe()
-        if pid := os.fork():
-            os.close(done)
-            os.read(ready, 1)  # it has a group of its own: a signal to it is none to us
-            os.close(ready)
-            print(pid, flush=True)
-        else:
-            _end_with(server)
-            _run(json.loads(line), done)
+    while True:
+        asking, _ = listener.accept()
+        with asking, asking.makefile("rwb") as lines:
+            request = json.loads(lines.readline())
+            ready, done = os.pipe()
+            if pid := os.fork():
+                os.close(done)
+                os.read(ready, 1)  # it has a group of its own: a signal to it is none to us
+                os.close(ready)
+                lines.write(b"%d\n" % pid)
+                continue
+            break
+    listener.close()
+    _end_with(server)
+    _run(request, done)
 
 
 def _run(request, done):
@@ -131,4 +148,4 @@ def _run(request, done):
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), sys.argv[2:])
+    _serve(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2])), sys.argv[3:])
