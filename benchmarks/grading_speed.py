@@ -3,7 +3,7 @@
     python benchmarks/grading_speed.py [cut|whole] [--few 4] [--many 60] [--workers 2] [--short]
 
 `--few` submissions are for nbgrader and otter, `--many` for this grader; 0 leaves those two out; `--short` is this grader alone
-on four submissions, in seconds.
+on two submissions, in seconds.
 
 `cut`: notebooks of 1_accumulation/1_pytorch cut down to their exercises, so that all grade the same work; `whole`: the
 lessons as they are, of which nbgrader and otter run every cell and this grader only what the exercises need. Half of the
@@ -222,7 +222,7 @@ def options() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--short", action="store_true", help="seconds, for a test that it runs")
     given = parser.parse_args()
-    return argparse.Namespace(kind=given.kind, few=0, many=4, workers=1) if given.short else given
+    return argparse.Namespace(kind=given.kind, few=0, many=2, workers=1) if given.short else given
 
 
 if __name__ == "__main__":
