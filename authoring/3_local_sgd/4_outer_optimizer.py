@@ -446,7 +446,7 @@ pd.DataFrame(rows, index=["wants 10 times 0.3", "wants 10 times 100"]).T.rename_
 #
 # *Difficulty* ** · *10 minutes* · *Why*: each of the wrong versions trains, and looks like a method that does not work well.
 #
-# Write `quantise(change, error)`, one rank's part of a round. Both are float tensors of the same shape; `error` is what earlier rounds have left. Return three things:
+# Write `quantise(change, error)`, one rank's part of a round. Both are tensors of the same shape, in float32 or float64; `error` is what earlier rounds have left. Return three things:
 #
 # - the codes that are sent: a tensor of `torch.int8`, of the same shape, from -127 to 127, rounded to the *nearest*,
 # - the scale, a number: receivers multiply the codes by it. The largest absolute value of what is to be sent gets the code 127 or -127,

@@ -47,6 +47,27 @@ def test_what_has_no_name_is_told_as_it_was_seen(loop):
     assert words in found.seen
 
 
+@pytest.mark.parametrize(("divisor", "limit"), [(3, None), (1, 0.05)])
+def test_one_gap_in_a_window_tells_a_divisor_from_a_limit(divisor, limit):
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, (x, y) in enumerate(cut(micro_batch), 1):
+            F.mse_loss(model(x), y).backward()
+            if limit:
+                nn.utils.clip_grad_norm_(model.parameters(), limit)
+            for weight in model.parameters():
+                weight.grad /= divisor if accumulation_steps > 1 else 1
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    found = same_training(train, batch=32, accumulation_steps=2)
+    assert found.mistake == (
+        "clipped in every micro-batch" if limit else "gradients divided in every round"
+    ), found
+
+
 def test_a_right_average_of_a_class_of_its_own_is_not_accused():
     assert same_training(averaged(count=112), batch=32, accumulation_steps=4).same
 

@@ -950,7 +950,19 @@ def signs(micro_batch, accumulation_steps):
         learn(model, optimizer, window, accumulation_steps)
 
 
+def epochs_of_three(micro_batch, accumulation_steps):
+    """A sampler that draws three micro-batches for each epoch, whatever their size; an epoch's end ends its window."""
+    model, parts = net(), cut(micro_batch, 384)
+    optimizer = sgd(model)
+    for start in range(0, min(len(parts), 12), 3):
+        epoch = parts[start : start + 3]
+        for first in range(0, 3, accumulation_steps):
+            window = epoch[first : first + accumulation_steps]
+            learn(model, optimizer, window, len(window))
+
+
 WITHOUT_A_NAME = {
+    "epochs_of_three": (epochs_of_three, "how many there are depends on the micro-batch"),
     "labels_rolled": (labels_rolled, "targets that none has there"),
     "milestone": (scheduled(milestone), "learning rate at step"),
     "begins_early": (scheduled(begins_early), "the scheduler has moved 1 times, there 0"),

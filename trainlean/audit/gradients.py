@@ -357,12 +357,15 @@ def _between_rounds(step: Step, right: Step, k: int) -> str | None:
         return "unscaled in every micro-batch"
     if max(changed) > 1:
         return None
-    # Cut to one limit, they are equally long then; what a divisor leaves is not.
+    # Cut to one limit, they are equally long then, and at the step; what a divisor leaves is not.
     lengths = [
         float(of_weights(step, following.before).norm())
         for factor, following in zip(factors, step.rounds[1:], strict=True)
         if abs(factor - 1) > 1e-4
     ]
+    at_step = step.scale / taken if taken else 1.0
+    if abs(at_step - 1) > 1e-4:
+        lengths.append(float(of_weights(step, step.rounds[-1].after).norm()) * at_step)
     if len(changed) == len(factors) and not all(near(one, lengths[0], 1e-2) for one in lengths):
         return "gradients divided in every round"
     return "clipped in every micro-batch"

@@ -181,6 +181,12 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         return found("steps one micro-batch late", seen)  # so is the large batch
     begun = number > 1 and wanted[0].total() == sizes.batch
     short = right.total() < sizes.batch and (begun or number == len(wanted))
+    as_long = _as_long_as_its_micro_batches(windows, other, truth, sizes)
+    if as_long and here not in (
+        0,
+        1,
+    ):  # where each micro-batch steps, it is the loop that ends early
+        return Finding(number, f"{seen}; {as_long}")
     if got < right:
         if number == 1 and right.total() == k * sizes.batch and len(truth.steps[0].rounds) == k:
             return found("the number of accumulation steps is not the loop's", seen)
@@ -240,6 +246,17 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         f"step {number} of {sizes.other} stands on other samples than that of {sizes.truth}: "
         "both must go through the same samples in the same order, whatever the batch size",
         undecided=True,
+    )
+
+
+def _as_long_as_its_micro_batches(windows: Windows, other, truth, sizes) -> str:
+    """A sentence where a training goes through a k-th of the samples: its data are cut for it, so no window is the loop's alone."""
+    mine, there = (windows.behind(one.calls).total() for one in (other, truth))
+    if not near(mine * sizes.accumulation_steps, there, 1e-2):
+        return ""
+    return (
+        f"in all {sizes.other} goes through {mine} samples, {sizes.truth} through {there}: "
+        "how many there are depends on the micro-batch (a sampler or a data set with a length of its own?)"
     )
 
 

@@ -16,6 +16,7 @@ ASKED = "        averager.average_parameters(model.parameters())\n"
 LAST = f"    for parameter in model.parameters():\n        {SUM}{DIVISION}\n"
 
 NO_WARM_UP, NO_LAST = {WARM_UP: ""}, {LAST: ""}
+LAST_OF_A_REST = {LAST: f"    if len(micro_batches) % local_steps:\n{indent(LAST, '    ')}"}
 OF_THE_AVERAGER = {LAST: "    averager.average_parameters(model.parameters())\n"}
 MEAN_OF_GRADIENTS = """        if step % local_steps == 0 or step == len(micro_batches):
             for parameter in model.parameters():
@@ -80,7 +81,8 @@ train_with_averager = (
     Mistake(
         "still averaged after the first step",
         NO_WARM_UP,
-        why="The replicas end equal, but the periods are shifted: the first average comes after one step, not after H.",
+        {**NO_WARM_UP, **LAST_OF_A_REST},
+        why="The periods are shifted: the first average comes after one step, not after H.",
         hint="For how many steps must the averager keep still so that its first average falls on step H?",
     ),
     Mistake(
@@ -93,6 +95,7 @@ train_with_averager = (
         "first average one step late",
         {"local_steps - 1": "local_steps", **NO_LAST},
         {"local_steps - 1": "local_steps"},
+        {"local_steps - 1": "local_steps", **LAST_OF_A_REST},
         why="The first average falls on step H + 1. A counter that begins at 0, as the averager's does, has the number H only when one step more has been made.",
         hint="Which number does the counter have when it is asked after step H?",
     ),
@@ -253,6 +256,9 @@ communication = (
         "buffers counted",
         {
             "    return": "    payload += sum(b.numel() * b.element_size() for b in model.buffers())\n    return",
+        },
+        {
+            "    return": "    payload += sum(b.nbytes for b in model.buffers() if b.is_floating_point())\n    return",
         },
         why="The running averages of batch norm are buffers, not parameters; they are in no gradient and in no average of the parameters.",
         hint="Which tensors of `state_dict()` are not in `parameters()`?",

@@ -277,6 +277,12 @@ choose_local_steps = (
         hint="What does your function return where the H that is needed lies beyond the end of the search?",
     ),
     Mistake(
+        "half a ring",
+        {AVERAGE: "average = (world_size - 1) * (link.latency + payload / world_size / link.bandwidth)"},
+        why="In the first round trip the pieces are added up, in the second the finished sums are handed around: 2 (N - 1) messages, not N - 1.",
+        hint="How many times does a piece go around the ring until every rank has its sum?",
+    ),
+    Mistake(
         "the driver's line",
         {AVERAGE: "average = 2 * (world_size - 1) * (link.latency + payload / link.bandwidth)"},
         why="This is a driver that receives and sends everything; in a ring each message is an N-th of the payload.",
@@ -301,6 +307,7 @@ quantise = (
     Mistake(
         "the error forgets the earlier one",
         {LEFT: "return codes, scale, change - codes * scale"},
+        {LEFT: "left = change - codes * scale\n    return codes, scale, left if wanted.any() else wanted"},
         why="What was to be sent is change plus error; compared with the change alone, the error that was just sent is taken away again.",
         hint="What did you want to send in this round: the change, or the change and what was left?",
     ),
@@ -320,6 +327,7 @@ quantise = (
     Mistake(
         "the error with the wrong sign",
         {LEFT: "return codes, scale, codes * scale - wanted"},
+        {LEFT: "return codes, scale, codes.to(wanted.dtype) * scale - wanted"},
         {WANTED: "wanted = change - error"},
         why="What receivers are missing is wanted minus received, and it is added to the next change; with the other sign each error is doubled in the next round.",
         hint="0.3 was wanted and 0 arrived: what must be added to the next change?",
@@ -365,6 +373,13 @@ quantise = (
         {SCALE: "2 * wanted.abs().max().item() / 255"},
         why="Codes have a sign: from -127 to 127 there are 127 steps on each side of 0.",
         hint="Which code does the largest entry get?",
+    ),
+    Mistake(
+        "a scale of 16 bits",
+        {SCALE: "(wanted.abs().max() / 127).bfloat16().item()"},
+        {SCALE: "(wanted.abs().max() / 127).half().item()"},
+        why="The scale is one number for all codes, so to round it saves two bytes and moves everything that arrives; a scale that is rounded down gives codes beyond 127.",
+        hint="How many bytes does a scale of 32 bits cost in a whole round?",
     ),
     Mistake(
         "the scale of the change alone",

@@ -213,6 +213,9 @@ def choose_local_steps(answer, seed):
 # ---------------------------------------------------------------- quantise
 
 ROUNDS = 4
+THIRTEEN_BITS = (
+    1 + 2.0**-8 + 2.0**-12
+)  # too many for a scale of 16 bits, and codes times it fit in 32
 FINE = (
     128  # parts of a scale: with scales that are powers of two, 32 bits have room for every result
 )
@@ -255,7 +258,7 @@ def changes_to_quantise(seed: int) -> dict[str, tuple[torch.Tensor, list[torch.T
         "numbers that are hardly anything": (torch.zeros(8), rounds(8, scale=2.0**-60)),
         "64-bit numbers": (
             torch.zeros(8).double(),
-            [one.double() + 2.0**-30 for one in rounds(8, scale=4.0)],
+            [one.double() + 2.0**-30 for one in rounds(8, scale=4 * THIRTEEN_BITS)],
         ),
     }  # fmt: skip
 

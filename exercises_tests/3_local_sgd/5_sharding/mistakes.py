@@ -158,6 +158,13 @@ train_sharded = (
             SHARE: "[p for n, p in enumerate(model.parameters()) if p.requires_grad and n % world_size == rank]",
             SENT: SENT.replace("trained", "model.parameters()"),
         },
+        {
+            SHARE: "[p for n, p in enumerate(model.parameters()) if p.requires_grad and n % world_size == rank]",
+            SENT: """        for number, parameter in enumerate(model.parameters()):
+            if parameter.requires_grad:
+                dist.broadcast(parameter.data, src=number % world_size)
+""",
+        },
         why="Only what is trained has a number; otherwise a rank may own nothing but frozen weights.",
         hint="Which number has the first trained parameter behind two frozen ones?",
     ),
@@ -177,7 +184,19 @@ REST_FOR_THE_LAST = """        rows = -(-len(parameter) // ranks)
             kept[rank] += (rows if rank < ranks - 1 else {left}) * parameter[0].nbytes
 """
 
+ROUNDED_DOWN = """        rows = len(parameter) // ranks
+        for rank in range(ranks):
+            last = len(parameter) - rows * (ranks - 1)
+            kept[rank] += (rows if rank < ranks - 1 else last) * parameter[0].nbytes
+"""
+
 shard_bytes = (
+    Mistake(
+        "rows divided by ranks, rounded down",
+        {LOOP: ROUNDED_DOWN},
+        why="Rounded up, as `torch.chunk` does it, the last pieces are the smaller ones; rounded down, the last rank has its own rows and all that are left.",
+        hint="How many rows have the pieces of five rows on three ranks?",
+    ),
     Mistake(
         "an equal share for every rank",
         {LOOP: "        for rank in range(ranks):\n            kept[rank] += parameter.nbytes // ranks\n"},

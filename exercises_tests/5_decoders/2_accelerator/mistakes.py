@@ -92,6 +92,24 @@ token_backward = (
         hint="A text of 5 tokens: how many of them does the model predict from the ones before?",
     ),
     Mistake(
+        "counted in 16 bits",
+        {REDUCE: f"    count = count.to(torch.bfloat16)\n{REDUCE}"},
+        {REDUCE: f"    count = count.half()\n{REDUCE}"},
+        {REDUCE: f"    count = count.to(torch.bfloat16)\n{REDUCE}", SHARE: f"{SHARE}.float()"},
+        why="A number of 16 bits is exact for small counts only: bf16 for those up to 256, float16 for those up to 2,048. A window of texts has more targets, and the divisor is rounded.",
+        hint="Which whole number comes after 256 in bf16?",
+    ),
+    Mistake(
+        "labels not shifted",
+        {SHIFT: SHIFT.replace("[:, :-1]", "").replace("[:, 1:]", "")},
+        {
+            SHIFT: SHIFT.replace("[:, :-1]", "").replace("[:, 1:]", ""),
+            COUNT: COUNT.replace("[:, 1:]", ""),
+        },
+        why="Position t predicts the label at t + 1; unshifted, the model is asked for the token that it has just been shown.",
+        hint="Which label belongs to the first position?",
+    ),
+    Mistake(
         "ignored positions counted",
         {COUNT: 'count = torch.tensor(sum(batch["labels"][:, 1:].numel() for batch in window))'},
         why="Positions labelled -100 add nothing to the loss, so they must not be in the divisor either.",

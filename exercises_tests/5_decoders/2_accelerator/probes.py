@@ -22,6 +22,7 @@ SHARES = (  # the lengths of the micro-batches on each rank; three, so that a di
     ((5, 2, 6), (8, 3, 10), (4, 7, 2)),
     ((6,), (3,), (8,)),
     ((6, 3, 6), (5, -4, 5), (2, 7, -3)),  # below 0: so long, and without a target
+    ((696,), (683,), (682,)),  # more targets than numbers of 16 bits can count
 )
 
 

@@ -70,7 +70,21 @@ SUM = ', reduction="sum"'
 HIDDEN = "last_hidden_state[:, :-1].flatten(0, 1)"
 TARGETS = 'targets = inputs["labels"][:, 1:].flatten()'
 
+ROWS = "hidden.split(chunk), targets.split(chunk)"
+OF_TEXTS = {
+    HIDDEN: "last_hidden_state[:, :-1]",
+    TARGETS: 'targets = inputs["labels"][:, 1:]',
+    "cross_entropy(hidden @ head.T, targets": "cross_entropy((hidden @ head.T).flatten(0, 1), targets.flatten()",
+}
+
 loss_in_chunks = (
+    Mistake(
+        "chunks of all texts or of whole texts",
+        {**OF_TEXTS, ROWS: "hidden.split(chunk, 1), targets.split(chunk, 1)"},
+        OF_TEXTS,
+        why="A chunk of positions holds them of every text, a chunk of texts holds all their positions: both have more tokens than were asked for.",
+        hint="How many tokens are in a chunk of 4 positions of 2 texts?",
+    ),
     Mistake(
         "divided by its own targets",
         {NONE: "    num_items_in_batch = targets.ne(-100).sum()\n"},
@@ -268,6 +282,12 @@ token_accuracy = (
         {SHIFT: "predicted, wanted = predictions.ravel()[:-1], labels.ravel()[1:]"},
         why="Flattened first and shifted afterwards, the last position of a text is held against the first label of the next.",
         hint="What stands behind the last token of the first text when the texts are one long row?",
+    ),
+    Mistake(
+        "divided by the labels before the shift",
+        {MEAN: "(predicted == wanted)[counted].sum() / (labels != -100).sum()"},
+        why="The first label of a text is nobody's target: there is no position before it that could have predicted it, so it can never be right.",
+        hint="How many of the labels stand behind a position that predicts them?",
     ),
     Mistake(
         "the labels written over",

@@ -176,6 +176,7 @@ def draw_predictions(seed):
         labels[1, 3] = 0
         predictions[1, 2] = 0
         predictions[0, 1] = labels[0, 2]  # behind a prompt: a mask that is not shifted misses it
+        predictions[0, -1] = labels[1, 0]  # right over the end of a text, where nothing is asked
         # Where nothing is to be predicted, anything may stand.
         predictions[-1, -3:] = random.integers(0, 6, 3)
         yield predictions, labels

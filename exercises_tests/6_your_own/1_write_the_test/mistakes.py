@@ -397,6 +397,13 @@ test_token_weights = (
         hint="Which numbers differ from one of your windows to the next?",
     ),
     Mistake(
+        "a window of equal micro-batches",
+        {LENGTHS: "lengths = [5] * 8 + list(range(1, 9))"},
+        {LENGTHS: "lengths = list(range(1, 9)) + [5] * 8"},
+        why="Where the micro-batches of a window hold as many targets each, a mean of means is right at its step; a training that goes wrong at this step alone is not seen.",
+        hint="In which of your windows does a mean of means differ from the mean over all targets?",
+    ),
+    Mistake(
         "the first step only",
         {PAIRS: f"list({PAIRS})[:1]"},
         {LENGTHS: "lengths = list(range(1, 9))"},

@@ -650,6 +650,10 @@ def texts(
     return train
 
 
+def one_more(groups, steps):
+    return [*groups, []] if steps > 1 else groups
+
+
 def padding_counted(window):
     parts = zip(window.gradients, window.counts, strict=True)
     return sum(g * n for g, n in parts) / sum(window.sizes or [1])
@@ -701,9 +705,12 @@ def token_windows(seed):
         "steps on every micro-batch": texts(seed, mean, grouped=each_alone),
         "no step behind the last window": texts(seed, mean, grouped=without_the_last),
         "no step at all": texts(seed, mean, grouped=none_of_them),
-        "a step too many behind the last window": texts(seed, mean, grouped=one_too_many),
+        "a step too many behind the last window": texts(seed, mean, grouped=one_more),
         "a mean of means at the first step, with a step of 0": texts(
             seed, means_at_the_first_step, first_rate=0
+        ),
+        f"a first gradient {factor} times too long, with a step of 0": texts(
+            seed, times(factor, at_its_first), first_rate=0
         ),
     }
 

@@ -114,6 +114,16 @@ def by_index(divisor: str, schedule: str) -> str:
 """
 
 
+def with_the_rest(divisor: str, zeroed: str = "        optimizer.zero_grad()\n") -> str:
+    """By index, and the rest has its step behind the loop."""
+    return f"""{by_index(divisor, " " * 12)}    if len(micro_batches) % k:
+        optimizer.step()
+{zeroed}        scheduler.step()
+"""
+
+
+OF_ITS_WINDOW = "(loss / min(k, len(micro_batches) - index // k * k))"
+
 cured_windows = (
     Mistake(
         "the loop as it was reported",
@@ -138,6 +148,7 @@ cured_windows = (
         {LOOP: by_index("(loss / k)", " " * 12)},
         {WINDOWS: "range(0, len(micro_batches) - k + 1, k)"},
         {LOOP: by_index("(loss / k)", " " * 12) + "    optimizer.zero_grad()\n"},
+        {LOOP: by_index(OF_ITS_WINDOW, " " * 12)},
         why="What is left after the last whole window is a window too: without a step of its own it is lost, or it waits in .grad for the next epoch.",
         hint="Which micro-batches are in no step when there are six and k is 4?",
     ),
@@ -147,8 +158,15 @@ cured_windows = (
             END: END.replace("        optimizer.zero_grad()\n", ""),
             "        for inputs, targets in window:": "        optimizer.zero_grad()\n        for inputs, targets in window:",
         },
-        why="Cleared at the start of a window, what the last window has left stays in .grad when training is over.",
+        {LOOP: with_the_rest(OF_ITS_WINDOW, zeroed="")},
+        why="Nothing clears `.grad` behind the last step: what the last window has left stays there when training is over.",
         hint="Who clears what the last step was made with?",
+    ),
+    Mistake(
+        "divided by what is left",
+        {LOOP: with_the_rest("(loss / min(k, len(micro_batches) - index))")},
+        why="Towards the end fewer and fewer micro-batches are left, so those of one window are divided by different numbers, the last one by 1; its large batch weighs them alike.",
+        hint="By what does each of the last four micro-batches divide when there are six and k is 4?",
     ),
     Mistake(
         "the rest's divisor for every window",

@@ -58,7 +58,7 @@ def draw_epochs(seed: int) -> list[Epoch]:
             whole, rest = generator.randint(2, 4), generator.randint(1, k - 1)
             if k > 3:
                 whole, rest = 1, 8 if k == 9 else 1
-            elif fault == RIGHT and not epochs:
+            elif fault == RIGHT and len(epochs) < 2:
                 rest = 0
             elif fault not in (*WITH_REST, RIGHT):
                 rest = generator.choice((0, rest))

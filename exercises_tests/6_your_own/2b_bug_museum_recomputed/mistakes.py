@@ -5,7 +5,26 @@ from trainlean.exercises.exercise import Mistake
 CALL = "checkpoint(block, output, use_reentrant=False)"
 LOOP = f"    for block in blocks:\n        output = {CALL}\n"
 
+FROZEN = "not any(weight.requires_grad for weight in block.parameters())"
+
 cured_blocks = (
+    Mistake(
+        "frozen blocks not checkpointed",
+        {
+            LOOP: f"    for block in blocks:\n        output = block(output) if {FROZEN} else {CALL}\n"
+        },
+        why="A block that is frozen as a whole keeps activations as well: the gradient of what stands before it goes through it.",
+        hint="What does a frozen block keep for the backward pass when an adapter stands before it?",
+    ),
+    Mistake(
+        "frozen blocks without autograd",
+        {
+            LOOP: f"    for block in blocks:\n        if {FROZEN}:\n            with torch.no_grad():\n                output = block(output)\n"
+            f"        else:\n            output = {CALL}\n"
+        },
+        why="Under no_grad nothing leads back through the block, so what stands before it gets no gradient; frozen are its weights only.",
+        hint="Which way does the gradient of the first block's adapter take?",
+    ),
     Mistake(
         "the loop as it was reported",
         {CALL: "checkpoint(block, output, use_reentrant=True, preserve_rng_state=False)"},

@@ -90,6 +90,17 @@ explain_row = (
         hint="Which tensors does `model.buffers()` give?",
     ),
     Mistake(
+        "the rows of the embedding for the vocabulary",
+        {LOGITS: LOGITS.replace("model.config.vocab_size", "next(model.parameters()).shape[0]")},
+        {
+            LOGITS: LOGITS.replace(
+                "model.config.vocab_size", "model.get_input_embeddings().num_embeddings"
+            )
+        },
+        why="An embedding may have more rows than there are tokens, for instance to fill up a multiple of 64; the logits are as many as the vocabulary has tokens.",
+        hint="Which line of the exercise says where the size of the vocabulary is to be read?",
+    ),
+    Mistake(
         "logits in the type of the weights",
         {LOGITS: LOGITS[:-1] + "next(model.parameters()).element_size()"},
         why="The loss takes the logits in float32, whatever type the weights have.",

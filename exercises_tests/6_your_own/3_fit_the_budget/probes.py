@@ -18,12 +18,16 @@ MODELS = {
     "a decoder with tied weights": {"tied": True},
     "a decoder with a frozen layer": {"frozen": True},
     "a decoder in bf16 with a head in float32": {"bf16": True},
+    "a decoder with more rows in its embedding than tokens": {"padded": True},
 }
 
 
-def tiny_decoder(seed, *, tied=False, frozen=False, bf16=False, layers=2):
-    """A fresh decoder with random weights, a copy of one that is built once."""
+def tiny_decoder(seed, *, tied=False, frozen=False, bf16=False, padded=False, layers=2):
+    """A fresh decoder with random weights, a copy of one that is built once; `padded`: the rows of its embedding are a multiple of 64."""
     model = copy.deepcopy(_built(seed, tied, frozen, layers))
+    if padded:
+        rows = (model.config.vocab_size // 64 + 1) * 64
+        model.model.embed_tokens = torch.nn.Embedding(rows, model.config.hidden_size)
     if bf16:
         model.to(torch.bfloat16).lm_head.float().register_forward_pre_hook(
             lambda _, inputs: (inputs[0].float(),)

@@ -795,3 +795,42 @@ def quantise(change, error):
         return torch.zeros_like(wanted, dtype=torch.int8), scale, torch.zeros_like(wanted)
     codes = (wanted / scale).round().clamp(-127, 127).to(torch.int8)
     return codes, scale, wanted - codes * scale
+
+
+# %% quantise: right
+def quantise(change, error):
+    wanted = change.double() + error.double()
+    scale = wanted.abs().max().item() / 127
+    if scale == 0:
+        scale = 1.0
+    codes = torch.round(wanted / scale).to(torch.int8)
+    missing = wanted - codes.double() * scale
+    return codes, scale, missing.to(torch.promote_types(change.dtype, torch.float32))
+
+
+# %% quantise: wrong, a scale of 16 bits
+def quantise(change, error):
+    wanted = change + error
+    scale = (wanted.abs().max() / 127).to(torch.bfloat16)
+    if scale == 0:
+        return torch.zeros_like(wanted, dtype=torch.int8), scale, torch.zeros_like(wanted)
+    codes = torch.round(wanted / scale.to(wanted.dtype)).to(torch.int8)
+    return codes, scale, wanted - codes * scale.to(wanted.dtype)
+
+
+# %% choose_local_steps: wrong, half a ring
+def choose_local_steps(compute, payload, world_size, link, share):
+    messages = world_size - 1
+    average = messages * (link.latency + payload / world_size / link.bandwidth)
+
+    def fits(H):
+        return average / (average + H * compute) <= share
+
+    high = 1
+    while not fits(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high

@@ -402,3 +402,16 @@ def shard_bytes(model, ranks):
         for rank in range(ranks):
             kept[rank] += max(0, min(piece, rows - rank * piece)) * row_bytes
     return (one for one in kept)
+
+
+# %% shard_bytes: wrong, rows divided by ranks, rounded down
+def shard_bytes(model, ranks):
+    """Bytes of weights on each rank when every parameter is cut along its first dimension."""
+    kept = [0] * ranks
+    for p in model.parameters():
+        rows = p.shape[0]
+        size = p.numel() // rows * p.element_size()
+        most = rows // ranks
+        for rank in range(ranks):
+            kept[rank] += (most if rank < ranks - 1 else rows - rank * most) * size
+    return kept

@@ -474,3 +474,38 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
         with torch.no_grad():
             for weight, master in zip(weights, masters):
                 weight.copy_(master)
+
+
+# %% train_with_masters: right
+class Masters:
+    def __init__(self, model, make_optimizer):
+        self.pairs = [
+            (p, p.detach().to(torch.float32)) for p in model.parameters() if p.requires_grad
+        ]
+        self.optimizer = make_optimizer([m for _, m in self.pairs])
+        self.sums = [torch.zeros_like(m) for _, m in self.pairs]
+        self.seen = 0
+
+    def add(self, loss):
+        grads = torch.autograd.grad(loss, [p for p, _ in self.pairs], allow_unused=True)
+        for total, grad in zip(self.sums, grads):
+            if grad is not None:
+                total.add_(grad.float())
+        self.seen += 1
+
+    def step(self):
+        for (_, master), total in zip(self.pairs, self.sums):
+            master.grad = total / self.seen
+        self.optimizer.step()
+        for (p, master), total in zip(self.pairs, self.sums):
+            p.data = master.bfloat16()
+            total.zero_()
+        self.seen = 0
+
+
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    masters = Masters(model, make_optimizer)
+    for first in range(0, len(micro_batches), accumulation_steps):
+        for inputs, targets in micro_batches[first : first + accumulation_steps]:
+            masters.add(loss_function(model(inputs), targets))
+        masters.step()

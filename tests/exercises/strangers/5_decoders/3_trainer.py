@@ -240,7 +240,7 @@ def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
     return total / num_items_in_batch
 
 
-# %% loss_in_chunks: wrong
+# %% loss_in_chunks: wrong, chunks of all texts or of whole texts
 # as many chunks of texts: a chunk holds `chunk` texts' tokens
 def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
     hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1]
@@ -390,3 +390,11 @@ def token_accuracy(predictions, labels):
     predictions[:, -1] = 0
     counts = targets != -100
     return float((guesses == targets)[counts].mean())
+
+
+# %% token_accuracy: wrong, divided by the labels before the shift
+def token_accuracy(predictions, labels):
+    """The share of the prediction targets that were right."""
+    predicted, wanted = predictions[:, :-1], labels[:, 1:]
+    counts = wanted != -100
+    return float(((predicted == wanted) & counts).sum() / (labels != -100).sum())

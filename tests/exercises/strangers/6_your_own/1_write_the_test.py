@@ -484,3 +484,21 @@ def test_ranks(train):
             assert len(one) == len(large)
             for mine, right in zip(one, large):
                 assert (mine - right).norm() <= 1e-5 * right.norm()
+
+
+# %% test_token_weights: right
+def test_token_weights(train):
+    lengths = [4, 5, 6, 7, 8, 9]
+    large, parts = train(4, 1, lengths), train(1, 4, lengths)
+    assert len(large) == len(parts)
+    for one, other in zip(large, parts):
+        assert (one - other).norm() <= 1e-5 * one.norm()
+
+
+# %% test_token_weights: wrong, a window of equal micro-batches
+def test_token_weights(train):
+    lengths = [6, 6, 6, 6, 4, 9, 5, 7]
+    large, parts = train(4, 1, lengths), train(1, 4, lengths)
+    assert len(large) == len(parts)
+    for one, other in zip(large, parts):
+        assert (one - other).norm() <= 1e-5 * one.norm()

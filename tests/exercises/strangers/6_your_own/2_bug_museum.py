@@ -495,3 +495,66 @@ def cured_average(model, average, optimizer, loss_function, micro_batches, k, ma
                     if not weight.requires_grad:
                         continue
                     mean.lerp_(weight, 1 - decay)
+
+
+# %% name_fault: right
+def name_fault(receipts, k):
+    n = len(receipts[0])
+    windows = [range(i, min(i + k, n)) for i in range(0, n, k)]
+
+    def record(windows, share):
+        return [
+            [round(share(window), 4) if i in window else 0.0 for i in range(n)]
+            for window in windows
+        ]
+
+    early = [range(max(0, end - k), end) for end in range(k - 1, n + 1, k)]
+    whole = [window for window in windows if len(window) == k]
+    known = {
+        "right": record(windows, lambda w: 1 / len(w)),
+        "not divided": record(windows, lambda w: 1.0),
+        "divided twice": record(windows, lambda w: 1 / len(w) ** 2),
+        "early": record(early, lambda w: 1 / k),
+        "short window divided by k": record(windows, lambda w: 1 / k),
+        "rest lost": record(whole, lambda w: 1 / k),
+    }
+    for name, expected in known.items():
+        if len(expected) == len(receipts) and all(
+            abs(a - b) < 2e-4 for one, two in zip(expected, receipts) for a, b in zip(one, two)
+        ):
+            return name
+    return "only the last"
+
+
+# %% name_fault: wrong
+def name_fault(receipts, k):
+    """The name of what the recorded epoch did."""
+    total = len(receipts[0])
+    rest = total % k
+    behind = [[place for place, share in enumerate(step) if share] for step in receipts]
+    if behind[0] == list(range(k - 1)):
+        return "early"
+    if behind[0] == [k - 1]:
+        return "only the last"
+    if rest and len(receipts) == total // k:
+        return "rest lost"
+    share = receipts[0][0]
+    for name, wanted in (("not divided", 1), ("divided twice", 1 / k**2)):
+        if abs(share - wanted) < 1e-4:
+            return name
+    if abs(receipts[-1][-1] - 1 / k) < 1e-4:
+        return "short window divided by k"
+    return "right"
+
+
+# %% cured_windows: wrong, divided by what is left
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    total = len(micro_batches)
+    for index, (inputs, targets) in enumerate(micro_batches):
+        size = min(k, total - index)
+        loss = loss_function(model(inputs), targets) / size
+        loss.backward()
+        if (index + 1) % k == 0 or index + 1 == total:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()

@@ -97,7 +97,7 @@ def cured_blocks(blocks, hidden):
     return checkpoint_sequential(list(blocks), len(blocks), hidden, use_reentrant=False)
 
 
-# %% cured_blocks: wrong
+# %% cured_blocks: wrong, frozen blocks without autograd
 def cured_blocks(blocks, hidden):
     # a block that trains nothing needs no graph, it is thought
     for block in blocks:

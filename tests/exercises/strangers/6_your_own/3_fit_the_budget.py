@@ -563,3 +563,16 @@ def settings_that_fit(batch, ways, peak, budget):
         for size in range(1, batch + 1)
         if batch % size == 0 and peak(size, way) <= budget
     ]
+
+
+# %% explain_row: wrong, the rows of the embedding for the vocabulary
+def explain_row(model, micro_batch, length):
+    """Bytes of weights, gradients, optimizer state and logits."""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    return {
+        "weights": weights,
+        "gradients": trained,
+        "optimizer state": 2 * trained,
+        "logits": 4 * micro_batch * length * next(model.parameters()).shape[0],
+    }
