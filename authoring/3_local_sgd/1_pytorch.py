@@ -165,7 +165,7 @@ communication_table(on_rank_0)
 # The simplest way: one rank, here called the **driver**, receives the gradients of all the others, averages them and sends the mean back. Everything goes through the driver's one line.
 #
 # In a **ring** every rank sends only to its neighbour. The gradient is cut into as many pieces as there are ranks.
-# In the first round trip the pieces are added up on their way, in the second the finished sums are handed around. That makes $2(N-1)$ messages, each an $N$-th of the gradient.
+# In the first round trip the pieces are added up on their way, in the second the finished sums are handed around. Each rank sends $2(N-1)$ messages, each an $N$-th of the gradient.
 
 # %%
 plot_driver_and_ring()
@@ -416,7 +416,7 @@ never = recorded(train_local_to_the_end, 1, samples=slopes[: 4 - rank])
 # Here the wait was ended by the course's devices: the sentence names the rank that did not come, and the line where the other one waited.
 # (A rank that is merely slow is waited for longer. `start_devices(2, timeout=5)` would give it five seconds.)
 #
-# In a script of your own it depends on what the missing rank does instead. Here are two plain processes with *gloo*, which carries the messages between processors. Rank 1 makes one all-reduce less. Once its process ends at once, once it lives on for five seconds:
+# In a script of your own it depends on what the missing rank does instead. Here are two plain processes with *gloo*, the library that carries torch's messages where there is no graphics card. Rank 1 makes one all-reduce less. Once its process ends at once, once it lives on for five seconds:
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -464,7 +464,7 @@ for lives_on, processes in [(seconds, two_ranks(seconds)) for seconds in (0, 5)]
 print("rank 0 waited longer for the rank that lived on:", waited[5] > waited[0] + 1)
 
 # %% [markdown]
-# When the other process **ends**, rank 0 fails at once. The last line of its log has "Connection closed by peer" or "Connection reset by peer". That is not the cause: look into the *other* rank's log.
+# When the other process **ends**, rank 0 fails at once. Its error says "Connection closed by peer" or "Connection reset by peer". That is not the cause: look into the *other* rank's log.
 # While the other process **lives**, because it evaluates, or waits elsewhere, or sits in a notebook as ours do, rank 0 waits, up to the time-out of gloo:
 
 # %%

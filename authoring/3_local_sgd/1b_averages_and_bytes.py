@@ -290,9 +290,9 @@ for name, (make, clip) in optimizers.items():
         )
 
 # %% [markdown]
-# - **SGD** takes a step that is *proportional* to the gradient. The mean of the steps is then the step of the mean. Momentum and weight decay only add and multiply, so they do not change that.
+# - **SGD** takes a step that is *proportional* to the gradient. The mean of the steps is then the step of the mean. Momentum and weight decay only add, and multiply by fixed numbers, so they do not change that.
 # - **Clipping** shortens each rank's own gradient. The mean of shortened gradients is not the shortened mean.
-# - **AdamW** divides by the root of the squared gradient, and each rank squares its own.
+# - **AdamW** divides by the root of a running mean of squared gradients, and each rank squares its own.
 #
 # So "Local SGD with H = 1 is DDP" is true for SGD, and false for what most people train with. It is not wrong training, only *other* training.
 #
@@ -378,7 +378,7 @@ table = pd.Series(devices.pull("resumed")[0]).map("{:.0%}".format).unstack(sort=
 table.rename(columns="saved after step {}".format).rename_axis("each rank gets back")
 
 # %% [markdown]
-# Three things belong to each rank: its weights, its optimizer state, and how many steps it is behind the last average. Right after an average the weights are equal and the count is 0, so that is the moment to save. The optimizer states differ even then. Accelerate's `save_state` and the Trainer write rank 0's only, which is right under DDP; here each rank must save its own.
+# Three things belong to each rank: its weights, its optimizer state, and how many steps it is behind the last average. Right after an average the weights are equal and the count is 0, so that is the moment to save. The optimizer states differ even then. Accelerate's `save_state` and the Trainer write rank 0's only, which is right under DDP; here each rank must save its own. (This toy has no dropout and a fixed order of the data. Otherwise each rank's random state and its place in the data are saved, too.)
 #
 # ### Exercise: all that should be equal
 #
@@ -484,7 +484,7 @@ check(communication)
 # %% [markdown]
 # ## How seldom may they meet?
 #
-# That is a question for the loss. BERT would need many minutes here before its loss moves, so a much smaller model stands in: the mean of a review's word vectors, and one linear layer.
+# That is a question for the loss. To train BERT until its loss has fallen would take too long here, so a much smaller model stands in: the mean of a review's word vectors, and one linear layer.
 # And eight replicas, not two. They are trained one after the other in this process; the arithmetic does not know the difference.
 
 # %%
@@ -644,7 +644,7 @@ print(f"payload {payload / 2**30:.2f} GiB")
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# - In a data centre and with few devices, DDP hides most of its sending behind the backward pass. Local SGD cannot, so $H = 1$ is *slower* than DDP there.
+# - In a data centre and with few devices, DDP hides most of its sending behind the backward pass. Local SGD as written here hides nothing, so $H = 1$ is *slower* than DDP there.
 # - Between continents meeting at every step is out of the question. One published example: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$. It takes the averaged change of the weights as the *gradient* of a second, outer optimizer.
 # - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP goes around the ring once for each of its buckets. The last row of the data centre is this ring's price, not what a data centre would do: with so many devices libraries take trees, whose number of messages in a row grows with the logarithm.
 # - Here $H = 1$ sends one flat buffer, and DDP many buckets. Where latency rules, that is why $H = 1$ is the faster of the two.
@@ -667,7 +667,7 @@ stop_devices()
 # %% [markdown]
 # ## What to keep
 #
-# - torch's averager (2.13) begins after the first step and forgets the last average.
+# - torch's averager (2.13), without DDP and warm-up, averages right after the first step, and not at the end.
 # - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
 # - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
 # - At equal samples a larger $H$ ends with a higher loss; at equal time the best one lies in the middle, and the slower the network, the larger it is.

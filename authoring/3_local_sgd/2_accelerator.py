@@ -384,9 +384,9 @@ for (k, way, H), row in devices.pull("rows")[0].items():
 print("every row as predicted:", agree)
 
 # %% [markdown]
-# ## One message for each parameter
+# ## One all-reduce for each parameter
 #
-# DDP collects gradients in buckets (25 MiB by default, the first one smaller) and sends a bucket as one message. `LocalSGD` sends each parameter by itself, and waits for it before it sends the next. It also sends what no training has changed. Freeze the embeddings:
+# DDP collects gradients in buckets (25 MiB by default, the first one smaller) and makes one all-reduce for each bucket. `LocalSGD` makes one for each parameter, and each waits for the one before. It also sends what no training has changed. Freeze the embeddings:
 
 
 # %%
@@ -419,7 +419,7 @@ print(
 # %% [markdown]
 # DDP does not send the frozen part. `LocalSGD` sends everything: if you adapt a large model with few trained weights, you send the large model.
 #
-# Do so many messages matter? Each one costs the link's *latency*. Ask the link model of the [previous lesson](1b_averages_and_bytes.ipynb), for BERT-large on 8 devices: one average as a single message (the weights copied into one flat buffer first), and one with a message for each parameter. These are modelled times, not measured ones.
+# Do so many calls matter? Each takes at least the *latency* of its messages. Ask the link model of the [previous lesson](1b_averages_and_bytes.ipynb), for BERT-large on 8 devices: an average in a single all-reduce (the weights copied into one flat buffer first), and one with an all-reduce for each parameter. These are modelled times, not measured ones.
 
 # %%
 with torch.device("meta"):  # shapes only: no memory is taken
@@ -431,7 +431,7 @@ for link in LINKS:
     rows.append((link.name, f"{flat:.3g} s", f"{each:.3g} s", f"{each / flat:.2f}"))
 print(f"{len(large)} parameters, {format_bytes(sum(parameter.nbytes for parameter in large))}")
 pd.DataFrame(
-    rows, columns=["link", "one flat message", "a message for each parameter", "times as long"]
+    rows, columns=["link", "one flat all-reduce", "one for each parameter", "times as long"]
 )
 
 # %% [markdown]
@@ -442,7 +442,7 @@ pd.DataFrame(
 # The source above averages `model.parameters()` and nothing else. So what the [previous lesson](1b_averages_and_bytes.ipynb) measured holds here as well: optimizer state and buffers stay on their rank. Two things follow for what you save.
 #
 # - Rank 0's model is saved, with buffers that have seen rank 0's data only. Where there is a BatchNorm, average the buffers first; BERT has none that training changes.
-# - A saved checkpoint usually holds rank 0's optimizer state only. To go on after a stop as if there had been none, save it on every rank.
+# - A saved checkpoint usually holds rank 0's optimizer state only. To go on after a stop as if there had been none, save it on every rank, right after an average.
 #
 # ## The same weights
 #
@@ -655,7 +655,7 @@ print(said["notebook_launcher(train, num_processes=2)"].splitlines()[0])
 # | `accelerate launch --cpu --num_processes 2` | one process; for more it wants `mpirun` | `torchrun` |
 # | `torchrun` | Accelerate takes each process for a single one | `ACCELERATE_USE_CPU=true torchrun ...` |
 #
-# A test of this course (`tests/training/test_local_sgd.py`) holds both cures, so the table is not only a promise. With GPUs none of this is needed.
+# A test of this course (`tests/training/test_local_sgd.py`) holds both cures, so the table is not only a promise. On a machine with two GPUs, without `--cpu`, all three start two ranks by their sources (not tried here). But `accelerate launch` follows a saved configuration of Accelerate, and one for a single device gives one process again.
 #
 # The cure for all of them is one habit: a distributed script first prints `accelerator.num_processes`, and you compare it with what you asked for.
 #
@@ -663,7 +663,7 @@ print(said["notebook_launcher(train, num_processes=2)"].splitlines()[0])
 #
 # - `with LocalSGD(accelerator, model, local_sgd_steps=H)` around the loop, with the *prepared* model, and `if accelerator.sync_gradients: local_sgd.step()` in the block.
 # - It counts calls. Unguarded it counts micro-batches, and with accumulation it can send more than DDP.
-# - averages = calls // H + 1; each is one message for every parameter, frozen ones included.
+# - averages = calls // H + 1; each is one all-reduce for every parameter, frozen ones included.
 # - Optimizer state and buffers are not averaged. Memory is not saved.
 # - Print `accelerator.num_processes` first.
 #

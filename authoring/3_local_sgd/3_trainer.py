@@ -241,7 +241,7 @@ check(LocalSGDCallback)
 #
 # ## Another way to write it
 #
-# The lesson goes on with a version that does two things differently. It copies all weights into one flat buffer, so that an average is *one* message. And it remembers when it averaged last, so that it never averages twice without a step in between.
+# The lesson goes on with a version that does two things differently. It copies all weights into one flat buffer, so that an average is *one* all-reduce. And it remembers when it averaged last, so that it never averages twice without a step in between.
 #
 # The next cell is folded, because it is an answer to the exercise. Run it as it is; open it (a click on its three dots) when yours is right.
 
@@ -313,7 +313,7 @@ rows = [
 pd.DataFrame(rows, columns=["way", "optimizer steps", "all-reduces", "bytes", "bytes per step"])
 
 # %% [markdown]
-# The bytes per step fall with $H$: half, a quarter. And an average is one message, where DDP sends several buckets.
+# The bytes per step fall with $H$: half, a quarter. And an average is one all-reduce, where DDP makes one for each bucket.
 #
 # ## Whose weights are saved?
 #
@@ -651,7 +651,7 @@ explorer(runs[::-1], budget=30 * 2**20)
 # %% [markdown]
 # ## What to keep
 #
-# - A callback is given `trainer`; `trainer.model_wrapped` is the DDP wrapper. `no_sync` is entered in `on_train_begin` and left in `on_train_end`.
+# - Give the callback its Trainer when you make it; `trainer.model_wrapped` is the DDP wrapper once training begins. `no_sync` is entered in `on_train_begin` and left in `on_train_end`.
 # - Average in `on_optimizer_step` when due; in `on_step_end` and `on_epoch_end` when `control` says that the Trainer is about to evaluate or save; at the end. `on_save` is too late.
 # - $H=1$ is DDP for optimizers that are linear in the gradient: SGD. Not with clipping, not with AdamW.
 # - `grad_norm` and clipping are one rank's; a saved checkpoint holds rank 0's optimizer state.

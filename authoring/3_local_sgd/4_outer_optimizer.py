@@ -331,7 +331,7 @@ seconds = {
 pd.DataFrame(seconds).T.map("{:,.2f} s".format).rename_axis("modelled seconds of a step")
 
 # %% [markdown]
-# Within a server nobody needs any of this. In a data centre a small $H$ is enough; over the last two links even $H = 500$ leaves the devices waiting for more than half of the time.
+# By this model nobody needs any of this within a server. In a data centre a small $H$ is enough; over the last two links even $H = 500$ leaves the devices waiting for more than half of the time.
 #
 # ### Exercise: choose H for a link
 #
@@ -632,7 +632,7 @@ for how, points in in_fewer_bits.items():
 pd.DataFrame(rows).T.fillna("–")
 
 # %% [markdown]
-# Here 8 bits cost nothing, with or without feedback, and 4 bits do not either. In 2 bits most changes are rounded to nothing; there error feedback brings back most of what was lost.
+# Here 8 bits cost nothing, with or without feedback, and 4 bits do not either. In 2 bits every change below half of the largest is rounded to nothing; there error feedback brings back most of what was lost.
 #
 # Everything on one plane: each method at the best of the inner learning rates that it was given above, with the spread of its seeds, over the bytes that a rank hands over. (What has equally many bytes stands side by side.)
 
@@ -696,7 +696,7 @@ pd.Series(
 # | an outer optimizer | not in torch; torchft has it, see below |
 # | fewer bytes | the communication hooks of DDP: `powerSGD_hook`, with error feedback; `default_hooks.fp16_compress_hook`, without |
 #
-# A *communication hook* is a function that DDP calls with each bucket of gradients in place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends of each matrix of gradients two thin ones whose product is near to it, and has error feedback switched on (`use_error_feedback=True`). It meets in every step, so the number of messages does not fall; only the bytes do. Here is the wide toy under DDP with it, and what torch counts of it:
+# A *communication hook* is a function that DDP calls with each bucket of gradients in place of its all-reduce. PowerSGD ([arXiv 1905.13727](https://arxiv.org/abs/1905.13727)) sends of each matrix of gradients two thin ones whose product is near to it, and has error feedback switched on (`use_error_feedback=True`). It meets in every step, so the number of calls does not fall; only the bytes do. Here is the wide toy under DDP with it, and what torch counts of it:
 
 # %%
 # %%px
@@ -750,7 +750,7 @@ stop_devices()
 # - With outer learning rate 1 and without momentum it is Local SGD, exactly. With $H = 1$ and SGD inside it is data-parallel SGD with momentum.
 # - It sends what Local SGD sends. It costs two more copies of the weights.
 # - Choose the smallest $H$ that your link allows. 8 bits are a quarter of the payload; error feedback keeps what is rounded off for the next round.
-# - Fragments lower the peak of a link, and together with overlap the waiting.
+# - Fragments send less at once. Together with overlap they shorten the waiting.
 # - Compare methods at equal bytes, each with its own learning rate, over several seeds.
 #
 # Next: [Sharding](5_sharding.ipynb), where ranks stop keeping everything.

@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# DDP and Local SGD keep the whole model on every rank: weights, gradients, optimizer state, all of them $N$ times. Only the activations are each rank's own. With AdamW in 32 bits that is 16 bytes for each weight, on every rank.
+# DDP and Local SGD keep the whole model on every rank: weights, gradients, optimizer state, all of them $N$ times. Activations are not there $N$ times: each rank has those of its own samples. With AdamW in 32 bits that is 16 bytes for each weight, on every rank.
 #
 # Must every rank keep everything? And if not: what becomes of accumulation, which skips communication, and of checkpointing, which computes twice?
 
@@ -197,6 +197,8 @@ table_of(devices.pull("counts")[0])
 # 2. gathers them *again* before its backward pass,
 # 3. **reduces and scatters** its gradients after its backward pass: each rank gets the mean for its own shard only.
 #
+# (The outermost wrapped module keeps its own weights between the two passes, unless you say otherwise. Here it has none of its own.)
+#
 # You know both collectives: a ring all-reduce is a reduce-scatter and then an all-gather.
 #
 # **Predict.** DDP makes one all-reduce of the gradients, which is one reduce-scatter and one all-gather. How many times DDP's bytes does `fully_shard` send in one step?
@@ -335,6 +337,15 @@ fully = sharded()
 window("only in the last micro-batch", fully, fully.set_requires_gradient_sync)
 fully = sharded(reshard_after_forward=False)
 window("and weights kept after forward", fully, fully.set_requires_gradient_sync)
+fully = sharded(reshard_after_forward=False)
+
+
+def only_in_the_last(last):
+    fully.set_requires_gradient_sync(last)
+    fully.set_reshard_after_backward(last)
+
+
+window("and kept after backward", fully, only_in_the_last)
 ends = list(results.values())
 if rank == 0:
     print("the same weights < 1e-6:", all(bool((one - ends[0]).abs().max() < 1e-6) for one in ends))
@@ -349,9 +360,11 @@ reveal(
 table_of(counts, optimizer_steps=1)
 
 # %% [markdown]
-# Two for each block and micro-batch. A window of $k$ micro-batches gathers the weights $2k$ times for *one* optimizer step; one large micro-batch would gather them twice. So at equal batch accumulation makes communication **more** expensive here, and skipping the gradients' synchronisation saves only the smaller part.
+# Two for each block and micro-batch. A window of $k$ micro-batches gathers the weights $2k$ times for *one* optimizer step; one large micro-batch would gather them twice. So at equal batch accumulation makes communication **more** expensive here, unless you say otherwise, and skipping the gradients' synchronisation saves only the smaller part.
 #
 # With `reshard_after_forward=False` the weights stay between a micro-batch's forward and backward pass. That halves the all-gathers, and all weights are there at once when the backward pass begins.
+#
+# `set_reshard_after_backward(False)`, for all micro-batches but the last, keeps them until the next one as well. Then a window gathers each block once. But now all weights are on every rank for the whole window, which is what sharding was to avoid.
 #
 # There is a second price. Gradients that are not synchronised cannot be cut, since each rank's are different. Where are they between two micro-batches?
 
@@ -390,7 +403,7 @@ pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after on
 # %% [markdown]
 # Not synchronised they are *whole*: all gradients of the model, on every rank, from the first micro-batch of the window to the last. For a model that was sharded because it does not fit, that is often too much. ([Accelerate's documentation](https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization) has the case of Mixtral: 69 GB a card with synchronisation, and out of memory without at two accumulation steps. Its `GradientAccumulationPlugin` therefore has `sync_each_batch`, which is off unless you ask for it.)
 #
-# So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times. If checkpointing itself asks for no more gathers, that is:
+# So under `fully_shard`, a larger micro-batch **with checkpointing** is usually the better way to a large batch: one forward and one backward pass gather the weights twice, where accumulation gathers them $2k$ times or keeps them whole. If checkpointing itself asks for no more gathers, that is:
 #
 # ## Checkpointing, inside or outside
 #
@@ -414,7 +427,7 @@ table_of(devices.pull("counts")[0])
 # %% [markdown]
 # Not one more, either way. The weights are gathered for the backward pass anyway, and what is computed again uses them. In torch 2.13 both orders count the same, and end with the same weights. (Not measured here: kernels that overlap on a card, where the order may matter for time. [torchtitan](https://github.com/pytorch/torchtitan), PyTorch's own example for large models, puts checkpointing *inside*, before `fully_shard`.)
 #
-# So of the three techniques checkpointing goes best with sharding: it costs computing only. Accumulation costs bytes.
+# So of the three techniques checkpointing goes best with sharding: it costs computing only. Accumulation costs bytes on the link, or the memory that sharding had saved.
 #
 # ## And Local SGD?
 #
@@ -429,8 +442,8 @@ stop_devices()
 # ## What to keep
 #
 # - ZeRO stage 1: each rank keeps the optimizer state of its share of the parameters, makes their steps, and hands out the new values. The same training; AdamW's 8 bytes become $8/N$.
-# - `fully_shard` keeps $1/N$ of everything, rounded to whole rows, and sends 1.5 times what DDP sends. Activations stay as they are.
-# - Accumulation over $k$ micro-batches gathers the weights $2k$ times for each step. Skipping the synchronisation saves the smaller part of the bytes, and keeps whole gradients on every rank.
+# - `fully_shard` keeps $1/N$ of weights, gradients and optimizer state, rounded to whole rows, and sends 1.5 times what DDP sends. Activations stay as they are.
+# - Accumulation over $k$ micro-batches gathers the weights $2k$ times for each step, unless all of them stay whole on every rank. Skipping the synchronisation saves the smaller part of the bytes, and keeps whole gradients on every rank.
 # - Checkpointing sends nothing more, inside or outside.
 # - Ask a new version whether it sums or averages: one weight, two gradients.
 #

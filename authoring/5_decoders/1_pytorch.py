@@ -152,7 +152,7 @@ share = sum(size for _, size in large) / meter.peak_bytes
 print(f"{share:.0%} of {format_bytes(meter.peak_bytes)}")
 
 # %% [markdown]
-# A fourth copy comes easily. `outputs = model(input_ids, labels=...)` holds the logits as long as the name `outputs` does, and most loops keep it until the next micro-batch:
+# A fourth copy comes easily. `outputs = model(input_ids, labels=...)` holds the logits as long as the name `outputs` does: in a loop, until the next micro-batch has its own.
 
 
 # %%
@@ -334,7 +334,7 @@ for loss_of in (whole_loss, in_chunks(128)):
 print(f"FLOPs: {flops[1] / flops[0]:.2f} times as many")
 
 # %% [markdown]
-# That is much here, since a small model is mostly head. For Llama 3.2 1B, counted in its matrices (a product costs 2 FLOPs a weight, in forward once and in backward twice):
+# That is much here, since a small model is mostly head. For Llama 3.2 1B, counted in its matrices (a product costs 2 FLOPs a weight, in forward once and in backward twice; no layer is checkpointed):
 
 # %%
 config = model_config("llama-1b")
@@ -528,7 +528,7 @@ for name, attention in {"eager": eager_of_transformers, "sdpa": fused_attention}
 #
 # The work does not go away. `sdpa` still multiplies every query with every key it may see: time grows with the square of the length, memory does not.
 #
-# **A mask can take the kernel away.** On a GPU FlashAttention's kernel takes a causal mask only as the *argument* `is_causal`; given a mask as a tensor, `sdpa` has to pick another one. Texts without padding, as here, need no other; padding at the *end* needs none either, because no token looks ahead at it.
+# **A mask can take the kernel away.** On a GPU FlashAttention's kernel takes a causal mask only as the *argument* `is_causal`; given a mask as a tensor, `sdpa` has to pick another one. Texts without padding, as here, need no other; padding at the *end* needs none either, because no token looks ahead at it. Leave the attention mask out then: transformers makes a tensor of it as soon as it has a zero.
 #
 # ## Adding up in bf16
 #
@@ -648,7 +648,7 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
 check(train_with_masters)
 
 # %% [markdown]
-# What it costs: for each weight 2 bytes for the model and 4 for the master, 4 for the sum of gradients and 8 for AdamW's state, 18 together. Training in float32 takes 16. With masters bf16 saves activations, *not* the bytes of a weight.
+# What it costs: for each weight 2 bytes for the model and 4 for the master, 4 for the sum of gradients and 8 for AdamW's state, 18 together (and 2 for the gradients of one micro-batch, until they are added). Training in float32 takes 16. With masters bf16 saves activations, *not* the bytes of a weight.
 #
 # ## All of it on one plane
 #

@@ -150,7 +150,7 @@ reveal(
 compare("all devices' targets / world size", as_ddp(lambda rank, batch: everywhere / 2))
 
 # %% [markdown]
-# What a device must know of the others is *one number*, before its first backward pass: an all-reduce of 8 bytes for each window. Beside the all-reduce of the gradients that is nothing in bytes, but it is a wait: no backward pass begins before everybody has counted.
+# What a device must know of the others is *one number*. It is asked for before the first backward pass: an all-reduce of 8 bytes for each window. Beside the all-reduce of the gradients that is nothing in bytes, but it is a wait: no backward pass begins before everybody has counted.
 #
 # ## Exercise: the divisor over windows and devices
 #
@@ -330,7 +330,7 @@ for kind, size in run.peak.items():
 print(f"one copy of the logits {format_bytes(4 * 2048 * config.vocab_size * 4)}")
 
 # %% [markdown]
-# In the last lesson this model's peak was its gradients. Without them it is the logits, three copies and more. (The weights are float32 here; in bf16 they take half. QLoRA keeps the layers' matrices in 4 bits, an eighth.)
+# In the last lesson this model's peak was its gradients. Without them it is the logits: three copies, beside what the checkpointed layers keep. (The weights are float32 here; in bf16 they take half. QLoRA keeps the layers' matrices in 4 bits, an eighth.)
 #
 # ## Exercise: an adapter's state
 #
@@ -551,7 +551,7 @@ check(state_bytes)
 #
 # - Over windows and devices the divisor is the number of all targets of all of them, and DDP's mean is undone by the world size. It costs one small all-reduce, before the first backward pass.
 # - An adapter takes away gradients and optimizer state. Activations and logits stay, and with them the need for checkpointing, accumulation and chunks.
-# - A reentrant checkpoint over frozen inputs trains nothing and says little. Use the other one, and look whether every $B$ has moved.
+# - A reentrant checkpoint over frozen inputs trains nothing inside it, and only warns. Use the other one, and look whether every $B$ has moved.
 # - Autocast makes the layers' activations smaller, not the state, and the loss goes back to float32.
 #
 # Next: [Decoders with the Trainer](3_trainer.ipynb), and where the logits come back.

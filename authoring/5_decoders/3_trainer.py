@@ -118,7 +118,7 @@ for name, changes in {
     print(f"{name}: same weights as by hand, to 1e-6:", apart(train(**changes), large) < 1e-6)
 
 # %% [markdown]
-# The same weights as from the loop in PyTorch: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it.
+# The same weights as from the loop in PyTorch: the Trainer fetches the window ahead, counts its targets and hands their number to the model as `num_items_in_batch`. `LlamaForCausalLM` divides by it. (For a class that the Trainer does not know to shift its labels, such as GPT-2's, it counts labels, one more for each text; the [museum](../6_your_own/2b_bug_museum_recomputed.ipynb) shows it.)
 #
 # Accelerate's loop of the lesson before divides by the same number. On the same texts, then:
 
@@ -329,7 +329,7 @@ for kind in (Trainer, ChunkedTrainer):
 pd.DataFrame(rows)
 
 # %% [markdown]
-# The same weights four times. (With DDP, `model.model` and `model.lm_head` belong to the wrapped model, and the wrapper must see the forward pass: there the whole loss goes into the model's own `forward`.)
+# The same weights four times. (As it stands the class runs on one device. Under DDP `model.model` and `model.lm_head` belong to the wrapped model, and the wrapper must see the forward pass: there the whole loss goes into the model's own `forward`, and only the factor stays in `compute_loss`.)
 #
 # **Halt.** A good place to stop: training is done. What is left is evaluation.
 #

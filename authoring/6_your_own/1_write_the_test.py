@@ -293,7 +293,7 @@ def test_token_weights(train):
 check(test_token_weights)
 
 # %% [markdown]
-# Where all texts are of one length, a mean of means is the same number as the mean over all targets; so is it where each micro-batch happens to hold as many targets as the next. And where each window holds as many as the next, nobody sees a loop that counts the first window's targets and divides all others by them. Test data is mostly drawn so.
+# Where all texts are of one length, a mean of means is the same number as the mean over all targets; so is it where each micro-batch happens to hold as many targets as the next. And where each window holds as many as the next, nobody sees a loop that counts the first window's targets and divides all others by them. Test data is often made like that.
 #
 # ## The test, ready made
 #

@@ -207,7 +207,7 @@ show_receipts(train_early)
 #
 # **Reported**: [accelerate, issue 1299](https://github.com/huggingface/accelerate/issues/1299) (April 2023, open when this was written), for an example of the documentation. The same came back in [LongCat-Image, issue 46](https://github.com/meituan-longcat/LongCat-Image/issues/46) (December 2025), without Accelerate in [RAE, issue 67](https://github.com/bytetriper/RAE/issues/67), and in [torchtitan, pull request 3575](https://github.com/pytorch/torchtitan/pull/3575) (June 2026).
 #
-# In plain PyTorch `zero_grad()` may stand first in the loop. Here it does, in a loop with Accelerate, which ignores `step` and `zero_grad` until a window is complete:
+# Without accumulation `zero_grad()` may stand first in the loop. Here it does so with accumulation, and with Accelerate, which ignores `step` and `zero_grad` until a window is complete:
 
 
 # %%
@@ -228,7 +228,7 @@ def train_zero_first(model, optimizer, micro_batches, k):
 show_receipts(train_zero_first)
 
 # %% [markdown]
-# In the last block of a window nothing is ignored: the gradients of the first three are thrown away just before the fourth is added. Three quarters of the work are for nothing, and the gradient is as noisy as a micro-batch's.
+# In the last block of a window nothing is ignored: the gradients of the first three are thrown away just before the fourth is added. Three quarters of the work are for nothing. What is left is a quarter of one micro-batch's gradient, and as noisy as that.
 #
 # **Cure**: `zero_grad()` after `step()`.
 #
@@ -331,7 +331,7 @@ show_receipts(train_zero_last, micro_batches=10)
 # %% [markdown]
 # **Cure**: divide by the window's own length. `accelerator.backward` always divides by `gradient_accumulation_steps`, so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
 #
-# **Versions**: Lightning from 2.0 (the report) to 2.6.5; RF-DETR from 1.6.0 to 1.6.3, since 1.6.4 it fills its data up to whole windows; ms-swift up to 4.5.3, cured in 4.6.0.
+# **Versions**: Lightning from 2.0 (the report) to 2.6.6; RF-DETR from 1.6.0 to 1.6.3, since 1.6.4 it fills its data up to whole windows (and all its windows were divided twice: [issue 1503](https://github.com/roboflow/rf-detr/issues/1503), September 2026); ms-swift up to 4.5.3, cured in 4.6.0.
 #
 # ### 8. What the last epoch left
 #

@@ -220,7 +220,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
-# **Versions**: DeepSpeed has the setting since 0.7.6; torch 2.13 adds up in the type of the weight.
+# **Versions**: DeepSpeed has the setting since 0.7.6, with all stages of ZeRO since 0.10.1; torch 2.13 adds up in the type of the weight.
 #
 # **Halt.** A good place to stop: what follows is about checkpointing and devices.
 #
@@ -407,7 +407,7 @@ with one_process():
             print(f"find_unused {find_unused!s:5} reentrant {reentrant!s:5}: {outcome}")
 
 # %% [markdown]
-# One of four, and neither cause is there: each parameter is used once, in `forward`. The reentrant backward pass inside the backward pass tells DDP of a parameter that the search for unused ones has already ticked off.
+# One of four, and neither cause is there: each parameter is used once, in `forward`. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
 #
 # **Cure**: `use_reentrant=False`, or no search.
 #
@@ -461,7 +461,7 @@ for around, count in counts.items():
 reveal("all-reduces in exhibit 23", counts["backward"], "in a window of four")
 
 # %% [markdown]
-# DDP decides in the *forward* pass whether this backward pass will send. So nothing was saved, and nothing was wrong: the gradients are the same, only late. This fault shows in no comparison of training runs, and in every count of messages.
+# DDP decides in the *forward* pass whether this backward pass will send. So nothing was saved, and nothing was wrong: the gradients are the same, only late. This fault shows in no comparison of training runs, and in every count of all-reduces.
 #
 # **Cure**: forward and backward inside, the last micro-batch outside. `accelerator.accumulate(model)` does that.
 #
@@ -504,7 +504,7 @@ with one_process():
     print("set before it (cured):      ", who_sends(flag_first=True))
 
 # %% [markdown]
-# The first of each window: its forward pass finds the flag that the last window left behind. One message for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 was slow and right; this one is fast and wrong.
+# The first of each window: its forward pass finds the flag that the last window left behind. One all-reduce for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 was slow and right; this one is fast and wrong.
 #
 # **Cure**: set the flag before the forward pass, or use `no_sync` around both.
 #
@@ -512,7 +512,7 @@ with one_process():
 #
 # ## Exercise: cure the checkpointed blocks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: two lines, two faults of this room. You will find them in code that was copied before 2023, and in code that copied it.
+# *Difficulty* ** · *6 minutes* · *Why*: two arguments, two faults of this room. The first is in older code even where it is not written: it was the default.
 #
 # ```python
 # def run_blocks(blocks, hidden):

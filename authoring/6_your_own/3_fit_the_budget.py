@@ -155,7 +155,7 @@ reveal(
 # %% [markdown]
 # (Counted is what goes away when the same model gets a vocabulary of 100 tokens.)
 #
-# The rest grows with the micro-batch, and most of it is further tensors of the logits' size: the loss takes their logarithms, and the backward pass needs a gradient of the same shape. The layers hardly show.
+# The rest grows with the micro-batch, and most of it is further tensors of the logits' size: at the fullest moment the logits are gone, and three others of their shape are there, the kept logarithm of the softmax and two gradients. The layers hardly show.
 #
 # ## By hand: the search
 #
@@ -340,7 +340,7 @@ score = score_training(
 #
 # ## What if
 #
-# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds.)
+# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and at most quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds.)
 
 # %%
 sliders = what_if(
@@ -379,5 +379,5 @@ else:
 # ## What to keep
 #
 # - First ask where the bytes are. A technique helps only where it works on the largest part.
-# - All settings of one batch are the same training, as long as micro-batches are weighed by the tokens that count.
+# - All settings of one batch are the same training, as long as micro-batches are weighed by the tokens that count and no sample's result depends on the others (as in batch norm).
 # - Of what fits, take what computes least; where seconds matter, measure the few that look best.
