@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from IPython.display import display
 
+from trainlean.arguments import shown
 from trainlean.exercises.questions import because
 from trainlean.pictures.cards import bars_card
 from trainlean.workspace import CourseError, append_record, read_records
@@ -26,7 +27,7 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
         )
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CourseError(f"The guess for {name} is {value!r}; it must be a number in {unit}.")
+        raise CourseError(f"The guess for {name} is {shown(value)}; it must be a number in {unit}.")
     first, _, revealed = _history(name)
     append_record(
         "guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()}
