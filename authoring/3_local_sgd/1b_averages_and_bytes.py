@@ -528,7 +528,7 @@ def loss_curve(local_steps, lr=0.03):
             model(batch).backward()
             optimizer.step()
             optimizer.zero_grad()
-        if step % local_steps == 0:
+        if step % local_steps == 0 or step == steps:
             with torch.no_grad():
                 for copies in zip(*(model.parameters() for model in models)):
                     mean = torch.stack(copies).mean(0)
