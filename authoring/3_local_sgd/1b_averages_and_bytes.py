@@ -558,7 +558,7 @@ ends = {f"H = {H}": curve[-1][1] for H, curve in curves.items()}
 ends |= {"the start": begin, "one replica alone": loss_alone()}
 pd.DataFrame(
     {
-        "averages": [*(steps // H for H in curves), 0, 0],
+        "averages": [*(-(-steps // H) for H in curves), 0, 0],
         "loss at the end": [f"{loss:.3f}" for loss in ends.values()],
         "share of H = 1's gain": [
             f"{(begin - loss) / (begin - best):.0%}" for loss in ends.values()
