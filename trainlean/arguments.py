@@ -79,8 +79,8 @@ def _sentence(function, args, named, error: Exception) -> str:
     wanted = _annotations(function)
     for argument, value in bound.arguments.items():
         if argument in wanted and not fits(value, wanted[argument]):
-            return f"{name}: {argument} is {_shown(value)}; it must be {described(wanted[argument])}. {takes}"
-    given = ", ".join(f"{key} = {_shown(value)}" for key, value in bound.arguments.items())
+            return f"{name}: {argument} is {shown(value)}; it must be {described(wanted[argument])}. {takes}"
+    given = ", ".join(f"{key} = {shown(value)}" for key, value in bound.arguments.items())
     return f"{name} cannot work with {given or 'this'} ({type(error).__name__}: {error}). {takes}"
 
 
@@ -166,6 +166,7 @@ def described(wanted) -> str:
     return "a function" if kind.__name__ == "Callable" else f"a {kind.__name__}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value within a sentence: as Python writes it, or its beginning and its type."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:50]}... (a {type(value).__name__})"

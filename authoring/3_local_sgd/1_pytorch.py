@@ -42,7 +42,7 @@ from trainlean import (
 recall("3_local_sgd/1_pytorch")
 
 # %% [markdown]
-# Two real processes, in one line. Each is a *rank*; its copy of the model is a *replica*. A cell that begins with `%%px` runs on both ranks, not here.
+# Two real processes, in one line. Each is a *rank*; its copy of the model is a *replica*. A cell that begins with `%%px` runs on both ranks, not here. What it defines stays there; `devices.pull("name")` brings the values here, in a list with one for each rank.
 
 # %%
 os.environ["CUDA_VISIBLE_DEVICES"] = (
@@ -165,7 +165,7 @@ communication_table(on_rank_0)
 # The simplest way: one rank, here called the **driver**, receives the gradients of all the others, averages them and sends the mean back. Everything goes through the driver's one line.
 #
 # In a **ring** every rank sends only to its neighbour. The gradient is cut into as many pieces as there are ranks.
-# In the first round trip the pieces are added up on their way, in the second the finished sums are handed around. Each rank sends $2(N-1)$ messages, each an $N$-th of the gradient.
+# The first time around the pieces are added up on their way, the second time the finished sums are handed on. Each rank sends $2(N-1)$ messages, each an $N$-th of the gradient.
 
 # %%
 plot_driver_and_ring()
@@ -321,6 +321,8 @@ plot_ranks({"every step (DDP)": with_ddp, "Local SGD, H = 5": with_local})
 # - An optimizer step comes after `accumulation_steps` of the rank's micro-batches, with the gradient of their large batch. `loss_of(model, batch)` is the mean loss of one micro-batch. (Whether a window's micro-batches go backward one by one or together is up to you, here.) `micro_batches` stays as it is.
 # - Between averages the ranks send nothing and wait for nobody, not even at a `dist.barrier()`, a collective that carries nothing. After every `local_steps` optimizer *steps*, and after the last one, all hold the mean of their parameters. (If you hook into the optimizer, take the hook off at the end.)
 # - **All ranks make the same number of steps.** Micro-batches that do not fill a window on every rank are left out; with none left there is no step and no average.
+#
+# Write what you need into the cell: what `%%px` cells have defined is known to the ranks of this lesson only, and `check` takes others.
 
 
 # %%

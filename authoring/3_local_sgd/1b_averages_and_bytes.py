@@ -528,7 +528,7 @@ def loss_curve(local_steps, lr=0.03):
             model(batch).backward()
             optimizer.step()
             optimizer.zero_grad()
-        if step % local_steps == 0:
+        if step % local_steps == 0 or step == steps:
             with torch.no_grad():
                 for copies in zip(*(model.parameters() for model in models)):
                     mean = torch.stack(copies).mean(0)
@@ -558,7 +558,7 @@ ends = {f"H = {H}": curve[-1][1] for H, curve in curves.items()}
 ends |= {"the start": begin, "one replica alone": loss_alone()}
 pd.DataFrame(
     {
-        "averages": [*(steps // H for H in curves), 0, 0],
+        "averages": [*(-(-steps // H) for H in curves), 0, 0],
         "loss at the end": [f"{loss:.3f}" for loss in ends.values()],
         "share of H = 1's gain": [
             f"{(begin - loss) / (begin - best):.0%}" for loss in ends.values()

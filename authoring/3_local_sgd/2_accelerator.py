@@ -223,7 +223,7 @@ plot_averages(devices.pull("notes")[0])
 # Write `train_locally(accelerator, model, optimizer, dataloader, local_steps)`: one pass through the data loader with Local SGD. It runs on two ranks at once.
 #
 # - Nothing is prepared. The accelerator knows its accumulation steps. `model` is a classifier of transformers (`model(**batch).loss`).
-# - Every layer is checkpointed; `switch_on(model)` from above does it.
+# - Every layer is checkpointed; `switch_on(model)` does it. It stands in the cell once more, since what the `%%px` cells above have defined is known to the ranks of this lesson only.
 # - The ranks average after every `local_steps` **optimizer steps**, never inside a window, and once at the end.
 # - In between they send nothing and wait for nobody: no gather, no barrier. Afterwards all hold the mean of all weights.
 

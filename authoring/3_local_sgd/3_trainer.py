@@ -643,7 +643,7 @@ plot_techniques(runs)
 #
 # By FLOPs and bytes the order follows from that. First accumulation, which costs none of them. Then checkpointing, where memory is still short. Local SGD where the devices wait for the link. By seconds the first two may change places, as the [lesson on checkpointing](../2_checkpointing/3_trainer.ipynb) measured: list what fits, and time the two ends.
 #
-# Whether the devices wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so in every row also the weights that rank 0 sends around once, when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). Start within a server, end between continents, and see from where on Local SGD is worth a different training.
+# Whether the devices wait depends on the link. Below is the explorer with these runs. Choose the number of devices and the link. Memory and counts are measured (all calls of the run, so in every row also the weights that rank 0 sends around once, when the model is wrapped); the time is the link model's of the [second lesson of this unit](1b_averages_and_bytes.ipynb). It adds to what one run took on this computer, waits for the other rank included, so the speeds differ from run to run. Start within a server, end between continents, and see from where on Local SGD is worth a different training.
 
 # %%
 explorer(runs[::-1], budget=30 * 2**20)

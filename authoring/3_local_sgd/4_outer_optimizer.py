@@ -71,6 +71,7 @@ my_guess = 0.6
 guess("weight after that outer step", my_guess, "units")
 
 # %%
+start.fill_(1.0)  # however often this cell is run
 start.grad = (ends - start).mean().view(1)
 outer.step()
 reveal("weight after that outer step", start.item(), "units")
@@ -510,7 +511,7 @@ def losses(weights, rows):
 print(f"{seeds} seeds, {replicas} replicas, {steps} steps each, {numbers:,} weights")
 
 # %% [markdown]
-# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received. (`parts` and `late` are for a section below, on fragments.)
+# The training is DiLoCo by hand as above, and has everything in it: $H$ (`None`: gradients are averaged in every step, as DDP does), the outer optimizer, and a function that makes of a change what is received. (`parts` and `late` are for a section below, on fragments. Take an $H$ that divides the steps: here is no last, shorter round.)
 
 
 # %%

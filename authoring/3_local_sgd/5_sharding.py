@@ -272,7 +272,7 @@ one(torch.tensor([[1.0 + rank]])).sum().backward()
 print("torch", torch.__version__.split("+")[0], one.weight.grad.full_tensor().item())
 
 # %% [markdown]
-# 1.5 is the mean; 3 would be the sum. It is a check of one line for every new machine. AdamW would not have told you: a constant factor hardly affects it.
+# On two ranks 1.5 is the mean; 3 would be the sum. It is a check of one line for every new machine. AdamW would not have told you: a constant factor hardly affects it.
 #
 # Who keeps that one weight? It cannot be cut. Look at the shards:
 

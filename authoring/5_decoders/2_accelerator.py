@@ -272,6 +272,8 @@ def train_texts(micro_batch, accumulation_steps, checkpointed, lora):
 
 
 def measure_point(micro_batch, accumulation_steps=1, checkpointing="off", lora=None):
+    if micro_batch * accumulation_steps > len(ids):
+        raise ValueError(f"There are {len(ids)} texts; a step can take no more.")
     checkpointed = checkpointing not in ("off", 0, False)
     how = (f"adapter {lora}" if lora else "full") + ", checkpointed" * checkpointed
     size = f", {micro_batch} x {accumulation_steps}" * (accumulation_steps > 1)

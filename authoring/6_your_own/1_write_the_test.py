@@ -149,7 +149,7 @@ reveal(
 # ## How close is the same?
 
 # %%
-for scale in (1.0, 1e4, 1e-4):
+for scale in (1.0, 1e6, 1e-4):
     large, right, undivided = (
         scale * train(*sizes)[0]
         for train, sizes in (
@@ -168,7 +168,7 @@ for scale in (1.0, 1e4, 1e-4):
         )
 
 # %% [markdown]
-# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 passes the wrong loop with short gradients. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth; the mistakes of these lessons are a per cent and more.
+# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth; the mistakes of these lessons are a per cent and more.
 
 # %% [markdown]
 # ## Exercise: a test for accumulation
@@ -240,7 +240,7 @@ check(test_last_window)
 #
 # *Difficulty* ** · *6 minutes* · *Why*: a run on 8 ranks cannot be looked at by eye, and rank 0 is the one that prints.
 #
-# Write `test_ranks(train)`. `train(micro_batch, ranks)` returns a list with a list for each rank: the gradients with which it stepped. There is no accumulation here: a step has `micro_batch` samples of each rank, and `micro_batch * ranks` is 32. All steps together take 64 samples.
+# Write `test_ranks(train)`. `train(micro_batch, ranks)` returns a list with a list for each rank: the gradients with which it stepped. There is no accumulation here: a step has `micro_batch` samples of each rank, and `micro_batch * ranks` is 32 (three ranks cannot share them evenly). All steps together take 64 samples.
 #
 # - `train(32, 1)` is the large batch on one rank, and right.
 # - A right training steps on every rank with the large batch's gradient, whatever the number of ranks.

@@ -382,8 +382,10 @@ class HalfCheckpointed(nn.Module):
 @contextmanager
 def one_process():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def ddp_outcome(reentrant, find_unused):

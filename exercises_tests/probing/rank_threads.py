@@ -4,8 +4,10 @@ The group is made of Python objects and sends nothing. So it sees at once that a
 and it can note at which point of its training a rank communicated.
 """
 
+import ctypes
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,10 +19,15 @@ from torch import distributed
 from trainlean.devices.waiting import DeviceError
 
 BUSY_SECONDS = 1.5  # seconds for a rank that is still busy
+LAST_SECONDS = 10  # seconds for interrupted ranks to end
 
 
 class WaitedInVain(Exception):
     """Ends a collective that cannot be completed."""
+
+
+class Interrupted(BaseException):
+    """Ends a rank from outside; what catches every Exception lets it pass."""
 
 
 @dataclass(frozen=True)
@@ -302,6 +309,17 @@ def _same_group(ranks=None, *_, **__):
     return rank
 
 
+def _interrupt(threads: set[int]):
+    """Raise Interrupted in these threads until they have ended; nothing helps against a call that never comes back to Python."""
+    end = time.monotonic() + LAST_SECONDS
+    while threads and time.monotonic() < end:
+        for thread in tuple(threads):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread), ctypes.py_object(Interrupted)
+            )
+        time.sleep(0.2)
+
+
 def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
     """Call `work(rank)` on every rank at once, each with its own default process group; the results by rank.
 
@@ -311,9 +329,11 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
     from torch.testing._internal.distributed.multi_threaded_pg import ThreadLocalWorld
 
     meeting, c10d = Meeting(ranks), distributed.distributed_c10d
+    threads: set[int] = set()
     before, c10d._world = c10d._world, ThreadLocalWorld()
 
     def on(number):
+        threads.add(threading.get_ident())
         rank = Rank(meeting, number)
         torch._C._distributed_c10d._register_process_group(rank.group_name, rank)
         c10d._world.default_pg = rank
@@ -328,13 +348,19 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
             torch._C._distributed_c10d._unregister_process_group(rank.group_name)
             c10d._world.default_pg = None
             meeting.end(rank)
+            threads.discard(threading.get_ident())
 
     try:
         with (
             mock.patch.object(distributed, "new_group", _same_group),
             ThreadPoolExecutor(ranks) as pool,
         ):
-            results = list(pool.map(on, range(ranks)))
+            ended = [pool.submit(on, number) for number in range(ranks)]
+            try:
+                results = [future.result() for future in ended]
+            except KeyboardInterrupt:  # the pool would wait for loops that never end
+                _interrupt(threads)
+                raise
     finally:
         c10d._world = before
     errors = [error for _, error in results if error is not None]

@@ -391,6 +391,7 @@ def offline(micro_batch, accumulation_steps):
         (lambda: None, {}, "does not take"),
         (lambda micro_batch, accumulation_steps, lr: None, {}, "lr"),
         (3, {}, "takes a function"),
+        (["a loop that was called"] * 9, {}, r"takes a function .*, not .{50}\.\.\. \(a list\)\.$"),
         (by_hand, {"batch": 30}, "cannot be cut into"),
         (by_hand, {"accumulation_steps": 1}, "nothing to compare"),
         (by_hand, {"batch": 0}, "whole number"),

@@ -85,6 +85,19 @@ def test_a_budget_is_a_number_of_bytes():
         what_if(LlamaConfig(num_hidden_layers=6), task="causal-lm", budget="24MB")
 
 
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ({"lengths": (16,)}, "the shortest and the longest sequence"),
+        ({"sequence_length": 40, "lengths": (16, 32)}, "sequence_length is 16 to 32 here, not 40"),
+    ],
+)
+def test_sizes_that_no_table_has_are_refused_before_anything_is_shown(sizes, says):
+    small = LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)  # fmt: skip
+    with pytest.raises(ValueError, match=says):
+        what_if(small, task="causal-lm", checkpointings=(0,), **sizes)
+
+
 def test_no_way_of_checkpointing_at_all_is_a_sentence():
     with pytest.raises(ValueError, match="name one way at least"):
         what_if(LlamaConfig(num_hidden_layers=6), task="causal-lm", checkpointings=())

@@ -137,6 +137,14 @@ def test_what_goes_wrong_on_a_rank_is_told_with_its_number(code, then, says):
     assert not children_of(os.getpid())
 
 
+def test_the_same_error_on_many_ranks_is_told_once():
+    error = {"name": "NameError", "text": "NameError: no name", "place": None}
+    ranks = [waiting.Rank(n, True, {"since": None, "place": None}, error=error) for n in range(3)]
+    for several, who in ((1, "rank 0"), (2, "rank 0 and rank 1"), (3, "rank 0, rank 1 and rank 2")):
+        said = waiting.sentence_about(ranks[:several])
+        assert said == f"{who} raised NameError: no name"
+
+
 def test_an_answer_that_is_not_written_yet_stays_one():
     with pytest.raises(NotImplementedError, match="rank 0 and rank 1 raised NotImplementedError"):
         run_on_devices(in_notebook("def answer():\n    raise NotImplementedError()"), fresh=True)

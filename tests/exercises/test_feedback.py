@@ -148,6 +148,7 @@ def test_a_mistake_is_looked_for_only_so_long(monkeypatch, shown):
     monkeypatch.setattr(feedback, "SEARCH_SECONDS", -1)
     check(answers("loss not divided"), seed=1)
     assert "4.00 times" in repr(shown[0]) and "Loss not divided" not in shown[0]._repr_html_()
+    assert "no time to compare it with all known mistakes" in repr(shown[0])
 
 
 def test_an_interrupt_is_a_sentence_and_no_outcome(shown):
@@ -200,6 +201,12 @@ def test_guess_beside_measurement(shown):
     reveal("peak", 50, "MiB")
     assert repr(shown[-1]) == "peak: you guessed 40 MiB, measured 50 MiB (20% off)."
     assert "guess" in shown[-1]._repr_html_() and "300px" in shown[-1]._repr_html_()
+
+
+def test_a_guess_in_another_unit_keeps_its_unit(shown):
+    guess("peak", 40, "GiB")
+    reveal("peak", 50, "MiB")
+    assert repr(shown[-1]) == "peak: you guessed 40 GiB, measured 50 MiB."
 
 
 def test_a_guess_after_the_answer_does_not_count(shown):

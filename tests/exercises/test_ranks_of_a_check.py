@@ -1,5 +1,7 @@
 """The ranks of a check are threads; whatever torch offers to make a mean of their tensors must work on them."""
 
+import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -189,3 +191,21 @@ def test_an_answer_with_a_class_of_its_cell_is_shared():
     exec(f"{COUNTING}\nclass Counter:\n    pass\n\ndef other():\n    return Counter()", cell)
     assert for_every_rank(cell["other"], 2) == [cell["other"]] * 2
     assert for_every_rank(cell["Counter"], 2) == [cell["Counter"]] * 2
+
+
+def test_an_interrupt_ends_ranks_whose_loops_never_end():
+    def forever(rank):
+        while True:
+            try:
+                rank.number += 0
+            except Exception:
+                continue
+
+    stop = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    before = threading.active_count()
+    stop.start()
+    with pytest.raises(KeyboardInterrupt):
+        as_ranks(forever)
+    stop.join()
+    assert threading.active_count() == before
+    assert as_ranks(lambda rank: by_all_reduce(torch.ones(1)).item(), RANKS) == [1, 1, 1]

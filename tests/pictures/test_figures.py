@@ -216,6 +216,21 @@ def test_a_notebook_shows_one_picture_and_the_fixed_text(monkeypatch):
     assert pyplot.get_fignums() == []
 
 
+def test_small_sizes_are_no_zeros():
+    run = Run("adapter", {}, {"weights": 2 * MiB, "optimizer state": 20_000}, samples=1)
+    [bars] = plot_memory([run]).axes
+    assert "< 0.1" in [text.get_text() for text in bars.texts]
+    ticks = [tick.get_text() for tick in bars.get_xticklabels()]
+    assert len(set(ticks)) == len(ticks) > 1
+
+
+def test_speeds_that_hardly_differ_do_not_fill_the_picture():
+    plot = FrontPlot(Picture(6, 4, "").subplots())
+    plot.set_limits([make_run(1, speed=100), make_run(4, speed=104)])
+    left, right = plot.axes.get_xlim()
+    assert left < 100 and right > 104 and 0.5 * (right - left) > 4
+
+
 def test_moving_artists_give_the_same_picture_as_drawing_everything():
     runs = [make_run(1, speed=60), make_run(4)]
     picture = Picture(6, 4, "")

@@ -140,6 +140,12 @@ def test_every_setting_that_fits_is_found_and_no_other(module):
     assert any("no switch for checkpointing" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("counts", [{"batch": 0}, {"batch": 4, "devices": 0}])
+def test_no_sample_and_no_device_are_refused(module, counts):
+    with pytest.raises(ValueError, match="is a whole number, 1 or more, not 0"):
+        plan_training(read_model(module), 10**9, **counts)
+
+
 def test_a_budget_is_refused_with_what_would_help(module):
     subject = read_model(module)
     weights = sum(weight.nbytes for weight in subject.make(None).parameters())

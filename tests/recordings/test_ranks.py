@@ -158,6 +158,8 @@ def test_runs_that_are_compared_stand_on_one_scale():
     first, second, *below = (axes.get_ylim() for axes in picture.axes)
     assert first == second and first[0] <= -9 and first[1] >= 9
     assert below[0] == below[1] and below[0][1] >= 18
+    equal = plot_drift([[(0, 0.0), (1, 9.0)]] * 2)  # no distance is no reason for a scale of 1e-13
+    assert equal.axes[1].get_ylim() == (0, 1)
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 
+from trainlean.arguments import shown
 from trainlean.audit.accumulated import compare_accumulation
 from trainlean.audit.checkpointed import compare_checkpointing
 from trainlean.audit.finding import Sizes
@@ -65,7 +66,7 @@ def assert_same_training(train: Callable, batch: int = 64, accumulation_steps: i
 def _sizes(train, batch, accumulation_steps, checkpointing, ranks) -> Sizes:
     if not callable(train):
         raise CourseError(
-            f"same_training takes a function train(micro_batch, accumulation_steps), not {train!r}."
+            f"same_training takes a function train(micro_batch, accumulation_steps), not {shown(train)}."
         )
     for name, value in (
         ("batch", batch),

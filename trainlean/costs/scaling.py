@@ -104,7 +104,7 @@ def scaling_of(
     setup = checked_setup(subject, changed(setup, about), device)
     if setup.compiled:
         raise ValueError("There is no table of a compiled training: predict_run predicts each.")
-    if lengths is not None and not 4 <= lengths[0] <= lengths[1] - 4:
+    if lengths is not None and not (len(lengths) == 2 and 4 <= lengths[0] <= lengths[1] - 4):
         raise ValueError(
             f"lengths are the shortest and the longest sequence, at least 4 tokens apart, not {lengths!r}."
         )

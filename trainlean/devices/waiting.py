@@ -153,7 +153,8 @@ def sentence_about(ranks: list[Rank]) -> str:
     by_error: dict[str, list[str]] = {}
     for rank in failed:
         by_error.setdefault(f"raised {rank.error_text}{rank.where}", []).append(str(rank))
-    parts += [f"{' and '.join(names)} {text}" for text, names in by_error.items()]
+    for text, (*names, last) in by_error.items():
+        parts.append(f"{', '.join(names)} and {last} {text}" if names else f"{last} {text}")
     if not parts and waiting:
         for rank in others:
             if rank.note["count"] >= min(other.note["count"] for other in waiting) > 0:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from IPython.display import display
 
+from trainlean.arguments import shown
 from trainlean.exercises.questions import because
 from trainlean.pictures.cards import bars_card
 from trainlean.workspace import CourseError, append_record, read_records
@@ -26,8 +27,8 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
         )
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CourseError(f"The guess for {name} is {value!r}; it must be a number in {unit}.")
-    first, revealed = _history(name)
+        raise CourseError(f"The guess for {name} is {shown(value)}; it must be a number in {unit}.")
+    first, _, revealed = _history(name)
     append_record(
         "guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()}
     )
@@ -42,13 +43,16 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
 
     `origin` says how the value was found: measured, predicted.
     """
-    guessed, _ = _history(name)
+    guessed, guessed_unit, _ = _history(name)
     append_record(
         "guesses",
         {"name": name, "kind": "reveal", "value": float(value), "unit": unit, "created": _now()},
     )
     if guessed is None:
         text = f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before."
+        bars = {origin: value}
+    elif guessed_unit != unit:  # two numbers of different units are not so many percent apart
+        text = f"{name}: you guessed {guessed:,.4g} {guessed_unit}, {origin} {value:,.4g} {unit}."
         bars = {origin: value}
     else:
         off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
@@ -58,16 +62,16 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
     because(name)
 
 
-def _history(name: str) -> tuple[float | None, bool]:
-    """The last guess made before the first reveal (else None), and whether the answer was revealed."""
-    guessed = None
+def _history(name: str) -> tuple[float | None, str, bool]:
+    """The last guess made before the first reveal (else None), its unit, and whether the answer was revealed."""
+    guessed, unit = None, ""
     for record in read_records("guesses"):
         if record["name"] != name:
             continue
         if record["kind"] == "reveal":
-            return guessed, True
-        guessed = record["value"]
-    return guessed, False
+            return guessed, unit, True
+        guessed, unit = record["value"], record["unit"]
+    return guessed, unit, False
 
 
 def _now() -> str:

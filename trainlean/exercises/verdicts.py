@@ -19,6 +19,8 @@ NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
 )
 NOTHING_YET = "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell."
 
+CUT_SHORT = " There was no time to compare it with all known mistakes: `trainlean check` in a terminal takes that time."
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -126,9 +128,10 @@ def verdict(
             traceback=seen.traceback,
         )
     end = time.monotonic() + search_seconds
+    late = False
     for mistake in exercise.mistakes:
         for number, wrong in enumerate(mistake.answers):
-            if time.monotonic() > end:
+            if late := time.monotonic() > end:
                 break
             if same(
                 seen.observation,
@@ -145,6 +148,8 @@ def verdict(
                     hint=mistake.hint,
                     **extra,
                 )
+    if late:
+        message += CUT_SHORT
     return say(
         CRASHED if raised else WRONG, message, **extra
     )  # a hint might speak of what is right

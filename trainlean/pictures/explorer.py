@@ -5,6 +5,7 @@ from functools import partial
 
 import traitlets
 
+from trainlean.arguments import shown
 from trainlean.costs.runs import Run, load_runs
 from trainlean.pictures.explorer_controls import CONTROLS
 from trainlean.pictures.explorer_data import handed_over, said, starting_budget, take
@@ -141,7 +142,7 @@ def explorer(
     """
     if measure is not None and not callable(measure):
         raise CourseError(
-            f"measure is a function that measures a point and returns its Run, not {measure!r}."
+            f"measure is a function that measures a point and returns its Run, not {shown(measure)}."
         )
     return Explorer(
         load_runs() if runs is None else listed(runs, "explorer"), measure, in_bytes(budget)
@@ -155,5 +156,5 @@ def in_bytes(budget):
         or not isinstance(budget, (int, float))
         or not 0 <= budget < float("inf")
     ):
-        raise CourseError(f"budget is a number of bytes, such as 30 * 2**20, not {budget!r}.")
+        raise CourseError(f"budget is a number of bytes, such as 30 * 2**20, not {shown(budget)}.")
     return budget

@@ -132,7 +132,9 @@ class FrontPlot:
         tops = [run.peak_bytes for run in runs] + [budget or 0, MiB]
         self.axes.set_ylim(0, 1.12 * max(tops) / MiB)
         speeds = [run.samples_per_second for run in runs if run.samples_per_second] or [0, 1]
-        width = max(speeds) - min(speeds) or max(speeds)
+        # A quarter of the fastest at least: what differs by a few percent shall not fill the picture.
+        spread = max(speeds) - min(speeds)
+        width = max(spread, max(speeds) / 4) if spread else max(speeds)
         untimed = any(speed is None for _, speed in placed(runs))
         left = max(0, min(speeds) - width * (0.6 if untimed else 0.2))
         self.untimed_at = left + 0.03 * (max(speeds) + 0.14 * width - left)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from trainlean.costs.runs import CATEGORIES, MiB, Run
 from trainlean.pictures.labels import spread
@@ -119,6 +119,7 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
                 width, colour = size / MiB, COLOURS.get(category, UNDIVIDED)
                 axes.barh(row, width, left=left, height=0.66, color=colour, edgecolor="white", lw=1)
                 words = f"{width:,.0f}" if width >= 100 else f"{width:.1f}"
+                words = "< 0.1" if words == "0.0" else words  # there is something
                 if width > (0.025 + 0.015 * len(words)) * longest:
                     axes.text(
                         left + width / 2,
@@ -141,6 +142,8 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
         axes.spines["left"].set_visible(False)
         axes.set_ylim(len(runs) - 0.45, -0.55)
         axes.set_xlim(0, 1.17 * longest)
+        steps = [1, 2, 2.5, 5, 10]
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=steps, integer=True))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel("MiB")
         picture.text(

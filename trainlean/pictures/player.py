@@ -2,6 +2,7 @@
 
 import traitlets
 
+from trainlean.arguments import shown
 from trainlean.pictures.frames import recorded_frames
 from trainlean.pictures.replays import LivesReplay, LoopReplay
 from trainlean.pictures.style import course_style
@@ -50,7 +51,7 @@ def player(recording: Trace | Lives, step: int | None = None) -> Player:
     """
     if not isinstance(recording, Trace | Lives):
         raise CourseError(
-            f"player takes a recording, player(record(...)) or player(record_lives(...)), not {recording!r}."
+            f"player takes a recording, player(record(...)) or player(record_lives(...)), not {shown(recording)}."
         )
     if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
         raise CourseError(f"step is the number of a step, counted from 1, not {step!r}.")

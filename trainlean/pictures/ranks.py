@@ -157,7 +157,9 @@ def plot_drift(
         )
         picture.subplots_adjust(left=0.92 / width, right=1 - 0.92 / width, bottom=0.11, top=0.87)
         highest = max(max(value for _, value in run.apart) for run in runs.values())
-        grid[1, 0].set_ylim(0, 1.15 * max(highest, 1e-12))
+        grid[1, 0].set_ylim(
+            0, 1.15 * highest if highest > 1e-12 else 1
+        )  # 1: replicas that are equal
         for (upper, lower), (name, run) in zip(grid.T, runs.items()):
             _draw_drift(upper, lower, run)
             left = upper.get_position().x0 - 0.82 / width

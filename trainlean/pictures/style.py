@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from trainlean.arguments import shown
 from trainlean.costs.runs import CATEGORIES, ORIGINS, MiB, Run
 
 # Pictures take their colours from here; a card, which needs no matplotlib, takes them from there.
@@ -160,7 +161,7 @@ def listed(runs, function: str) -> list[Run]:
         runs = list(runs)
     except TypeError:
         raise CourseError(
-            f"{function} takes a list of runs, such as {function}(load_runs()), not {runs!r}."
+            f"{function} takes a list of runs, such as {function}(load_runs()), not {shown(runs)}."
         ) from None
     if wrong := [run for run in runs if not isinstance(run, Run)]:
         raise CourseError(

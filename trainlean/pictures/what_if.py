@@ -92,7 +92,9 @@ def what_if(
         )
     usual: dict = {"micro_batch": 2, "attention": "sdpa"}
     if lengths:
-        usual["sequence_length"] = lengths[1] // 4 * 2
+        usual["sequence_length"] = lengths[-1] // 4 * 2
     about: dict = usual | settings | {"lengths": lengths, "task": task, "device": device}
     tables = [scaling_of(model, **about, checkpointing=way) for way in checkpointings]
-    return WhatIf(tables, budget)
+    sliders = WhatIf(tables, budget)
+    _ = sliders.run  # a size outside the tables is refused here, and not when they are shown
+    return sliders

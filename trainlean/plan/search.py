@@ -169,6 +169,9 @@ def plan_training(
     """
     began, computing = time.perf_counter(), time.process_time()
     subject = subject_of(model, task)
+    for name, number in (("batch", batch), ("devices", devices)):
+        if number < 1:
+            raise ValueError(f"{name} is a whole number, 1 or more, not {number}.")
     if batch % devices:
         raise ValueError(
             f"A batch of {batch} cannot be shared among {devices} devices: take a multiple of {devices}, such as {max(1, round(batch / devices)) * devices}."

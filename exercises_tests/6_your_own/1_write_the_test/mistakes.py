@@ -289,6 +289,13 @@ test_ranks = (
         hint="Which mistakes need a third rank to be seen?",
     ),
     Mistake(
+        "ranks that cannot share 32 samples",
+        {RANKS: "for ranks in (3,):"},
+        {RANKS: "for ranks in (2, 3, 4):"},
+        why="Three ranks cannot share 32 samples evenly: their steps have another batch, and a right training steps with another gradient than the large batch's.",
+        hint="What is `micro_batch * ranks` in each of your calls?",
+    ),
+    Mistake(
         "the ranks compared with each other",
         {
             "    (large,) = train(32, 1)\n": "",

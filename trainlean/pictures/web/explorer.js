@@ -239,7 +239,8 @@ function limits(data, chosen) {
   const top = 1.12 * Math.max(MiB, ...own.map((run) => run.peak)) / MiB;
   if (!speeds.length) return { left: 0, right: 1.14, top, untimed: 0.03 };
   const most = Math.max(...speeds), least = data.communicates ? 0 : Math.min(...speeds);
-  const width = most - least || most, untimed = own.some((run) => !speedOf(run) && run.twin === null);
+  const spread = most - least, width = spread ? Math.max(spread, most / 4) : most;
+  const untimed = own.some((run) => !speedOf(run) && run.twin === null);
   const right = most + 0.14 * width;
   const left = data.communicates ? -0.015 * right : Math.max(0, least - width * (untimed ? 0.6 : 0.2));
   return { left, right, top, untimed: left + 0.03 * (right - left) };
