@@ -310,7 +310,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
 check(train_accumulated)
 
 # %% [markdown]
-# `check` trains small models, with shared and frozen weights too, with your loop and with true large batches. A wrong answer is told what was seen. `hint(train_accumulated)` helps on request.
+# `check` trains small models, with shared and frozen weights too, with your loop and with true large batches. Of a wrong answer it says what it saw. `hint(train_accumulated)` helps on request.
 # Where a message speaks of a *cosine*: at 1 two gradients point the same way, at 0 they are at right angles.
 #
 # ## The same training, on BERT

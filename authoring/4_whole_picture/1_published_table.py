@@ -688,7 +688,7 @@ for size in (16160, 10000, 6000):
 # %% [markdown]
 # ## All points
 #
-# Last, one question for the whole course: which techniques does the fastest point under each budget use, and how far is each prediction from its published twin? Move the budget down from 16,000 MiB and see.
+# Last, two questions for the whole course. Which techniques does the fastest point under each budget use? And how far is each prediction from its published twin? Move the budget down from 16,000 MiB and see.
 #
 # Published, predicted and measured, in one explorer. A prediction has no seconds: it stands at the speed of its published twin, and gets the allocator's part and the context, as the graphics driver counts them. Choose the small model to see your own runs.
 # Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well, with what the driver counted for the whole device.
