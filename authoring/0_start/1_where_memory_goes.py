@@ -163,8 +163,8 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts, and do not depend on how fast the machine is. FLOPs are those of matrix products, which are nearly all that a Transformer computes (a GFLOP is a thousand million FLOPs).
-# On the CPU, and with the same versions of the libraries, the counts are the same on every machine (tried on x86_64 only). The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
+# Memory, steps and FLOPs are counts: on the CPU, and with the same versions of the libraries, they are the same on every machine (tried on x86_64 only). FLOPs are those of matrix products, nearly all that a Transformer computes (a GFLOP is a thousand million).
+# The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
 
 # %%
 plot_memory(runs)
@@ -353,7 +353,6 @@ trainer_run = measure(
 summary(trainer_run)
 
 # %% [markdown]
-# Time, samples per second, memory: this summary closes every training run in the course.
 # Compare the Trainer's memory with the hand-written loop's:
 
 # %%
@@ -483,6 +482,6 @@ for run in (predicted[1], mixed):
 # - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too. On a card torch's default update takes 4 more for a moment.
 # - Activations grow with the batch. They are what two of the three techniques of this course make smaller.
 # - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
-# - A training run fits only if both peaks fit; on a card the allocator and the context take some more. Counts (bytes, FLOPs, steps) do not depend on the machine's speed; seconds are yours alone.
+# - A training run fits only if both peaks fit; on a card the allocator and the context take some more. Seconds are yours alone.
 #
 # Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.
