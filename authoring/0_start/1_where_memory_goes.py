@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what fills memory during training, measure it on your own machine, and predict it for a model that does not fit there.
 #
-# **Minutes**: 45 · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
+# **Minutes**: 50, with a place to stop · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
 
 # %% [markdown]
 # ## A question
@@ -311,6 +311,8 @@ for size in (4, 8, 32):
     )
 
 # %% [markdown]
+# **A good place to stop for today.** What follows is the same with the `Trainer`, and the question about BERT-large.
+#
 # ## The same with transformers' `Trainer`
 #
 # Many people do not write the loop; they call `Trainer`. The meter does not care who wrote it.

@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a batch that does not fit into memory, write the loop without its usual mistakes, and prove that it is the same training.
 #
-# **Minutes**: 95, with two places to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
+# **Minutes**: 100, with two places to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
 
 # %% [markdown]
 # ## A question

@@ -3,7 +3,7 @@
 #
 # **You will be able to** write the arguments of an accumulated training, see what the `Trainer` does between two updates, and find and cure the places where its gradients are not the large batch's.
 #
-# **Minutes**: 80, with a place to stop · **Before this**: [Gradient accumulation with Accelerate](2_accelerator.ipynb).
+# **Minutes**: 90, with a place to stop · **Before this**: [Gradient accumulation with Accelerate](2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question

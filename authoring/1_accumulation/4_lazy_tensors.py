@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what a lazy tensor records and when it runs, read the counters of compiled and executed graphs, place the marks of an accumulation loop, and find what breaks a graph.
 #
-# **Minutes**: 75, with a place to stop · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb). This lesson is optional; no later one needs it.
+# **Minutes**: 80, with a place to stop · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb). This lesson is optional; no later one needs it.
 
 # %% [markdown]
 # ## A question

@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 120, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 125, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
