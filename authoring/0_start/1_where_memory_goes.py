@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what fills memory during training, measure it on your own machine, and predict it for a model that does not fit there.
 #
-# **Minutes**: 45 · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
+# **Minutes**: 50, with a place to stop · **Before this**: basic PyTorch (a module, an optimizer, `loss.backward()`).
 
 # %% [markdown]
 # ## A question
@@ -17,7 +17,7 @@
 #
 # - **memory**: bytes that must be there at the same time,
 # - **computation**: floating-point operations (FLOPs),
-# - **communication**: bytes that several devices send each other. On one device it is zero, so it waits until you have two.
+# - **communication**: bytes that several devices send each other. On one device it is zero, so the course comes to it when you have two.
 
 # %%
 import torch
@@ -163,7 +163,8 @@ summary(runs)
 
 # %% [markdown]
 # A row is a `Run`: what was trained, and what it cost. Seconds are the median of three repeats, with the fastest and the slowest in brackets; yours differ from anyone else's.
-# Memory, steps and FLOPs are counts of tensors and operations (a GFLOP is a thousand million FLOPs). On the CPU, and with the same versions of the libraries, they are the same on every machine. The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
+# Memory, steps and FLOPs are counts: on the CPU, and with the same versions of the libraries, they are the same on every machine (tried on x86_64 only). FLOPs are those of matrix products, nearly all that a Transformer computes (a GFLOP is a thousand million).
+# The meter counts on a graphics card, too, where a few other tensors are kept; `benchmarks/on_a_gpu.py` compares it with that card's allocator.
 
 # %%
 plot_memory(runs)
@@ -310,6 +311,8 @@ for size in (4, 8, 32):
     )
 
 # %% [markdown]
+# **A good place to stop for today.** What follows is the same with the `Trainer`, and the question about BERT-large.
+#
 # ## The same with transformers' `Trainer`
 #
 # Many people do not write the loop; they call `Trainer`. The meter does not care who wrote it.
@@ -352,7 +355,6 @@ trainer_run = measure(
 summary(trainer_run)
 
 # %% [markdown]
-# Time, samples per second, memory: this summary closes every training run in the course.
 # Compare the Trainer's memory with the hand-written loop's:
 
 # %%
@@ -482,6 +484,6 @@ for run in (predicted[1], mixed):
 # - With `float32` weights and AdamW the first three take 16 bytes per weight in the optimizer's step, at any batch size, in mixed precision too. On a card torch's default update takes 4 more for a moment.
 # - Activations grow with the batch. They are what two of the three techniques of this course make smaller.
 # - A peak is a moment: at the turn from forward to backward, or in the optimizer's step.
-# - A training run fits if both peaks fit. Counts (bytes, FLOPs, steps) are the same on every CPU with the same versions; seconds are yours alone.
+# - A training run fits only if both peaks fit; on a card the allocator and the context take some more. Seconds are yours alone.
 #
 # Next: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb), a large batch in small portions.

@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a batch that does not fit into memory, write the loop without its usual mistakes, and prove that it is the same training.
 #
-# **Minutes**: 95, with two halts · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
+# **Minutes**: 100, with two places to stop · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -52,7 +52,7 @@ recall("1_accumulation/1_pytorch")
 # %% [markdown]
 # ## Why a large batch
 #
-# The gradient says in which direction the loss falls for *all* reviews. A batch only estimates it.
+# You want to change the weights so that the loss falls for *all* reviews. The gradient over all of them says how; that of a batch is only an estimate.
 # How good is the estimate? Take 64 reviews as "all", and compare the gradients of small batches with the gradient of the 64.
 #
 # The loss of a batch is the mean over its reviews, so its gradient is the mean of theirs. It is enough to compute the gradient of each review once.
@@ -310,8 +310,8 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
 check(train_accumulated)
 
 # %% [markdown]
-# `check` trains small models, with shared and frozen weights too, with your loop and with true large batches. A wrong answer is told what was seen. `hint(train_accumulated)` helps on request.
-# Where a message speaks of a *cosine*: at 1 two gradients point the same way, at 0 they have nothing to do with each other.
+# `check` trains small models, with shared and frozen weights too, with your loop and with true large batches. Of a wrong answer it says what it saw. `hint(train_accumulated)` helps on request.
+# Where a message speaks of a *cosine*: at 1 two gradients point the same way, at 0 they are at right angles.
 #
 # ## The same training, on BERT
 #
@@ -460,7 +460,8 @@ runs = small_runs + large_runs
 print("the same FLOPs for a review:", len({run.flops / run.samples for run in runs}) == 1)
 
 # %% [markdown]
-# Accumulation does the same work in smaller pieces, so against the *true* large batch it has no work to spare, and pieces that are too small cost time: look at 1 x 64.
+# (The meter counts matrix products. What the optimizer computes is not among them.)
+# Accumulation does the same work in smaller pieces. So, compared with the *true* large batch, it saves no work, and pieces that are too small cost time: look at 1 x 64.
 # On the graphics card of the published figures (a V100), 1 x 4 cost the 14 % above.
 # Among the larger pieces the sign may flip: one that fits into the processor's caches may even be a little faster than the whole. Three repeats are few, so run the cell again, and believe a difference that comes back each time.
 #
@@ -488,7 +489,7 @@ for micro_batch, steps, lr in ((4, 1, 0.005), (4, 16, 0.005), (4, 16, 16 * 0.005
 explorer(runs, measure=measure_bert)
 
 # %% [markdown]
-# **Halt.** The loop, its proof and its costs are done. What follows are the cases that it does not cover yet: short windows, unequal micro-batches, and what belongs to a window. A good place to stop for today.
+# **A good place to stop for today.** The loop, its proof and its costs are done. What follows are the cases that it does not cover yet: short windows, unequal micro-batches, and what belongs to a window.
 
 # %% [markdown]
 # ## The last, shorter window
@@ -771,11 +772,11 @@ check(token_weighted_backward)
 #
 # The short micro-batch at the end of an epoch (3 reviews instead of 4) is the same matter: weigh it by its samples.
 #
-# **Halt.** A good place to stop: the loop is now right for every window and every kind of mean. What follows is where accumulation is not the same training, and what belongs to a window.
+# **A good place to stop for today.** The loop is now right for every window and every kind of mean. What follows is where accumulation is not the same training, and what belongs to a window.
 #
 # ## Where it is not the same
 #
-# All this rests on a loss that is a mean over samples, each of them treated alone. Some things look beyond the single sample, and no divisor makes up for that: batch normalisation, and a loss over pairs. (So does the balancing loss of a mixture of experts, a product of two means over the tokens of the batch.) Dropout only looks different.
+# All this rests on a loss that is a mean over samples, each of them treated alone. Some things look beyond the single sample, and no divisor makes up for that: batch normalisation, and a loss over pairs. (The balancing loss of a mixture of experts does, too: it is a product of two means over the tokens of the batch.) Dropout only looks different.
 #
 # **Batch normalisation** uses the mean and variance of the batch it sees. In micro-batches it sees fewer samples, and its running averages move $k$ times.
 
@@ -981,7 +982,7 @@ check(places=places)
 #
 # - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.
 # - Divide by the number of micro-batches in the window (by its number of targets, where they differ); step, clip, log and zero once per window; the last window is a window too.
-# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so against the true large batch there is no work to spare, and pieces that are too small take longer.
+# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so compared with the true large batch no work is saved; pieces that are too small take longer.
 # - A loss over pairs in the batch and batch normalisation are not the same in micro-batches.
 # - Micro-batch first, accumulation for the rest: 4 x 16, not 1 x 64.
 # - To test such a loop, ask which micro-batches stand behind a step, and compare directions; counting steps and measuring lengths is not enough.

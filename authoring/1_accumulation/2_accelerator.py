@@ -3,7 +3,7 @@
 #
 # **You will be able to** convert a PyTorch loop to `Accelerator` in three small steps, say what each of them does, avoid what the documentation gets wrong, and count what two devices send each other.
 #
-# **Minutes**: 85, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
+# **Minutes**: 90, with a place to stop · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -330,7 +330,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# **Two models** that train together (a generator and its critic, an encoder for texts and one for pictures) share one block. Two blocks for a micro-batch are counted twice:
+# **Two models** that train together (a generator and its critic, an encoder for texts and one for pictures) share one block. With two blocks a micro-batch is counted twice:
 
 
 # %%
@@ -499,11 +499,11 @@ print_receipts(receipts_of(train_cured, micro_batches=10))
 # %% [markdown]
 # The loss that you log is the one before it was multiplied.
 #
-# **Halt.** The loop is converted, to its last window; a good place to stop for today. What follows are the learning rate's schedule and two devices.
+# **A good place to stop for today.** The loop is converted, to its last window. What follows are the learning rate's schedule and two devices.
 #
 # ## How long is a learning rate schedule?
 #
-# Most training runs lower the learning rate in a straight line to zero. The scheduler must know after how many steps: its *length*. What is a step now, a micro-batch or a window? Accelerate's own text says:
+# Many training runs lower the learning rate in a straight line to zero (it is the Trainer's default). The scheduler must know after how many steps: its *length*. What is a step now, a micro-batch or a window? Accelerate's own text says:
 
 # %%
 text = " ".join(AcceleratedScheduler.__doc__.split())
@@ -820,13 +820,13 @@ with Meter() as meter:
         print("all-reduces in this backward pass:", meter.all_reduces - before)
 
 # %% [markdown]
-# The first backward pass shows DDP in which order the gradients come; from the second on it sends them in two buckets. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
+# In the first backward pass DDP sends all gradients in one piece, whatever their size, and notes in which order they come. From the second on it sends them in buckets, here in two. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
 #
 # What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #
 # (With FSDP `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
 #
-# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. Started with plain `python train.py`, or by a cluster's scheduler that runs the script once on each machine without torchrun's environment variables, each process believes that it is alone. So print `accelerator.num_processes` first.
+# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. A process learns from torchrun's environment variables that there are others. Started with plain `python train.py`, or once on each machine by a cluster's scheduler, it has none of them and believes that it is alone. So print `accelerator.num_processes` first.
 
 # %% [markdown]
 # ### The schedule on two devices
@@ -868,7 +868,7 @@ stop_devices()
 # %% [markdown]
 # ### Exercise: synchronise once
 #
-# *Difficulty* ** · *8 minutes* · *Why*: without Accelerate this is in your hands, and nobody tells you that you pay four times.
+# *Difficulty* ** · *8 minutes* · *Why*: without Accelerate this is in your hands, and nobody tells you that you pay for every micro-batch.
 #
 # Write `train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps)` in plain PyTorch.
 #

@@ -3,7 +3,7 @@
 #
 # **You will be able to** write the arguments of an accumulated training, see what the `Trainer` does between two updates, and find and cure the places where its gradients are not the large batch's.
 #
-# **Minutes**: 80, with a halt · **Before this**: [Gradient accumulation with Accelerate](2_accelerator.ipynb).
+# **Minutes**: 90, with a place to stop · **Before this**: [Gradient accumulation with Accelerate](2_accelerator.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -214,7 +214,7 @@ plot_memory(runs)
 # %% [markdown]
 # The same number of optimizer steps and the same computation. The activations have shrunk by as much as the micro-batch has. But the *gradients* have grown: with 16 x 1 none are left when the next forward pass begins, with 4 x 4 their sum waits in memory for the last micro-batch.
 #
-# So accumulation pays where the activations that it removes outweigh the gradients that wait. Here there are many; of 2 or 3 reviews there were too few, as the [first lesson of this unit](1_pytorch.ipynb) printed.
+# So accumulation pays where the activations that it removes outweigh the gradients that wait. Here they do; with batches of 2 or 3 reviews they did not, as the [first lesson of this unit](1_pytorch.ipynb) printed.
 # The times may go either way here. Where the brackets overlap they say nothing.
 #
 # The argument does to the *cost* what your loop did. Next: what it does to the gradient.
@@ -472,7 +472,7 @@ pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "fact
 # The factor is there where the division is left to a model that does not divide: in most classifiers of texts, and in BERT's losses over tokens. It is not there where the model divides (Llama's language model, ViT), or where the model says of itself that it does not (ESM).
 
 # %% [markdown]
-# **Halt.** The factor is found and explained; a good place to stop for today. What follows is its cure, why it stays hidden, and losses over tokens.
+# **A good place to stop for today.** The factor is found and explained. What follows is its cure, why it stays hidden, and losses over tokens.
 #
 # ### Exercise: cure the factor
 #
@@ -670,7 +670,7 @@ for name, model, more in [
 #
 # ### On several devices
 #
-# DDP takes the mean of the devices' gradients. If each device divides by its own targets, that is a mean of means again. Two devices, one with the eight shortest texts and one with the eight longest; the last line is what the Trainer does by default since 2025 (`average_tokens_across_devices=True`): divide by the targets of all devices, and multiply by their number, which the all-reduce divides out.
+# DDP takes the mean of the devices' gradients. If each device divides by its own targets, that is a mean of means again. Take two devices, one with the eight shortest texts and one with the eight longest. Both lines are worked out here in one process, from the gradients of the two. The last line has the divisor that the Trainer uses by default since 2025 (`average_tokens_across_devices=True`): it divides by the targets of all devices, and multiplies by their number, which the all-reduce divides out.
 
 # %%
 by_length = sorted(texts, key=lambda text: int((text["labels"] != -100).sum()))

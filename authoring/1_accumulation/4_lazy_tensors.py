@@ -3,7 +3,7 @@
 #
 # **You will be able to** say what a lazy tensor records and when it runs, read the counters of compiled and executed graphs, place the marks of an accumulation loop, and find what breaks a graph.
 #
-# **Minutes**: 75, with a halt · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb). This lesson is optional; no later one needs it.
+# **Minutes**: 80, with a place to stop · **Before this**: [Gradient accumulation in PyTorch](1_pytorch.ipynb). This lesson is optional; no later one needs it.
 
 # %% [markdown]
 # ## A question
@@ -261,7 +261,7 @@ print(
 )
 
 # %% [markdown]
-# Now it is one graph for each window. (Two were compiled, since the first window starts from other tensors than the rest.)
+# Now it is one graph for each window. (Two were compiled. From the second window on the weights are tensors that an update has changed in place, and the backend records a few more operations where they are used.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
 
@@ -337,7 +337,7 @@ check(fallbacks)
 #
 # ### Exercise: cure one
 #
-# *Difficulty* ** · *8 minutes* · *Why*: almost every training loop clips, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`).
+# *Difficulty* ** · *8 minutes* · *Why*: many training loops clip, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`).
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #
@@ -363,7 +363,7 @@ def clip_without_fallback(parameters, max_norm):
 check(clip_without_fallback)
 
 # %% [markdown]
-# **Halt.** A good place to stop for today: what runs, and what breaks a graph, is known. What follows is where the marks of the loop belong.
+# **A good place to stop for today.** What runs, and what breaks a graph, is known. What follows is where the marks of the loop belong.
 #
 # ## One graph or two
 #
@@ -470,7 +470,7 @@ pd.DataFrame(
 plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 
 # %% [markdown]
-# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (Three were compiled, one more than there are kinds: as above, the first window starts from other tensors than the rest, so its forward and backward passes are a graph of their own.)
+# Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (Three were compiled, one more than there are kinds: as above, before the first update fewer operations are recorded, so the forward and backward passes of the first window are a graph of their own.)
 #
 # `.item()` gives the same number of executions, but for a different reason. It runs the forward pass to get at the loss, and cuts it off *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
 # That was not kept, so it is computed once more: look at the operations in all. The large graph is still there, and there are more kinds to compile.

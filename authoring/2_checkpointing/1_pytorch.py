@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 120, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 125, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -721,10 +721,11 @@ def predicted_ratio(**settings):
     return run.peak["activations"] / 24 / (4 * 512 * 1024 * 4)
 
 
+eager = predicted_ratio(device="gpu")
 fused = predicted_ratio(device="gpu", attention="sdpa")
 for name, layers, ratio in (
     ("small BERT, eager", 4, (kept_by(4) - kept_by(3)) / (16 * 64 * 128 * 4)),
-    ("BERT-large, eager", 24, predicted_ratio(device="gpu")),
+    ("BERT-large, eager", 24, eager),
     ("BERT-large, sdpa", 24, fused),
 ):
     print(
@@ -733,20 +734,22 @@ for name, layers, ratio in (
     )
 
 # %% [markdown]
-# With eager attention the rule asks for more segments than there are layers, so every layer is a segment of its own. That is the usual advice for Transformers.
-# It is not a law. With fused attention a layer keeps few boundaries, and the rule asks for fewer segments than there are layers. But segments hold whole layers, and the next choice is two layers to each. That saves $n/2$ boundaries of $n$ and adds what one layer keeps: it pays where $n$ is more than twice the boundaries that a layer keeps. Here is the formula for deeper models, each layer a segment against the best number of segments:
+# With eager attention the rule asks here for more segments than there are layers, so every layer is a segment of its own. That is the usual advice for Transformers.
+# It is not a law. With fused attention a layer keeps fewer boundaries, and the rule asks for fewer segments than there are layers. But segments hold whole layers, and the next choice is two layers to each. That saves $n/2$ boundaries of $n$ and adds what one layer keeps: it pays where $n$ is more than twice the boundaries that a layer keeps. Here is the formula for deeper models, each layer a segment against the best number of segments:
 
 # %%
-for layers in (24, 48, 80):
-    needs = {k: (k - 1) + -(-layers // k) * fused for k in range(1, layers + 1)}
-    best = min(needs, key=needs.get)
-    print(
-        f"{layers} layers: {needs[layers]:5.1f} boundaries with every layer a segment, "
-        f"{needs[best]:5.1f} with {best} segments: {needs[layers] / needs[best] - 1:+.0%}"
-    )
+for name, ratio in {"eager": eager, "sdpa": fused}.items():
+    for layers in (24, 48, 80):
+        needs = {k: (k - 1) + -(-layers // k) * ratio for k in range(1, layers + 1)}
+        best = min(needs, key=needs.get)
+        print(
+            f"{name:5} {layers} layers: {needs[layers]:5.1f} boundaries with every layer a "
+            f"segment, {needs[best]:5.1f} with {best} segments: "
+            f"{needs[layers] / needs[best] - 1:+.0%}"
+        )
 
 # %% [markdown]
-# With 80 layers and fused attention, two layers to a segment need less memory, and no more FLOPs.
+# With 48 layers and fused attention, two layers to a segment need less memory, and no more FLOPs. With eager attention that begins with deeper models, and brings less.
 #
 # `checkpoint_sequential` was good enough for these curves. In PyTorch 2.13 it has two surprises. It puts the whole remainder into its last segment. Here are 16 layers in 6 segments; the last segment is the one whose layers run once.
 # And where a layer occurs twice in an `nn.Sequential` (shared weights), it is left out the second time:
@@ -939,7 +942,7 @@ for name in ("save bmm", "save addmm"):
 # %% [markdown]
 # - *Save nothing* is the checkpointing from above: leanest, and most FLOPs.
 # - *Save addmm* has nearly the FLOPs of plain training. What it recomputes is cheap: norms, gelu, softmax, and attention's two products, which at this length are few FLOPs.
-# - *Save bmm* keeps the scores, and gets few FLOPs back for a byte. With the length of the texts both grow, by its square: the scores are then most of what a layer keeps, at the same poor price. (Korthikanti and others, 2022, arXiv:2205.05198, recompute just these in large models.)
+# - *Save bmm* keeps the scores, and gets few FLOPs back for a byte. With the length of the texts both grow, by its square: the scores are then most of what a layer keeps, at about the same poor price. (Korthikanti and others, 2022, arXiv:2205.05198, recompute just these in large models.)
 # - *Save everything* is no way back to plain training. It keeps results that plain training discards, and needs more than it.
 #
 # So "selective" names a whole family. Look at bytes *and* FLOPs: a policy that recognises no operation is just full checkpointing, and nothing tells you.
@@ -1031,7 +1034,7 @@ print(
 # %% [markdown]
 # ### Reading a `CheckpointError`
 #
-# Where shape, type or device of a saved tensor differ, or fewer tensors are saved the second time, PyTorch does raise. (More are not noticed, since the second run stops early.) The usual reason is a cache: the block writes to it in the forward pass, and finds it filled when it runs again. Here attention keeps its keys, as a language model does to generate text:
+# Where shape, type or device of a saved tensor differ, or fewer tensors are saved the second time, PyTorch does raise. (More are not noticed, since the second run stops early.) A frequent reason is a cache: the block writes to it in the forward pass, and finds it filled when it runs again. Here attention keeps its keys, as a language model does to generate text:
 
 
 # %%
@@ -1080,7 +1083,7 @@ print("gradient of the first layer:", first.linear.weight.grad)
 #
 # - Keep the inputs of a segment, discard what is inside, compute it again in the backward pass: the same gradients for one more forward pass. That is a third of the FLOPs of plain training where everything trains, about half where most weights are frozen and the gradient still goes through all layers.
 # - Only activations shrink. The peak is the boundaries plus one segment.
-# - Cheap layers: about $\sqrt n$ segments. In Transformers, whose layers keep many boundaries: every layer. Two layers to a segment, as soon as there are more than twice as many layers as boundaries that one layer keeps: very deep models with fused attention. One segment, or one around everything, is useless.
+# - Cheap layers: about $\sqrt n$ segments. In Transformers, whose layers keep many boundaries: every layer. Two layers to a segment, as soon as there are more than twice as many layers as boundaries that one layer keeps: very deep models, and with fused attention sooner. One segment, or one around everything, is useless.
 # - Selective: keep what is expensive to compute and small to store. Look at bytes and FLOPs, since a policy that matches nothing is silent.
 # - What runs twice must be the same twice: torch's random state (kept for you), numpy's, counters and batch norm (not). Write `use_reentrant=False`.
 #

@@ -193,7 +193,9 @@ if curve:
     display(plot_budgets(curve))
 
 # %% [markdown]
-# Read it from the right. The first large saving costs no FLOPs: the compiler's own choice keeps many results that can be computed again without a product. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point is full checkpointing.
+# Read it from the right. The first large saving costs no FLOPs: the compiler's own choice keeps many results that can be computed again without a product. From there on FLOPs pay for memory, in uneven steps: the compiler keeps or drops whole tensors, and a budget is not always used up. The last point keeps the inputs only, like one checkpoint around everything.
+#
+# The bytes are those that wait between forward and backward. What is recomputed comes on top in the backward pass, and is not in this picture.
 #
 # ## What the compiler solves
 #

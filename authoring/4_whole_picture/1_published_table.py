@@ -90,7 +90,7 @@ for fault in source["faults"]:
 # %% [markdown]
 # ## Read the ratios correctly
 #
-# The memory is that of the *whole device*. On that machine the CUDA context, which is what CUDA keeps for itself, took 1,343 MB (read while the card held a single number), in every row. What the training needs is the rest.
+# The memory is that of the *whole device*. On that machine the CUDA context, which is what CUDA keeps for itself, took 1,343 MB (read while the card held a single number). We take it to be the same in every row. What the training needs is the rest.
 # Times can only be compared for equal work. All rows of this table trained on 512 samples; the rows of another table may not have.
 #
 # ### Exercise: ratios of a table
@@ -212,7 +212,7 @@ print(
 # %% [markdown]
 # ### Reading an out-of-memory message
 #
-# Such a message names, among others, three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here they are for two training runs of the same model, when most is reserved:
+# Such a message names, among others, three numbers: what was asked for, what is *allocated by PyTorch*, and what is *reserved by PyTorch but unallocated*. The replay knows the last two. Here is, for two training runs of the same model, the most that is ever allocated, and by how much the most that is ever reserved is more:
 
 # %%
 for name, run in {
@@ -516,7 +516,7 @@ curve = [
 summary(curve)
 
 # %% [markdown]
-# The small ones leave the device waiting between many small operations. So among settings with equal FLOPs take the largest micro-batch that fits; memory that stays empty is worth nothing.
+# With small micro-batches much of the time goes into starting many small operations. So among settings with equal FLOPs take the largest micro-batch that fits; memory that stays empty is worth nothing.
 #
 # What fits BERT-large on a card of 16 GB (it has 16,160 MiB; the context is taken to be the V100's)? Here is the same curve, predicted for a card of today, plain and with every layer checkpointed:
 
@@ -688,7 +688,7 @@ for size in (16160, 10000, 6000):
 # %% [markdown]
 # ## All points
 #
-# Last, one question for the whole course: which techniques does the fastest point under each budget use, and how far is each prediction from its published twin? Move the budget down from 16,000 MiB and see.
+# Last, two questions for the whole course. Which techniques does the fastest point under each budget use? And how far is each prediction from its published twin? Move the budget down from 16,000 MiB and see.
 #
 # Published, predicted and measured, in one explorer. A prediction has no seconds: it stands at the speed of its published twin, and gets the allocator's part and the context, as the graphics driver counts them. Choose the small model to see your own runs.
 # Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well, with what the driver counted for the whole device.
