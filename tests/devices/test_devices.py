@@ -388,6 +388,27 @@ def test_the_output_of_a_cell_has_one_form():
     ]
 
 
+def test_a_rank_whose_turn_has_not_come_is_not_said_to_wait_in_vain(tmp_path, monkeypatch):
+    """It left the collective with the other one, and a busy machine lets it run only later: its note is an old one."""
+    monkeypatch.setattr(waiting, "GRACE_SECONDS", 0.1)
+    note = {"place": None, "collective": "all_reduce", "count": 1, "since": time.time() - 60}
+    (tmp_path / "0.json").write_text(json.dumps(note))
+    began = time.monotonic()
+
+    def ended():
+        return {0, 1} if time.monotonic() > began + 0.5 else {1}
+
+    ranks = waiting.wait_for_ranks(ended, 2, tmp_path, 100, 100)
+    assert all(rank.ended for rank in ranks)
+
+    def ended_and_noted():  # it takes notes, and stands where it stood
+        (tmp_path / "0.json").write_text(json.dumps(note))
+        return {1}
+
+    first, _ = waiting.wait_for_ranks(ended_and_noted, 2, tmp_path, 100, 100)
+    assert first.waits
+
+
 def test_notes_are_of_the_learners_lines():
     """A note names the line of the learner, not the one of a library that it called."""
     frames = [

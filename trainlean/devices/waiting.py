@@ -97,8 +97,12 @@ def wait_for_ranks(
     """The ranks once all have ended, one has waited longer than `wait_seconds` for another, one froze, or after `limit_seconds`."""
     start, pause = time.monotonic(), 0.001
     signs: dict = {}  # of life: for each rank the last one, and when it was first seen (this machine may sleep in between)
+    before, last_end = set(), start
+    grace = min(GRACE_SECONDS, wait_seconds)
     while True:
         now, done = time.monotonic(), ended()
+        if done != before:
+            before, last_end = set(done), now
         ranks = [Rank(rank, rank in done, read_note(folder, rank)) for rank in range(n)]
         for rank in ranks:
             if rank.note["sign"] != signs.get(rank.number, (None,))[0]:
@@ -109,7 +113,13 @@ def wait_for_ranks(
                 and now - signs[rank.number][1] > FROZEN_SECONDS
             )
         waits = [time.time() - (rank.note["since"] or math.inf) for rank in ranks if not rank.ended]
-        nobody_can_come = done and waits and min(waits) > min(GRACE_SECONDS, wait_seconds)
+        # On a busy machine a rank may stand in a collective only because it was not its turn: it must have said so since.
+        said_since = all(
+            signs.get(rank.number, (None, now))[1] > last_end + grace
+            for rank in ranks
+            if not rank.ended
+        )
+        nobody_can_come = done and waits and min(waits) > grace and said_since
         if (
             not waits
             or now - start > limit_seconds
