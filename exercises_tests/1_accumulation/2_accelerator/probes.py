@@ -339,7 +339,9 @@ def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=
         f"the number of all-reduces before step {number} ({case})": count
         for number, count in enumerate(all_reduces, 1)
     }
-    return counted | training(case, recorder, micro_batches_per_forward)
+    trained = training(case, recorder, micro_batches_per_forward)
+    steps = f"the number of optimizer steps ({case})"  # first: without a step nothing is before it
+    return {steps: trained[steps]} | counted | trained
 
 
 # ---------------------------------------------------------------- loss_factor

@@ -1037,3 +1037,33 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
                 accelerator.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()
             optimizer.zero_grad()
+
+
+# %% train_synchronised_once: right
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    waiting = list(micro_batches)
+    while waiting:
+        size = min(accumulation_steps, len(waiting))
+        for left in range(size - 1, -1, -1):
+            model.require_backward_grad_sync = left == 0
+            (loss_of(model, waiting.pop(0)) / size).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.require_backward_grad_sync = True
+
+
+# %% train_synchronised_once: wrong
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    total = len(micro_batches)
+    for index, micro_batch in enumerate(micro_batches):
+        start = index - index % accumulation_steps
+        end = min(total, start + accumulation_steps)
+        last = index == total - 1
+        with ExitStack() as stack:
+            if not last:
+                stack.enter_context(model.no_sync())
+            loss = loss_of(model, micro_batch) / (end - start)
+            loss.backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
