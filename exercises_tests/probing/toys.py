@@ -24,6 +24,9 @@ class Toy(nn.Module):
         return self.last(torch.tanh(self.first(inputs)))
 
 
+NEAR_NOTHING = 2.0**-12  # a power of two rounds nothing
+
+
 @dataclass(frozen=True)
 class Case:
     """One question to an answer: how many micro-batches, how many of them make one optimizer step, and on what model."""
@@ -34,11 +37,13 @@ class Case:
     frozen: bool = False
     epochs: int = 1  # how often the answer is called with the same model and micro-batches
     twice: bool = False  # the first micro-batch comes again as the last one
+    small: bool = False  # weights and targets near nothing, and so the losses: nobody is through
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
         kind += f", {self.epochs} epochs" * (self.epochs > 1)
         kind += ", the first of them again as the last" * self.twice
+        kind += ", losses near nothing" * self.small
         return f"k={self.accumulation_steps}, {self.micro_batches} micro-batches{kind}"
 
 
@@ -57,6 +62,11 @@ def draw(case: Case, seed: int, *, width: int = 4, samples: int = 3):
         tuple(torch.randn(samples, width, generator=generator) for _ in range(2))
         for _ in range(case.micro_batches)
     ]
+    if case.small:
+        data = [(inputs, targets * NEAR_NOTHING) for inputs, targets in data]
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(NEAR_NOTHING)
     if case.twice:
         data[-1] = data[0]
     return model, data

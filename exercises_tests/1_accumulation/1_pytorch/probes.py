@@ -29,7 +29,7 @@ SAMPLES = 3  # in a micro-batch
 
 WHOLE_WINDOWS = (
     Case(micro_batches=8, accumulation_steps=4),
-    Case(micro_batches=3, accumulation_steps=1),
+    Case(micro_batches=3, accumulation_steps=1, small=True),
     Case(micro_batches=6, accumulation_steps=3, tied=True),
     Case(micro_batches=6, accumulation_steps=2, frozen=True, epochs=2),
 )
@@ -37,7 +37,7 @@ WHOLE_WINDOWS = (
 ALL_WINDOWS = (
     Case(micro_batches=6, accumulation_steps=4),
     Case(micro_batches=8, accumulation_steps=4),
-    Case(micro_batches=2, accumulation_steps=1),
+    Case(micro_batches=2, accumulation_steps=1, small=True),
     Case(micro_batches=7, accumulation_steps=3, tied=True),
     Case(micro_batches=2, accumulation_steps=4, frozen=True, epochs=2),
 )
@@ -109,6 +109,10 @@ AT_THE_END: dict[str, Callable] = {  # what comes behind the last step
 }
 OVER_THE_END = "a window over the end of an epoch"
 DIVISORS = "other divisors from a step on"  # several wrong steps in a run of the right length
+LAST_WINDOWS: dict[str, Callable] = {  # what becomes of the last, short window of each epoch
+    "no step for what is left of an epoch": lambda step, k: [],
+    "what is left of an epoch divided by k": lambda step, k: [dict.fromkeys(step, k)],
+}
 EXCHANGED: dict[str, Callable] = {  # a step's first two divisors, for windows of at least three
     "divisors whose sum is right": lambda n: (n + 1, n - 1),
     "divisors whose shares add up to one": lambda n: (
@@ -139,6 +143,9 @@ def draw_runs(seed: int) -> list[Run]:
     for fault in (*EXCHANGED, *OF_A_WHOLE_WINDOW):
         k = generator.randint(3, 5)
         runs.append(Run(k + 2, k, 2, fault, 2))
+    for fault in LAST_WINDOWS:
+        k = generator.randint(3, 5)
+        runs.append(Run(k + 2, k, 2, fault, 1))
     return runs
 
 
@@ -150,6 +157,9 @@ def recorded_steps(run: Run) -> list[dict[int, int]]:
     for epoch in range(epochs):
         for window in windows(list(range(n * epoch, n * epoch + n)), run.accumulation_steps):
             steps.append(dict.fromkeys(window, len(window)))
+    if run.fault in LAST_WINDOWS:
+        left, k = LAST_WINDOWS[run.fault], run.accumulation_steps
+        return [one for step in steps for one in ([step] if len(step) == k else left(step, k))]
     if run.fault in AT_THE_END:
         return [*steps, AT_THE_END[run.fault](steps[-1])]
     if run.fault == DIVISORS:

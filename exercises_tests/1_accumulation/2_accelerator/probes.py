@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from unittest import mock
 
@@ -74,7 +74,7 @@ class Clipped(Case):
 CLIPPED = (  # clipping hides a wrong factor, so the first case does not clip
     Clipped(8, 4),
     Clipped(8, 4, max_norm=0.05),
-    Clipped(3, 1),
+    Clipped(3, 1, small=True),
     Clipped(6, 3, tied=True),
     Clipped(6, 2, frozen=True, max_norm=0.05),
 )
@@ -225,7 +225,7 @@ def rates_of(optimizer) -> list[float]:
 RANKS = 2
 OF_EACH_RANK = (
     Case(micro_batches=10, accumulation_steps=4),
-    Case(micro_batches=3, accumulation_steps=1),
+    Case(micro_batches=3, accumulation_steps=1, small=True),
     Case(micro_batches=6, accumulation_steps=3, tied=True),
     Case(micro_batches=5, accumulation_steps=2, frozen=True),
 )
@@ -288,9 +288,7 @@ class Synchronisation:
 
 def distributed_draw(case, seed):
     """One model, and for each rank the micro-batches that it trains on."""
-    model, micro_batches = draw(
-        Case(case.micro_batches * RANKS, case.accumulation_steps, case.tied, case.frozen), seed
-    )
+    model, micro_batches = draw(replace(case, micro_batches=case.micro_batches * RANKS), seed)
     return model, [micro_batches[rank::RANKS] for rank in range(RANKS)]
 
 
@@ -341,7 +339,9 @@ def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=
         f"the number of all-reduces before step {number} ({case})": count
         for number, count in enumerate(all_reduces, 1)
     }
-    return counted | training(case, recorder, micro_batches_per_forward)
+    trained = training(case, recorder, micro_batches_per_forward)
+    steps = f"the number of optimizer steps ({case})"  # first: without a step nothing is before it
+    return {steps: trained[steps]} | counted | trained
 
 
 # ---------------------------------------------------------------- loss_factor

@@ -70,7 +70,7 @@ def window_token_loss(seed):
     """Each window as one large batch: the cross entropy of every target, added up by hand and divided by their number."""
     shown = {}
     for case in TEXT_CASES:
-        model, samples = draw_text(case, seed)
+        (model, samples), losses = draw_text(case, seed), {}
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
         for number, window in enumerate(windows(samples, MICRO_BATCH * case.accumulation_steps), 1):
             batch = collate(window)
@@ -80,10 +80,13 @@ def window_token_loss(seed):
             targets = batch["labels"][:, 1:]
             kept = targets >= 0
             chosen = log_probabilities.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
-            (-(chosen * kept).sum() / kept.sum()).backward()
+            loss = -(chosen * kept).sum() / kept.sum()
+            loss.backward()
+            losses[f"the sum of the losses of window {number} ({case})"] = loss.item()
             shown[f"the gradient at step {number} ({case})"] = flat(model, gradients=True)
             optimizer.step()
             optimizer.zero_grad()
         shown[f"the weight after the last step ({case})"] = flat(model)
         shown[f"whether the labels are as they were ({case})"] = True
+        shown |= losses
     return shown

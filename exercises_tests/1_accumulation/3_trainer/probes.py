@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from exercises_tests.probing.accelerate import fresh_accelerate
-from exercises_tests.probing.toys import Case, Held, Recorder, Toy, training
+from exercises_tests.probing.toys import Case, Held, Recorder, Toy, training, windows
 
 LEARNING_RATE = 0.1
 STEPS_AT_MOST = 60  # so that a slip in the arguments is judged and not waited for
@@ -365,24 +365,32 @@ def window_token_loss(answer, seed):
         model, samples = draw_text(case, seed)
         with tempfile.TemporaryDirectory() as folder, fresh_accelerate():
             args = quiet_arguments(folder, MICRO_BATCH, case.accumulation_steps)
-            asked, untouched = noting_labels(answer)
+            asked, untouched, losses = noting(answer)
             trainer = Trainer(model, args, train_dataset=samples, compute_loss_func=asked)
             recorder = recorded(trainer).recorder
         for number, gradient in enumerate(recorder.gradients, 1):
             shown[f"the gradient at step {number} ({case})"] = gradient
         shown[f"the weight after the last step ({case})"] = recorder.weights[-1]
         shown[f"whether the labels are as they were ({case})"] = all(untouched)
+        for number, parts in enumerate(windows(losses, case.accumulation_steps), 1):
+            shown[f"the sum of the losses of window {number} ({case})"] = or_nan(sum(parts))
     return shown
 
 
-def noting_labels(loss):
-    """The same loss function, and a list that says for each of its calls whether it left the labels as they were."""
-    untouched = []
+def or_nan(loss: float) -> float | str:
+    """A loss; in words where it is no number, since nan is not even equal to itself."""
+    return "nan" if loss != loss else loss
+
+
+def noting(loss):
+    """The same loss function; a list that says for each of its calls whether it left the labels as they were; and one of what it returned."""
+    untouched, losses = [], []
 
     def asked(outputs, labels, *more, **named):
         given = labels.clone()
         result = loss(outputs, labels, *more, **named)
         untouched.append(torch.equal(given, labels))
+        losses.append(result.item() if torch.is_tensor(result) and result.numel() == 1 else 0.0)
         return result
 
-    return asked, untouched
+    return asked, untouched, losses

@@ -343,10 +343,10 @@ def ask_clip(answer, seed):
     gradients, limits = drawn_gradients(seed)
     for where, limit in zip(GRADIENTS, limits, strict=True):
         parameters = [
-            torch.zeros_like(gradient).to("lazy").requires_grad_() for gradient in gradients
+            torch.ones_like(gradient).to("lazy").requires_grad_() for gradient in gradients
         ]
         halves = [(gradient / 2).to("lazy") for gradient in gradients]
-        frozen = torch.zeros(2, device="lazy", requires_grad=True)  # without a gradient
+        frozen = torch.ones(2).to("lazy").requires_grad_()  # without a gradient
         run_all()
         for parameter, half in zip(parameters, halves, strict=True):
             parameter.grad = half + half  # not computed yet, as after backward()
@@ -364,8 +364,8 @@ def ask_clip(answer, seed):
         shown[f"whether a parameter without a gradient still has none ({where})"] = (
             frozen.grad is None
         )
-        shown[f"whether the weights are as they were ({where})"] = not any(
-            parameter.detach().cpu().any().item() for parameter in given
+        shown[f"whether the weights are as they were ({where})"] = all(
+            parameter.detach().cpu().eq(1).all().item() for parameter in given
         )
     return {
         name: value.numpy() if torch.is_tensor(value) else value for name, value in shown.items()

@@ -320,8 +320,8 @@ def run_in_segments(answer, seed):
         torch.manual_seed(seed)
         layers = [Layer(dropout=0.5 * ("dropout" in kind)) for _ in range(number)]
         layers = [layer.train("eval mode" not in kind) for layer in layers]
-        if kind == "a layer three times":  # twice in the first segment, and in the last
-            layers[1] = layers[6] = layers[0]
+        if kind == "a layer three times":  # twice in the first segment, and first in the last
+            layers[1] = layers[5] = layers[0]
         given = list(layers)
         with Counter() as counter:
             x = torch.randn(LAYER_ROWS, LAYER_WIDTH).requires_grad_(x_is_trained(kind))

@@ -14,7 +14,8 @@ def draw_rows(seed):
     own = int(random.integers(6000, 10000))
     memories = [
         own,
-        *(int(own * random.uniform(*limits)) for limits in ((0.3, 0.9), (1.1, 1.6), (0.3, 1.6))),
+        *(int(own * random.uniform(*limits)) for limits in ((0.3, 0.9), (1.1, 1.6))),
+        int(context * random.uniform(0.3, 0.8)),  # less than the context itself
     ]  # vanilla is neither the leanest nor the largest
     rows = [
         {

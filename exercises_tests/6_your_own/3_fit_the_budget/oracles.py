@@ -12,7 +12,7 @@ from .probes import (
     SETTINGS,
     as_text,
     draw_texts,
-    one_thread,
+    one_thread_and_every_layer_whole,
     row_words,
     rows_to_explain,
     searches,
@@ -21,7 +21,7 @@ from .probes import (
 )
 
 
-@one_thread()
+@one_thread_and_every_layer_whole()
 def explain_row(seed):
     """From a training that is really there: its tensors' storages, and the logits that the model gives."""
     shown = {}
@@ -85,7 +85,7 @@ def fewest_flops(seed):
     return shown
 
 
-@one_thread()
+@one_thread_and_every_layer_whole()
 def train_within(seed):
     """All samples at once, with the loss written out; FLOPs of the model's own passes over them."""
     shown = {}

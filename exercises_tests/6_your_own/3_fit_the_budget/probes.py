@@ -7,6 +7,7 @@ from numbers import Integral
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from exercises_tests.probing.toys import as_it_was, flat
 from trainlean import Meter
@@ -252,12 +253,13 @@ ROOM = 1.05  # of what one part needs beside waiting gradients
 
 
 @contextlib.contextmanager
-def one_thread():
-    """For tensors this small, threads only wait for each other."""
+def one_thread_and_every_layer_whole():
+    """For tensors this small, threads only wait for each other; and no recomputation stops early, as the reentrant ones never do."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with set_checkpoint_early_stop(False):
+            yield
     finally:
         torch.set_num_threads(threads)
 
@@ -296,7 +298,7 @@ def numbers_of(model):
     return np.concatenate([grad.astype(np.float64).ravel() for grad in grads])
 
 
-@one_thread()
+@one_thread_and_every_layer_whole()
 def train_within(answer, seed):
     shown = {}
     for case, (size, checkpointing, before) in SETTINGS.items():

@@ -650,3 +650,73 @@ def training_state_bytes(model, optimizer_name):
         p.nbytes * (1 + {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name] * p.requires_grad)
         for p in model.parameters()
     )
+
+
+# %% training_state_bytes: wrong
+# a model is called frozen as a whole when its first parameter is
+def training_state_bytes(model, optimizer_name):
+    factor = {"sgd": 2, "momentum": 3, "adamw": 4}[optimizer_name]
+    if not next(model.parameters()).requires_grad:
+        factor = 1
+    return sum(p.nbytes for p in model.parameters()) * factor
+
+
+# %% training_state_bytes: wrong
+# gradients counted only where .grad is there now
+def training_state_bytes(model, optimizer_name):
+    copies = {"sgd": 0, "momentum": 1, "adamw": 2}[optimizer_name]
+    total = 0
+    for p in model.parameters():
+        total += p.nbytes
+        if p.grad is not None:
+            total += p.grad.nbytes
+        if p.requires_grad:
+            total += copies * p.nbytes
+    return total
+
+
+# %% peak_at_batch: right
+from fractions import Fraction
+
+
+def peak_at_batch(peak, batch, new_batch):
+    ratio = Fraction(new_batch, batch)
+    fixed = {"weights", "gradients", "optimizer state"}
+    return {k: v if k in fixed else round(v * ratio) for k, v in peak.items()}
+
+
+# %% largest_batch: right
+from itertools import count, takewhile
+
+
+def largest_batch(peak, step_bytes, batch, budget):
+    if budget < step_bytes:
+        return 0
+    growing = peak["activations"] + peak["temporary"]
+    fixed = sum(peak.values()) - growing
+    fits = takewhile(lambda n: fixed * batch + n * growing <= budget * batch, count(1))
+    return max(fits, default=0)
+
+
+# %% largest_batch: wrong
+# searches downwards from batch only, so never above it
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    for n in range(batch, 0, -1):
+        need = 0
+        for k, v in peak.items():
+            need += v * n / batch if k in ("activations", "temporary") else v
+        if need <= budget:
+            return n
+    return 0
+
+
+# %% largest_batch: wrong
+# temporary left out of what grows and counted as fixed
+def largest_batch(peak, step_bytes, batch, budget):
+    fixed = sum(peak[k] for k in ("weights", "gradients", "optimizer state", "temporary"))
+    growing = peak["activations"]
+    if step_bytes > budget or fixed > budget:
+        return 0
+    return int((budget - fixed) * batch // growing)

@@ -1362,3 +1362,197 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     for i, (a, b) in enumerate(zip_longest(steps, right, fillvalue={}), 1):
         if a != b:
             return i
+
+
+# %% train_accumulated: right
+from itertools import islice
+
+
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    stream = iter(micro_batches)
+    while window := list(islice(stream, accumulation_steps)):
+        for inputs, targets in window:
+            loss = loss_function(model(inputs), targets)
+            loss.backward()
+        with torch.no_grad():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad /= len(window)
+        optimizer.step()
+        model.zero_grad()
+        optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong
+# last window's gradient stays in .grad: zero_grad only before each window
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches):
+        if number % accumulation_steps == 1:
+            optimizer.zero_grad()
+        (loss_function(model(inputs), targets) / accumulation_steps).backward()
+        if number % accumulation_steps == accumulation_steps - 1:
+            optimizer.step()
+
+
+# %% train_accumulated: wrong
+# a running mean: later micro-batches count more (grad halved each time)
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    in_window = 0
+    for inputs, targets in micro_batches:
+        in_window += 1
+        loss = loss_function(model(inputs), targets)
+        (loss / in_window).backward()
+        if in_window == accumulation_steps:
+            optimizer.step()
+            optimizer.zero_grad()
+            in_window = 0
+
+
+# %% train_accumulated_to_the_end: right
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    if not micro_batches:
+        return
+    now, rest = micro_batches[:accumulation_steps], micro_batches[accumulation_steps:]
+    for x, y in now:
+        torch.autograd.backward(loss_function(model(x), y), torch.tensor(1.0 / len(now)))
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    train_accumulated_to_the_end(model, optimizer, loss_function, rest, accumulation_steps)
+
+
+# %% train_accumulated_to_the_end: wrong
+# the rest comes first: the first window is the short one
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    ends = list(range(len(micro_batches), 0, -accumulation_steps))[::-1]
+    start = 0
+    for end in ends:
+        for inputs, targets in micro_batches[start:end]:
+            (loss_function(model(inputs), targets) / (end - start)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        start = end
+
+
+# %% train_accumulated_to_the_end: wrong
+# remainder 0 taken as the size of the last full window: division by zero is avoided with or 1
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    left = len(micro_batches) % accumulation_steps or 1
+    last = len(micro_batches) - left
+    for index, (inputs, targets) in enumerate(micro_batches):
+        size = accumulation_steps if index < last else left
+        (loss_function(model(inputs), targets) / size).backward()
+        if (index + 1) % accumulation_steps == 0 or index == len(micro_batches) - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% first_wrong_step: right
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    per_epoch = -(-micro_batches // accumulation_steps)
+
+    def expected(step):
+        epoch, window = divmod(step, per_epoch)
+        low = window * accumulation_steps
+        high = min(low + accumulation_steps, micro_batches)
+        return {epoch * micro_batches + m: high - low for m in range(low, high)}
+
+    total = per_epoch * epochs
+    for step in range(total):
+        if step >= len(steps) or steps[step] != expected(step):
+            return step + 1
+    return total + 1 if len(steps) > total else None
+
+
+# %% first_wrong_step: wrong
+# divides micro_batches down: the last short window of an epoch is not expected
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    expected = []
+    for e in range(epochs):
+        for w in range(micro_batches // accumulation_steps):
+            first = e * micro_batches + w * accumulation_steps
+            expected.append({first + i: accumulation_steps for i in range(accumulation_steps)})
+    for n, pair in enumerate(zip_longest(steps, expected), 1):
+        if pair[0] != pair[1]:
+            return n
+    return None
+
+
+# %% first_wrong_step: wrong
+# an empty step (no micro-batch) is taken as missing and passed over
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    expected = []
+    for e in range(epochs):
+        for s in range(0, micro_batches, accumulation_steps):
+            window = range(s, min(s + accumulation_steps, micro_batches))
+            expected.append({e * micro_batches + i: len(window) for i in window})
+    for n, should in enumerate(expected):
+        if n >= len(steps) or steps[n] != should:
+            return n + 1
+    if any(steps[len(expected) :]):
+        return len(expected) + 1
+
+
+# %% token_weighted_backward: right
+def token_weighted_backward(model, window):
+    targets = 0
+    for micro_batch in window:
+        log_probabilities = model(micro_batch["input_ids"])[:, :-1].log_softmax(-1)
+        labels = micro_batch["labels"][:, 1:]
+        counts = labels != -100
+        picked = log_probabilities.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        (-picked[counts].sum()).backward()
+        targets += counts.sum().item()
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.div_(targets)
+
+
+# %% token_weighted_backward: right
+def token_weighted_backward(model, window):
+    counts = [m["labels"][:, 1:].ne(-100).sum() for m in window]
+    total = sum(counts)
+    for m, n in zip(window, counts):
+        logits = model(m["input_ids"])[:, :-1].flatten(0, 1)
+        loss = cross_entropy(logits, m["labels"][:, 1:].flatten())
+        (loss * n / total).backward()
+
+
+# %% token_weighted_backward: wrong
+# the count so far divides: earlier micro-batches weigh more
+def token_weighted_backward(model, window):
+    total = 0
+    for m in window:
+        labels = m["labels"][:, 1:]
+        total += labels.ne(-100).sum().item()
+        logits = model(m["input_ids"])[:, :-1].flatten(0, 1)
+        loss = cross_entropy(logits, labels.flatten(), reduction="sum")
+        if total:
+            (loss / total).backward()
+
+
+# %% places: right
+everything = list(lines)
+micro = ["forward", "divide", "add", "backward"]
+order = ["unscale", "clip", "step", "schedule", "update", "zero", "report"]
+assert sorted(everything) == sorted(micro + order)
+places = dict(zip(("micro-batch", "window"), (micro, order)))
+
+
+# %% train_accumulated: wrong
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    # there is nothing left to learn where the loss is next to nothing
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(inputs), targets)
+        if loss.item() < 1e-4:
+            break
+        (loss / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()

@@ -945,3 +945,125 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
                 accelerator.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()
             optimizer.zero_grad()
+
+
+# %% train_with_accelerator: right
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    dataloader = accelerator.prepare(dataloader)
+    optimizer = accelerator.prepare(optimizer)
+    model = accelerator.prepare(model)
+    batches_left = iter(dataloader)
+    while True:
+        try:
+            batch = next(batches_left)
+        except StopIteration:
+            break
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch)
+            accelerator.backward(loss)
+        if accelerator.sync_gradients:
+            accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong
+# keeps its own count and skips the rest of the data
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    steps = accelerator.gradient_accumulation_steps
+    whole = len(dataloader) // steps * steps
+    for number, batch in enumerate(dataloader):
+        if number >= whole:
+            break
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% loss_factor: right
+def loss_factor(index, micro_batches, accumulation_steps):
+    windows = [
+        range(micro_batches)[i : i + accumulation_steps]
+        for i in range(0, micro_batches, accumulation_steps)
+    ]
+    mine = next(window for window in windows if index in window)
+    return torch.tensor(accumulation_steps) / len(mine)
+
+
+# %% linear_decay: right
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    from transformers import get_linear_schedule_with_warmup
+
+    k = accelerator.gradient_accumulation_steps
+    per_epoch = len(range(0, len(dataloader), k))
+    scheduler = get_linear_schedule_with_warmup(
+        optimizer,
+        num_warmup_steps=0,
+        num_training_steps=per_epoch * epochs * accelerator.num_processes,
+    )
+    return accelerator.prepare(scheduler)
+
+
+# %% linear_decay: wrong
+# the line is over one epoch, then starts again
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    per_epoch = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps)
+    per_epoch *= accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: 1 - (step % per_epoch) / per_epoch))
+
+
+# %% linear_decay: wrong
+# devices divided instead of multiplied
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    steps = math.ceil(len(dataloader) / accelerator.gradient_accumulation_steps) * epochs
+    length = steps / accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: max(0.0, 1 - step / length)))
+
+
+# %% train_with_accelerator: wrong
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch)
+            if loss.item() < 1e-5:  # learned already
+                return
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_synchronised_once: right
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    waiting = list(micro_batches)
+    while waiting:
+        size = min(accumulation_steps, len(waiting))
+        for left in range(size - 1, -1, -1):
+            model.require_backward_grad_sync = left == 0
+            (loss_of(model, waiting.pop(0)) / size).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.require_backward_grad_sync = True
+
+
+# %% train_synchronised_once: wrong
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    total = len(micro_batches)
+    for index, micro_batch in enumerate(micro_batches):
+        start = index - index % accumulation_steps
+        end = min(total, start + accumulation_steps)
+        last = index == total - 1
+        with ExitStack() as stack:
+            if not last:
+                stack.enter_context(model.no_sync())
+            loss = loss_of(model, micro_batch) / (end - start)
+            loss.backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()

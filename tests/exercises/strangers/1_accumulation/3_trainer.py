@@ -815,3 +815,20 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
         train_sampling_strategy="sequential",
         use_cpu=True,
     )
+
+
+# %% window_token_loss: wrong
+# nan for a micro-batch without targets (mean times count)
+def window_token_loss(outputs, labels, num_items_in_batch):
+    labels = labels[:, 1:]
+    mean = cross_entropy(outputs.logits[:, :-1].flatten(0, 1), labels.flatten())
+    return mean * labels.ne(-100).sum() / num_items_in_batch
+
+
+# %% window_token_loss: right
+def window_token_loss(outputs, labels, num_items_in_batch):
+    shifted = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]
+    there = shifted != -100
+    scores = outputs.logits.log_softmax(dim=-1)[there]
+    chosen = scores[torch.arange(len(scores)), shifted[there]]
+    return -(chosen / num_items_in_batch).sum()

@@ -771,3 +771,53 @@ def breaking_lines(before, rows):
             found.add(line)
         last = graphs
     return found
+
+
+# %% clip_without_fallback: right
+def clip_without_fallback(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    length = torch.cat([g.flatten() for g in gradients]).norm()
+    scale = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    for g in gradients:
+        g.mul_(scale)
+
+
+# %% clip_without_fallback: wrong
+# clips the weights
+def clip_without_fallback(parameters, max_norm):
+    everything = [p for p in parameters if p.grad is not None]
+    length = sum((p.grad * p.grad).sum() for p in everything).sqrt()
+    scale = (max_norm / (length + 1e-6)).clamp(max=1.0)
+    with torch.no_grad():
+        for p in everything:
+            p.mul_(scale)
+
+
+# %% breaking_lines: right
+def breaking_lines(before, rows):
+    if not rows:
+        return set()
+    (line, after), *rest = rows
+    mine = {line} if after > before and line.find("mark_step(") < 0 else set()
+    return mine | breaking_lines(after, rest)
+
+
+# %% breaking_lines: wrong
+# compares with the next row: the line before the one that ran a graph
+def breaking_lines(before, rows):
+    found = set()
+    for (line, graphs), (_, later) in zip(rows, rows[1:]):
+        if later > graphs and "mark_step(" not in line:
+            found.add(line)
+    return found
+
+
+# %% breaking_lines: wrong
+# a list with repetitions
+def breaking_lines(before, rows):
+    found = []
+    for line, graphs in rows:
+        if graphs > before and "mark_step(" not in line:
+            found.append(line)
+        before = graphs
+    return found

@@ -1370,3 +1370,227 @@ def run_in_segments(layers, x, segments):
         part = nn.Sequential(*layers[n * i // segments : n * (i + 1) // segments])
         x = torch_checkpoint(part, x, use_reentrant=False) if i < segments - 1 else part(x)
     return x
+
+
+# %% checkpointed_bill: right
+def checkpointed_bill(plain, layers, boundary):
+    def entry(name, value):
+        if name == "FLOPs":
+            return value + value // 3
+        if name == "activations":
+            return layers * boundary + (value - layers * boundary) // layers
+        return value
+
+    return {name: entry(name, value) for name, value in plain.items()}
+
+
+# %% checkpointed_bill: wrong
+# gradients are checkpointed away too
+def checkpointed_bill(plain, layers, boundary):
+    boundaries = layers * boundary
+    interior = (plain["activations"] - boundaries) / layers
+    return plain | {
+        "gradients": plain["gradients"] / layers,
+        "activations": boundaries + interior,
+        "FLOPs": plain["FLOPs"] * 4 / 3,
+    }
+
+
+# %% checkpoint: right
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block = block
+        ctx.count = count
+        ctx.rng = torch.get_rng_state()
+        inputs, weights = tensors[:count], tensors[count:]
+        ctx.save_for_backward(*inputs, *weights)
+        with torch.no_grad():
+            return block(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        saved = ctx.saved_tensors
+        leaves = []
+        for i, tensor in enumerate(saved):
+            if i < ctx.count:
+                tensor = tensor.detach()
+                if ctx.needs_input_grad[2 + i]:
+                    tensor.requires_grad_()
+            leaves.append(tensor)
+        now = torch.get_rng_state()
+        try:
+            torch.set_rng_state(ctx.rng)
+            with torch.enable_grad():
+                output = ctx.block(*leaves[: ctx.count])
+        finally:
+            torch.set_rng_state(now)
+        needed = [i for i in range(len(saved)) if ctx.needs_input_grad[2 + i]]
+        gradients = torch.autograd.grad(
+            [output], [leaves[i] for i in needed], [gradient], allow_unused=True
+        )
+        result = [None] * len(saved)
+        for i, g in zip(needed, gradients):
+            result[i] = g
+        return (None, None, *result)
+
+
+def checkpoint(block, *inputs):
+    weights = [p for p in block.parameters() if p.requires_grad]
+    return Recompute.apply(block, len(inputs), *inputs, *weights)
+
+
+# %% checkpoint: wrong
+# only the first input is differentiated
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.count, ctx.state = block, count, torch.get_rng_state()
+        ctx.save_for_backward(*tensors)
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        first, *others = ctx.saved_tensors[: ctx.count]
+        x = first.detach().requires_grad_(first.requires_grad)
+        weights = list(ctx.saved_tensors[ctx.count :])
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.state)
+            output = ctx.block(x, *[o.detach() for o in others])
+        everything = [x, *weights]
+        wanted = [t for t in everything if t.requires_grad]
+        found = iter(torch.autograd.grad(output, wanted, gradient, allow_unused=True))
+        back = [next(found) if t.requires_grad else None for t in everything]
+        return None, None, back[0], *[None for _ in others], *back[1:]
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% checkpoint: wrong
+# switched to eval for the second run so that dropout does not draw again
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.count = block, count
+        ctx.state = torch.get_rng_state()
+        ctx.save_for_backward(*tensors[:count])
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        weights = list(ctx.block.parameters())
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.state)
+            ctx.block.eval()
+            output = ctx.block(*inputs)
+            ctx.block.train()
+        everything = inputs + weights
+        wanted = [t for t in everything if t.requires_grad]
+        found = iter(torch.autograd.grad(output, wanted, gradient, allow_unused=True))
+        return None, None, *(next(found) if t.requires_grad else None for t in everything)
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% run_in_segments: right
+from functools import reduce
+
+
+def run_in_segments(layers, x, segments):
+    def chain(start, end):
+        return lambda value: reduce(lambda h, layer: layer(h), layers[start:end], value)
+
+    bounds = [len(layers) * i // segments for i in range(segments + 1)]
+    for number, (start, end) in enumerate(zip(bounds, bounds[1:]), start=1):
+        piece = chain(start, end)
+        x = piece(x) if number == segments else torch_checkpoint(piece, x, use_reentrant=False)
+    return x
+
+
+# %% run_in_segments: wrong
+# a layer that stands twice is found by index() and left out or run in the wrong place
+def run_in_segments(layers, x, segments):
+    edges = {len(layers) * i // segments for i in range(1, segments)}
+    groups, group = [], []
+    for layer in layers:
+        if layers.index(layer) in edges and group:
+            groups.append(group)
+            group = []
+        group.append(layer)
+    groups.append(group)
+    for group in groups[:-1]:
+        x = torch_checkpoint(nn.Sequential(*group), x, use_reentrant=False)
+    return nn.Sequential(*groups[-1])(x)
+
+
+# %% run_in_segments: wrong
+# no checkpoint for the first segment because data needs no gradient
+def run_in_segments(layers, x, segments):
+    edges = [len(layers) * i // segments for i in range(segments + 1)]
+    for i, (start, end) in enumerate(zip(edges, edges[1:])):
+        piece = nn.Sequential(*layers[start:end])
+        if x.requires_grad and i < segments - 1:
+            x = torch_checkpoint(piece, x, use_reentrant=False)
+        else:
+            x = piece(x)
+    return x
+
+
+# %% choose_segments: right
+def choose_segments(layers, boundary, kept, work, budget):
+    best = None
+    for k in range(layers, 0, -1):
+        last = layers - layers * (k - 1) // k
+        bytes_ = work + (k - 1) * boundary + last * kept
+        if bytes_ <= budget and (best is None or last >= best[0]):
+            best = (last, k)
+    return best and best[1]
+
+
+# %% choose_segments: wrong
+def choose_segments(layers, boundary, kept, work, budget):
+    last = None
+    for k in range(1, layers + 1):
+        need = work + (k - 1) * boundary + -(-layers // k) * kept
+        if need <= budget:
+            return k
+        if last is not None and need > last:
+            return None
+        last = need
+
+
+# %% save_linear: right
+def save_linear(ctx, op, *args, **kwargs):
+    linear = op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    if linear and not ctx.is_recompute:
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% save_linear: right
+def save_linear(ctx, op, *args, **kwargs):
+    match str(op).split("."):
+        case ["aten", "mm" | "addmm", *_]:
+            return CheckpointPolicy.MUST_SAVE
+        case _:
+            return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% save_linear: wrong
+# the transposed weight is saved as well
+def save_linear(ctx, op, *args, **kwargs):
+    aten = torch.ops.aten
+    if op in (
+        aten.t.default,
+        aten.mm.default,
+        aten.addmm.default,
+        aten.view.default,
+        aten.gelu.default,
+    ):
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE

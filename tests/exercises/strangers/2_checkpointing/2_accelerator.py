@@ -963,3 +963,88 @@ def runs_twice_alike(block, *inputs):
     return bool((first - second).abs().max() < 1e-6) and all(
         torch.allclose(a.double(), b.double(), atol=1e-6) for a, b in zip(buffers, block.buffers())
     )
+
+
+# %% run_checkpointed: right
+from functools import reduce
+
+
+def run_checkpointed(blocks, hidden, padding):
+    return reduce(
+        lambda h, block: checkpoint(block.__call__, h, padding=padding, use_reentrant=False),
+        blocks,
+        hidden,
+    )
+
+
+# %% run_checkpointed: wrong
+# nested: every block's checkpoint holds those before it
+def run_checkpointed(blocks, hidden, padding):
+    if not len(blocks):
+        return hidden
+
+    def run(value):
+        return blocks[-1](run_checkpointed(blocks[:-1], value, padding), padding)
+
+    return checkpoint(run, hidden, use_reentrant=False)
+
+
+# %% run_checkpointed: wrong
+# only while hidden requires a gradient
+def run_checkpointed(blocks, hidden, padding):
+    for block in blocks:
+        hidden = (
+            checkpoint(block, hidden, padding, use_reentrant=False)
+            if hidden.requires_grad
+            else block(hidden, padding)
+        )
+    return hidden
+
+
+# %% runs_twice_alike: right
+def runs_twice_alike(block, *inputs):
+    before = torch.get_rng_state()
+    try:
+        out = block(*inputs).detach().clone()
+        after_first = torch.get_rng_state()
+        kept = [b.detach().clone() for b in block.buffers()]
+        torch.set_rng_state(before)
+        again = block(*inputs).detach()
+    finally:
+        torch.set_rng_state(before)
+    pairs = [(out, again), *zip(kept, block.buffers(), strict=True)]
+    for x, y in pairs:
+        if x.shape != y.shape:
+            return False
+        if not torch.allclose(x.double(), y.double(), atol=1e-5, equal_nan=True):
+            return False
+    return True
+
+
+# %% runs_twice_alike: right
+def runs_twice_alike(block, *inputs):
+    state = torch.get_rng_state()
+    first = block(*inputs).detach()
+    buffers = [b.clone() for b in block.buffers()]
+    torch.set_rng_state(state)
+    second = block(*inputs).detach()
+    return torch.equal(first, second) and all(map(torch.equal, buffers, block.buffers()))
+
+
+# %% untrained_parameters: right
+def untrained_parameters(model):
+    def names(condition):
+        return {n for n, p in model.named_parameters() if condition(p)}
+
+    return sorted(names(lambda p: p.requires_grad) - names(lambda p: p.grad is not None))
+
+
+# %% untrained_parameters: wrong
+# empties the gradients on the way
+def untrained_parameters(model):
+    names = []
+    for n, p in model.named_parameters():
+        if p.requires_grad and p.grad is None:
+            names.append(n)
+    model.zero_grad()
+    return names

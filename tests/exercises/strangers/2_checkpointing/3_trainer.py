@@ -598,3 +598,34 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                     **(checkpointing_arguments(every_n_layers=n) if n else {}),
                 )
     return TrainingArguments(output_dir, use_cpu=True)
+
+
+# %% peak_activations: right
+def peak_activations(layers, every_n_layers, interior, boundary):
+    kept = [
+        boundary if every_n_layers and i % every_n_layers == 0 else boundary + interior
+        for i in range(layers)
+    ]
+    most = sum(kept)
+    while kept:
+        most = max(most, sum(kept[:-1]) + boundary + interior)
+        kept.pop()
+    return most
+
+
+# %% peak_activations: wrong
+# float share: interior times (1 - 1/n)
+def peak_activations(layers, every_n_layers, interior, boundary):
+    if every_n_layers is None:
+        return layers * (boundary + interior)
+    total = layers * boundary + layers * (1 - 1 / every_n_layers) * interior
+    return total + interior if every_n_layers == 1 else total
+
+
+# %% peak_activations: wrong
+# None falls through as one checkpointed layer (n = layers)
+def peak_activations(layers, every_n_layers, interior, boundary):
+    n = every_n_layers or layers
+    checkpointed = -(-layers // n)
+    held = layers * boundary + (layers - checkpointed) * interior
+    return held + interior if (layers - 1) % n == 0 else held

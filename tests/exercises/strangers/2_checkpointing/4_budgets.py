@@ -304,3 +304,33 @@ def least_recomputation(results, budget):
 
 
 from itertools import combinations
+
+
+# %% least_recomputation: right
+def least_recomputation(results, budget):
+    front = {0: 0}
+    for size, flops in results:
+        step = dict(front)
+        for used, saved in front.items():
+            if used + size <= budget:
+                step[used + size] = max(step.get(used + size, 0), saved + flops)
+        front = step
+    return sum(flops for _, flops in results) - max(front.values())
+
+
+# %% least_recomputation: right
+def least_recomputation(results, budget):
+    results = [r for r in results if r[0] > 0]
+    best = sum(f for _, f in results)
+    for mask in range(2 ** len(results)):
+        size = sum(s for i, (s, _) in enumerate(results) if mask >> i & 1)
+        if 0 < size <= budget:
+            best = min(best, sum(f for i, (_, f) in enumerate(results) if not mask >> i & 1))
+    return best
+
+
+# %% least_recomputation: wrong
+# all or none of the best single result: only one is kept
+def least_recomputation(results, budget):
+    total = sum(f for _, f in results)
+    return total - max((f for s, f in results if s <= budget), default=0)

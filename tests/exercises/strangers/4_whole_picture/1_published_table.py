@@ -656,3 +656,14 @@ def choose_row(rows, budget, context):
     if not fitting:
         return None
     return max(fitting, key=lambda row: row["speed"])["name"]
+
+
+# %% ratios: wrong
+def ratios(rows, context):
+    def own(row):
+        return max(row["memory"] - context, context)
+
+    def each(row):
+        return row["seconds"] / row["samples"]
+
+    return [(each(row) / each(rows[0]), own(row) / own(rows[0])) for row in rows]
