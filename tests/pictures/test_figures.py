@@ -164,6 +164,18 @@ def test_every_phase_and_every_bar_has_a_label():
     assert {"100", "1.0", "2.0"} <= {text.get_text() for text in bars.texts}
 
 
+def test_a_number_below_a_bar_has_the_colour_of_its_category():
+    """Moved apart, the 10.2 of the optimizer state stood below the activations."""
+    peak = {"weights": 5, "gradients": 5, "optimizer state": 10, "activations": 500}
+    run = Run(name="r", peak={name: size * MiB for name, size in peak.items()})
+    [bars] = plot_memory([run]).axes
+    below = [text.get_position()[0] for text in bars.texts if text.get_fontsize() == 7]
+    marks = [(line.get_xdata()[0], line.get_color()) for line in bars.lines]
+    assert [colour for _, colour in marks] == [COLOURS[name] for name in list(peak)[:3]]
+    assert all(mark < number for (mark, _), number in zip(marks, below, strict=True))
+    assert all(number < mark for number, (mark, _) in zip(below, marks[1:]))
+
+
 def test_colours_of_the_categories_are_those_of_the_course():
     assert tuple(COLOURS) == CATEGORIES
     for name in ("memory", "timeline"):
