@@ -85,7 +85,7 @@ class Recipe:
     learning_rate: float
 
     def __str__(self):
-        return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epochs"
+        return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epoch{'s' * (self.epochs > 1)}"
 
 
 RECIPES = (
