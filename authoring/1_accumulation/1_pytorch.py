@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a batch that does not fit into memory, write the loop without its usual mistakes, and prove that it is the same training.
 #
-# **Minutes**: 95, with two halts · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
+# **Minutes**: 100, with two halts · **Before this**: [Where memory goes](../0_start/1_where_memory_goes.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -56,6 +56,9 @@ recall("1_accumulation/1_pytorch")
 # How good is the estimate? Take 64 reviews as "all", and compare the gradients of small batches with the gradient of the 64.
 #
 # The loss of a batch is the mean over its reviews, so its gradient is the mean of theirs. It is enough to compute the gradient of each review once.
+# The *error* of a review is its gradient less the full one, a vector; the error of a batch is the mean of its reviews' errors.
+#
+# (Of the errors only their scalar products are kept, a table of 64 x 64: the squared length of a mean is the mean of the products of all pairs of its parts.)
 
 # %%
 model = small_bert(seed=0)
@@ -73,15 +76,14 @@ alone = torch.stack(
 )
 full = alone.mean(0)
 print(f"{len(alone)} gradients of {full.numel():,} numbers")
-
-# %% [markdown]
-# The *error* of a review is its gradient less the full one, a vector. The error of a batch is the mean of its reviews' errors, and the squared length of a mean is the mean of the scalar products of all pairs of its parts. So a table of 64 x 64 products is enough to draw 10,000 batches of each size. (A review may be drawn more than once.)
-#
-# The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). A scatter of 1 is an error as long as the full gradient. The last column is what the rule "one over the square root of the batch" gives.
-
-# %%
 alone -= full  # now the errors
 products = alone @ alone.T
+del alone  # it takes as much memory as 64 models
+
+# %% [markdown]
+# Now draw 10,000 batches of each size. (A review may be drawn more than once.) The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). A scatter of 1 is an error as long as the full gradient. The last column is what the rule "one over the square root of the batch" gives.
+
+# %%
 generator = torch.Generator().manual_seed(0)
 for size in (1, 4, 16):
     drawn = torch.randint(64, (10_000, size), generator=generator)
@@ -89,7 +91,6 @@ for size in (1, 4, 16):
     scatter = squares.mean().sqrt() / full.norm()
     single = scatter if size == 1 else single
     print(f"batch {size:2}: scatter {scatter:4.1f}, by the rule {single / size**0.5:4.1f}")
-del alone  # it takes as much memory as 64 models
 
 # %% [markdown]
 # With four times as many reviews the scatter is half, as the rule says.
@@ -178,7 +179,7 @@ print(f"after the second micro-batch: {weight.grad.item():.2f}")
 
 # %% [markdown]
 # The second one alone has $-4 \cdot (9 + 16) / 2 = -50$. `.grad` shows $-10 - 50 = -60$: **`backward()` does not set the gradient, it adds to it.**
-# That is usually a nuisance, and the reason why every training loop calls `zero_grad()`. Here it is the whole trick: PyTorch does the adding up.
+# That is usually a nuisance, and the reason why every training loop calls `zero_grad()`. Here it is the whole trick: PyTorch does the adding up. (Run the last cell twice, and its micro-batch is added twice. The cell with the first one starts again.)
 #
 # And the activations? `backward()` frees them when it is through with them. When the second forward pass begins, those of the first are gone.
 # (Adding up the *losses* and calling `backward()` once gives the same gradient, and keeps all activations until then. It saves nothing.)
@@ -426,7 +427,7 @@ for optimizer_class in (torch.optim.SGD, torch.optim.AdamW):
         print(f"{optimizer_class.__name__:5}  {size} x 1 {peaks[0]:>8}   1 x {size} {peaks[1]:>8}")
 
 one_review = small_runs[0].peak["activations"] / 4
-gradients = sum(parameter.nbytes for parameter in model.parameters())
+gradients = sum(parameter.nbytes for parameter in small_bert(seed=0).parameters())
 print(
     f"one review's activations {format_bytes(one_review)}, all gradients {format_bytes(gradients)}"
 )
@@ -460,7 +461,7 @@ runs = small_runs + large_runs
 print("the same FLOPs for a review:", len({run.flops / run.samples for run in runs}) == 1)
 
 # %% [markdown]
-# Accumulation does the same work in smaller pieces, so against the *true* large batch it has no work to spare, and pieces that are too small cost time: look at 1 x 64.
+# Accumulation does the same work in smaller pieces, so it cannot beat the *true* large batch by doing less, and pieces that are too small cost time: look at 1 x 64.
 # On the graphics card of the published figures (a V100), 1 x 4 cost the 14 % above.
 # Among the larger pieces the sign may flip: one that fits into the processor's caches may even be a little faster than the whole. Three repeats are few, so run the cell again, and believe a difference that comes back each time.
 #
@@ -504,9 +505,7 @@ plot_accumulation_window(4, 10)
 # %%
 weight = torch.zeros(1, requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=0.02)
-for number, (inputs, targets) in enumerate(
-    in_twos[:3], start=1
-):  # three micro-batches, windows of two
+for number, (inputs, targets) in enumerate(in_twos[:3], start=1):
     (mse_loss(weight * inputs, targets) / 2).backward()
     if number % 2 == 0:
         optimizer.step()
@@ -607,9 +606,8 @@ def published_steps(micro_batches, accumulation_steps, epochs):
     steps, behind = [], {}
     for epoch in range(epochs):
         for index in range(micro_batches):
-            behind[epoch * micro_batches + index] = (
-                accumulation_steps  # what its loss is divided by
-            )
+            # its number, and what its loss is divided by
+            behind[epoch * micro_batches + index] = accumulation_steps
             if index % accumulation_steps == 0:
                 steps.append(behind)
                 behind = {}
@@ -981,7 +979,7 @@ check(places=places)
 #
 # - `backward()` adds to `.grad` and frees the activations: a large batch's gradient in small portions of memory.
 # - Divide by the number of micro-batches in the window (by its number of targets, where they differ); step, clip, log and zero once per window; the last window is a window too.
-# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so against the true large batch there is no work to spare, and pieces that are too small take longer.
+# - Only what grows with the batch shrinks. The gradients must wait, which for a small batch can cost more than is saved. FLOPs stay the same, so nothing is won against the true large batch, and pieces that are too small take longer.
 # - A loss over pairs in the batch and batch normalisation are not the same in micro-batches.
 # - Micro-batch first, accumulation for the rest: 4 x 16, not 1 x 64.
 # - To test such a loop, ask which micro-batches stand behind a step, and compare directions; counting steps and measuring lengths is not enough.

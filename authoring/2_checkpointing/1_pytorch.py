@@ -3,7 +3,7 @@
 #
 # **You will be able to** train with a fraction of the activations by computing them twice, write such a checkpoint yourself, and choose what is worth keeping.
 #
-# **Minutes**: 120, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
+# **Minutes**: 125, with three places to stop · **Before this**: [Gradient accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb).
 
 # %% [markdown]
 # ## A question
@@ -136,9 +136,9 @@ class Layer(nn.Module):
 
 
 torch.manual_seed(0)
-layers = nn.Sequential(*[Layer() for _ in range(12)])
-x = torch.randn(8, 64)
-plain_lives = record_lives(layers, lambda: layers(x).sum())
+twelve = nn.Sequential(*[Layer() for _ in range(12)])
+eight_rows = torch.randn(8, 64)
+plain_lives = record_lives(twelve, lambda: twelve(eight_rows).sum())
 player(plain_lives)
 
 # %% [markdown]
@@ -149,7 +149,7 @@ player(plain_lives)
 
 # %%
 segment_lives = record_lives(
-    layers, lambda: checkpoint_sequential(layers, 3, x, use_reentrant=False).sum()
+    twelve, lambda: checkpoint_sequential(twelve, 3, eight_rows, use_reentrant=False).sum()
 )
 player(segment_lives)
 
