@@ -267,6 +267,13 @@ def test_what_was_asked_for_is_not_said_of_the_large_batch(name, got, want):
     assert told == f"{name} is {got}; it should be {want}"
 
 
+def test_a_none_where_none_is_never_right_asks_for_the_return():
+    asked = "a is None (is a `return` missing?); the truth is 3"
+    assert first_difference({"a": None}, {"a": 3}, "the truth") == asked
+    told = first_difference({"a": None, "b": None}, {"a": 3, "b": None}, "the truth")
+    assert told == "a is None; the truth is 3"
+
+
 def test_a_small_difference_is_told_in_numbers_that_differ():
     want = np.random.default_rng(0).normal(size=(4, 5))
     got = want.copy()

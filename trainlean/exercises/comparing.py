@@ -33,7 +33,10 @@ def first_difference(got: Observation, want: Observation, truth: str) -> str | N
             return f"{name} is missing"
         if not equal(got[name], right):
             limit = name.startswith(LIMITS) and np.ndim(right) == 0
-            return f"{name} {describe(got[name], right, '' if limit else truth)}"
+            told = describe(got[name], right, "" if limit else truth)
+            if got[name] is None and not any(value is None for value in want.values()):
+                told = told.replace("is None;", "is None (is a `return` missing?);", 1)
+            return f"{name} {told}"
     extra = next((name for name in got if name not in want), None)
     return None if extra is None else f"{extra} should not be there"
 

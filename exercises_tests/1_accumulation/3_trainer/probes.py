@@ -157,7 +157,7 @@ def accumulation_arguments(answer, seed):
             if args.max_grad_norm is None:
                 raise TypeError("max_grad_norm must be a number.")
             where = {
-                f"use_cpu ({recipe})": bool(args.use_cpu),
+                f"the argument use_cpu ({recipe})": bool(args.use_cpu),
                 f"whether the output folder is the one given ({recipe})": args.output_dir == folder,
             }
             args.disable_tqdm, args.report_to = True, []
