@@ -241,7 +241,7 @@ def training_state_bytes(model, optimizer_name):
 check(training_state_bytes)
 
 # %% [markdown]
-# Stuck? `hint(training_state_bytes)` shows a hint, and each call a little more. A wrong answer does no harm: `check` says what it saw.
+# Stuck? `hint(training_state_bytes)` shows a hint, and each call a little more. A wrong answer does no harm: `check` says what it saw. It tries your answer on random models; the *seed* behind its sentence draws the same ones again (`check(training_state_bytes, seed=...)`).
 #
 # ## Exercise: the peak at another batch size
 #
