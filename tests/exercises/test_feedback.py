@@ -202,6 +202,12 @@ def test_guess_beside_measurement(shown):
     assert "guess" in shown[-1]._repr_html_() and "300px" in shown[-1]._repr_html_()
 
 
+def test_a_guess_in_percent_is_points_off_and_not_percent_of_percent(shown):
+    guess("share", 25, "%")
+    reveal("share", 46, "%")
+    assert repr(shown[-1]) == "share: you guessed 25 %, measured 46 % (21 points off)."
+
+
 def test_a_guess_after_the_answer_does_not_count(shown):
     guess("peak", 40, "MiB")
     reveal("peak", 50, "MiB")

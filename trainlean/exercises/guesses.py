@@ -52,6 +52,8 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
         bars = {origin: value}
     else:
         off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
+        if unit == "%":  # percent of percent would be read as these
+            off = f"{abs(guessed - value):,.4g} points off"
         text = f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off})."
         bars = {"guess": guessed, origin: value}
     display(bars_card(text, bars, unit))
