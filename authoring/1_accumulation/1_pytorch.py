@@ -797,8 +797,8 @@ for parts in (1, 4):
     layer = nn.BatchNorm1d(16)
     layer_gradient(layer, parts)
     print(
-        f"{16 // parts:2} x {parts}: running averages moved "
-        f"{layer.num_batches_tracked.item()} times"
+        f"{16 // parts:2} x {parts}: moves of the running averages: "
+        f"{layer.num_batches_tracked.item()}"
     )
 
 # %% [markdown]

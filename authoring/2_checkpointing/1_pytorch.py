@@ -241,7 +241,7 @@ for moment in ("before", "after"):
     )
     register(lambda *_: calls.append(1))
     torch_checkpoint(block, torch.randn(4, 8), use_reentrant=False).sum().backward()
-    print(f"a hook {moment} the block fired {len(calls)} times")
+    print(f"calls of a hook {moment} the block: {len(calls)}")
 
 # %% [markdown]
 # ## On BERT
