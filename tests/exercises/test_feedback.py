@@ -227,8 +227,9 @@ def test_no_guess(shown):
     reveal("peak", 50, "MiB")
     assert "put a number (in MiB) in place of None" in repr(shown[0])
     assert repr(shown[1]) == "peak: measured 50 MiB; no guess was noted before."
-    with pytest.raises(CourseError, match="must be a number in MiB"):
-        guess("peak", "many", "MiB")
+    for no_number in ("many", float("nan")):
+        with pytest.raises(CourseError, match="must be a number in MiB"):
+            guess("peak", no_number, "MiB")
 
 
 def test_progress_counts_the_best(shown, capsys):

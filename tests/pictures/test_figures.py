@@ -199,6 +199,18 @@ def test_nothing_to_draw_is_no_error(draw):
     assert draw({} if draw is plot_compare else []).png()
 
 
+@pytest.mark.parametrize(("k", "micro_batches"), [(1, 5), (4, 10), (4, 40), (2, 31)])
+def test_words_beside_the_windows_do_not_lie_on_them(k, micro_batches):
+    picture = plot_accumulation_window(k, micro_batches)
+    picture.png()
+    [axes] = picture.axes
+    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    first = min(patch.get_window_extent().x0 for patch in axes.patches)
+    assert max(boxes[words].x1 for words in ("micro-batch", "gradient\nadds up", "weights")) < first
+    titles = [text.get_window_extent() for text in axes.texts if text.get_position()[1] == 3.72]
+    assert all(one.x1 < other.x0 for one, other in zip(titles, titles[1:]))
+
+
 def test_window_refuses_nonsense():
     with pytest.raises(ValueError, match="at least 1, not 0 and 4"):
         plot_accumulation_window(0, 4)

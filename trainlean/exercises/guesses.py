@@ -1,6 +1,7 @@
 """A number is guessed before it is measured, and the guess is shown beside the measurement."""
 
 from datetime import UTC, datetime
+from math import isfinite
 
 from IPython.display import display
 
@@ -25,7 +26,7 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
             )
         )
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise CourseError(f"The guess for {name} is {value!r}; it must be a number in {unit}.")
     first, revealed = _history(name)
     append_record(
