@@ -46,6 +46,19 @@ def test_check_shows_and_records(shown):
     assert [record["outcome"] for record in read_records("progress")] == ["right", "wrong"]
 
 
+def test_a_search_that_ran_out_of_time_says_so_and_goes_on_with_the_same_seed(shown, monkeypatch):
+    monkeypatch.setattr(feedback, "SEARCH_SECONDS", -1)
+    check(answers("loss not divided"), seed=7)
+    assert repr(shown[0]).endswith("mistakes were compared in -1 s; check(..., seed=7) goes on.")
+    monkeypatch.setattr(feedback, "SEARCH_SECONDS", 60)
+    check(answers("loss not divided"), seed=7)
+    assert "Mistake: loss not divided" in repr(shown[1])
+    compared = {key for key in feedback._compared if key[:2] == ("train_accumulated", 7)}
+    assert len(compared) == len(feedback._compared) > 2
+    check(answers("right"), seed=8)
+    assert {key[1] for key in feedback._compared} == {8}
+
+
 def test_the_readme_shows_what_check_says(shown):
     check(answers("loss not divided"), seed=7)
     assert f"```\n{shown[0]!r}\n```" in (COURSE / "README.md").read_text(encoding="utf-8")

@@ -51,11 +51,15 @@ class Verdict:
 
 
 def judge(
-    exercise: Exercise, answer: object, seed: int, search_seconds: float = math.inf
+    exercise: Exercise,
+    answer: object,
+    seed: int,
+    search_seconds: float = math.inf,
+    cache: dict | None = None,
 ) -> Verdict:
-    """Probe an answer here and now and give the verdict; known mistakes are looked through for `search_seconds`."""
+    """Probe an answer here and now and give the verdict; `search_seconds` and `cache` are those of `verdict`."""
     return cannot_check(exercise) or verdict(
-        exercise, see(exercise, answer, seed), seed, search_seconds=search_seconds
+        exercise, see(exercise, answer, seed), seed, cache, search_seconds
     )
 
 
@@ -77,7 +81,8 @@ def verdict(
     """The verdict on what was seen of an answer. `seed` must be the one that the probe was given.
 
     `cache` keeps the oracle's and the mistakes' observations for the next answer to the same questions.
-    A mistake that is not found within `search_seconds` stays without its name.
+    A mistake that is not found within `search_seconds` stays without its name; that is said, and with `cache` the next call
+    goes on from there.
     """
     cache = {} if cache is None else cache
 
@@ -129,7 +134,8 @@ def verdict(
     for mistake in exercise.mistakes:
         for number, wrong in enumerate(mistake.answers):
             if time.monotonic() > end:
-                break
+                message += f" Not all known mistakes were compared in {search_seconds:g} s; check(..., seed={seed}) goes on."
+                return say(CRASHED if raised else WRONG, message, **extra)
             if same(
                 seen.observation,
                 remembered(
