@@ -61,6 +61,7 @@ def test_a_wrong_call_is_a_sentence(name):
         ),
         (lambda: trainlean.guess("x", 3), 'A guess needs its unit: guess\\("x", 3, "MiB"\\)'),
         (lambda: trainlean.Meter(3), "Meter: model is 3; it must be a Module or None"),
+        (lambda: trainlean.record_lives(3, print), "layers is 3; it must be a list. `record_lives"),
         (lambda: trainlean.Link(3), "Link takes latency, bandwidth;"),
         (lambda: trainlean.player(3), "player takes a recording"),
         (lambda: trainlean.explorer(3), "explorer"),

@@ -283,3 +283,9 @@ def test_offline_mode_says_the_same():
 
 def _nowhere(init):
     return lambda self, **options: init(self, endpoint="http://127.0.0.1:9", **options)
+
+
+def test_a_text_has_room_for_its_first_and_last_token_and_one_between(reviews):
+    with pytest.raises(ValueError, match="max_length is 2; .* 3 is the least"):
+        batches(reviews[:4], 2, max_length=2)
+    assert batches(reviews[:4], 2, max_length=3)[0]["input_ids"].shape == (2, 3)

@@ -7,7 +7,7 @@ import sysconfig
 import traceback
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 
 from trainlean.workspace import CourseError
@@ -158,12 +158,14 @@ def described(wanted) -> str:
     kind = origin or wanted
     if not isinstance(kind, type):
         return str(wanted)
-    if origin and issubclass(kind, Mapping):
+    if kind is Mapping or origin and issubclass(kind, Mapping):
         return "a dictionary"
-    if origin and issubclass(kind, Iterable):
+    if kind in (Iterable, Sequence) or origin and issubclass(kind, Iterable):
         inner = getattr(parts[0], "__name__", "") if len(parts) == 1 else ""
         return f"a list of {inner}" if inner else "a list"
-    return "a function" if kind.__name__ == "Callable" else f"a {kind.__name__}"
+    if kind.__name__ == "Callable":
+        return "a function"
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
 
 
 def shown(value: object) -> str:

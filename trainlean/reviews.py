@@ -247,10 +247,15 @@ def batches(
     """The reviews as batches: input_ids and attention_mask (batch, max_length), labels (batch), all int64.
 
     Every text is cut or padded to `max_length` tokens, so that all batches take the same memory. The order depends on
-    `seed` alone. The last batch holds what is left, and is dropped with `drop_last`. ValueError where `batch_size` is below 1.
+    `seed` alone. The last batch holds what is left, and is dropped with `drop_last`. ValueError where `batch_size` is below 1 or
+    `max_length` below 3.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; expected a whole number from 1 on.")
+    if max_length < 3:
+        raise ValueError(
+            f"max_length is {max_length}; a text has a first and a last token of its own, so 3 is the least."
+        )
     encoded = _encode(reviews, tokenizer, max_length)
     order = (
         torch.randperm(len(reviews), generator=torch.Generator().manual_seed(seed))

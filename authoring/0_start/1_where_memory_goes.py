@@ -55,8 +55,8 @@ for review in reviews[:3]:
     print(f"{review.stars} stars, label {review.label}: {review.text[:100]}")
 
 # %% [markdown]
-# The label is 1 for a positive review and 0 for a negative one. A tokenizer cuts the text into pieces and numbers them.
-# `batches` does that, pads every review to 64 numbers, and groups them.
+# The label is 1 for a positive review and 0 for a negative one. A tokenizer cuts the text into pieces, the *tokens*, and numbers them.
+# `batches` does that, makes every review 64 tokens long (a longer one is cut, a shorter one filled up), and groups them.
 
 # %%
 tokenizer = load_tokenizer()
@@ -135,7 +135,7 @@ reveal("peak memory as a multiple of the weights", round(meter.peak_bytes / weig
 plot_timeline(meter.timeline)
 
 # %% [markdown]
-# Follow the picture from left to right. In each forward pass the activations pile up, layer upon layer. In the backward pass they are used up in reverse order,
+# Follow the picture from left to right (*fwd* is forward, *bwd* backward). First the weights are made. In each forward pass the activations pile up, layer upon layer. In the backward pass they are used up in reverse order,
 # and gradients grow in their place. The optimizer's step makes its state the first time; from then on the state stays.
 #
 # So there are two peaks to watch. One lies where forward turns into backward: activations are at their largest. The other lies in the optimizer's step: gradients and state are all there.
@@ -203,7 +203,7 @@ for settings in ({"foreach": False}, {"foreach": True}, {"fused": True}):
     print(f"{settings}: temporary {room:.2f} x the weights, in all {in_all:.1f} bytes per weight")
 
 # %% [markdown]
-# On a CPU AdamW takes tensor after tensor, and the largest decides. On a graphics card the default is `foreach`, all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
+# With `foreach=False`, the default on a CPU, AdamW takes tensor after tensor, and the largest decides. With `foreach=True`, the default on a graphics card, it takes all at once: one more copy of the weights for a moment. The fused update needs none; transformers' `Trainer` asks for it by default.
 #
 # ## Exercise: the bytes of a training state
 #
@@ -242,7 +242,7 @@ def training_state_bytes(model, optimizer_name):
 check(training_state_bytes)
 
 # %% [markdown]
-# Stuck? `hint(training_state_bytes)` shows a hint, and each call a little more. A wrong answer does no harm: `check` says what it saw.
+# Stuck? `hint(training_state_bytes)` shows a hint, and each call a little more. A wrong answer does no harm: `check` says what it saw. It tries your answer on random models; the *seed* behind its sentence draws the same ones again (`check(training_state_bytes, seed=...)`).
 #
 # ## Exercise: the peak at another batch size
 #
@@ -374,7 +374,7 @@ for category, size in trainer_run.peak.items():
 # - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn in full colour, since only those train alike. The others are pale.
 # - **compare at fixed memory**: all runs that fit into the budget, whatever their batch.
 #
-# Here each batch is a step of its own, so the micro-batch is the effective batch. Choose one that was not measured yet, and press the button to measure it here and now.
+# Here each batch is a step of its own, so the micro-batch is the effective batch: `16×1` in the picture is the batch of 16. Choose one that was not measured yet, and press the button to measure it here and now.
 
 
 # %%

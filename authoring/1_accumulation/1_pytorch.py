@@ -56,6 +56,9 @@ recall("1_accumulation/1_pytorch")
 # How good is the estimate? Take 64 reviews as "all", and compare the gradients of small batches with the gradient of the 64.
 #
 # The loss of a batch is the mean over its reviews, so its gradient is the mean of theirs. It is enough to compute the gradient of each review once.
+# The *error* of a review is its gradient less the full one, a vector; the error of a batch is the mean of its reviews' errors.
+#
+# (Of the errors only their scalar products are kept, a table of 64 x 64: the squared length of a mean is the mean of the products of all pairs of its parts.)
 
 # %%
 model = small_bert(seed=0)
@@ -73,15 +76,14 @@ alone = torch.stack(
 )
 full = alone.mean(0)
 print(f"{len(alone)} gradients of {full.numel():,} numbers")
-
-# %% [markdown]
-# The *error* of a review is its gradient less the full one, a vector. The error of a batch is the mean of its reviews' errors, and the squared length of a mean is the mean of the scalar products of all pairs of its parts. So a table of 64 x 64 products is enough to draw 10,000 batches of each size. (A review may be drawn more than once.)
-#
-# The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). A scatter of 1 is an error as long as the full gradient. The last column is what the rule "one over the square root of the batch" gives.
-
-# %%
 alone -= full  # now the errors
 products = alone @ alone.T
+del alone  # it takes as much memory as 64 models
+
+# %% [markdown]
+# Now draw 10,000 batches of each size. (A review may be drawn more than once.) The *scatter* of a size is the length of a batch's error, relative to the length of the full gradient (root mean square over the drawn batches). A scatter of 1 is an error as long as the full gradient. The last column is what the rule "one over the square root of the batch" gives.
+
+# %%
 generator = torch.Generator().manual_seed(0)
 for size in (1, 4, 16):
     drawn = torch.randint(64, (10_000, size), generator=generator)
@@ -89,7 +91,6 @@ for size in (1, 4, 16):
     scatter = squares.mean().sqrt() / full.norm()
     single = scatter if size == 1 else single
     print(f"batch {size:2}: scatter {scatter:4.1f}, by the rule {single / size**0.5:4.1f}")
-del alone  # it takes as much memory as 64 models
 
 # %% [markdown]
 # With four times as many reviews the scatter is half, as the rule says.
@@ -178,7 +179,7 @@ print(f"after the second micro-batch: {weight.grad.item():.2f}")
 
 # %% [markdown]
 # The second one alone has $-4 \cdot (9 + 16) / 2 = -50$. `.grad` shows $-10 - 50 = -60$: **`backward()` does not set the gradient, it adds to it.**
-# That is usually a nuisance, and the reason why every training loop calls `zero_grad()`. Here it is the whole trick: PyTorch does the adding up.
+# That is usually a nuisance, and the reason why every training loop calls `zero_grad()`. Here it is the whole trick: PyTorch does the adding up. (Run the last cell twice, and its micro-batch is added twice. The cell with the first one starts again.)
 #
 # And the activations? `backward()` frees them when it is through with them. When the second forward pass begins, those of the first are gone.
 # (Adding up the *losses* and calling `backward()` once gives the same gradient, and keeps all activations until then. It saves nothing.)
@@ -426,7 +427,7 @@ for optimizer_class in (torch.optim.SGD, torch.optim.AdamW):
         print(f"{optimizer_class.__name__:5}  {size} x 1 {peaks[0]:>8}   1 x {size} {peaks[1]:>8}")
 
 one_review = small_runs[0].peak["activations"] / 4
-gradients = sum(parameter.nbytes for parameter in model.parameters())
+gradients = sum(parameter.nbytes for parameter in small_bert(seed=0).parameters())
 print(
     f"one review's activations {format_bytes(one_review)}, all gradients {format_bytes(gradients)}"
 )
@@ -505,9 +506,7 @@ plot_accumulation_window(4, 10)
 # %%
 weight = torch.zeros(1, requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=0.02)
-for number, (inputs, targets) in enumerate(
-    in_twos[:3], start=1
-):  # three micro-batches, windows of two
+for number, (inputs, targets) in enumerate(in_twos[:3], start=1):
     (mse_loss(weight * inputs, targets) / 2).backward()
     if number % 2 == 0:
         optimizer.step()
@@ -608,9 +607,8 @@ def published_steps(micro_batches, accumulation_steps, epochs):
     steps, behind = [], {}
     for epoch in range(epochs):
         for index in range(micro_batches):
-            behind[epoch * micro_batches + index] = (
-                accumulation_steps  # what its loss is divided by
-            )
+            # its number, and what its loss is divided by
+            behind[epoch * micro_batches + index] = accumulation_steps
             if index % accumulation_steps == 0:
                 steps.append(behind)
                 behind = {}
@@ -800,8 +798,8 @@ for parts in (1, 4):
     layer = nn.BatchNorm1d(16)
     layer_gradient(layer, parts)
     print(
-        f"{16 // parts:2} x {parts}: running averages moved "
-        f"{layer.num_batches_tracked.item()} times"
+        f"{16 // parts:2} x {parts}: moves of the running averages: "
+        f"{layer.num_batches_tracked.item()}"
     )
 
 # %% [markdown]

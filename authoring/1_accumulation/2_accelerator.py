@@ -418,7 +418,7 @@ print(
 )
 
 # %% [markdown]
-# Always by `gradient_accumulation_steps`. (Only DeepSpeed, which divides by itself, is left out.) The prepared data loader has a length, so it could be known beforehand that a window will be short. Accelerate looks only one batch ahead, to see the end.
+# Always by `gradient_accumulation_steps`. (Only DeepSpeed, a library that divides by itself, is left out.) The prepared data loader has a length, so it could be known beforehand that a window will be short. Accelerate looks only one batch ahead, to see the end.
 #
 # The first line above also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
 

@@ -127,7 +127,7 @@ pd.DataFrame(
 # - every optimizer step uses `effective_batch` samples (a multiple of `micro_batch`), the last one of an epoch what is left,
 # - training takes `epochs` epochs over a data set of `samples` samples, in the order of the data set,
 # - the optimizer is plain SGD, without clipping,
-# - the learning rate rises linearly from 0 during the first epoch, reaches `learning_rate` with the first step of the second epoch, and stays there. (The schedule has a name: `constant_with_warmup`.)
+# - the learning rate rises linearly from 0 during the first epoch, reaches `learning_rate` with the first step of the second epoch, and stays there. (The schedule has a name, `constant_with_warmup`; the argument `warmup_steps` says how long the rate rises.)
 #
 # Run on the CPU, with `folder` as the output folder.
 

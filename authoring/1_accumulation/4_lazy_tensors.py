@@ -252,8 +252,8 @@ def with_ready_mask(batch):
     return batch | {"attention_mask": (1 - seen) * torch.finfo(torch.float32).min}
 
 
-micro_batches = [with_ready_mask(batch) for batch in micro_batches]
-one_mark = in_fresh_process(train_lazily, micro_batches, 4)
+ready_batches = [with_ready_mask(batch) for batch in micro_batches]
+one_mark = in_fresh_process(train_lazily, ready_batches, 4)
 compiled, cached, operations, _ = one_mark["log"][-1]
 print(
     f"{compiled + cached} graphs run, {compiled} of them compiled; fallbacks: "
@@ -425,8 +425,8 @@ def read_the_loss(loss):
     loss.item()
 
 
-two_marks = in_fresh_process(train_lazily, micro_batches, 4, second_mark)
-with_item = in_fresh_process(train_lazily, micro_batches, 4, read_the_loss)
+two_marks = in_fresh_process(train_lazily, ready_batches, 4, second_mark)
+with_item = in_fresh_process(train_lazily, ready_batches, 4, read_the_loss)
 loops = {
     "mark after the update": one_mark,
     "marks after backward and update": two_marks,
@@ -717,7 +717,7 @@ print("the same losses:", train_and_report(four, 2) == train_and_report_later(fo
 # The loop of Ratex's document (`docs/grad_accumulation.md`) has both marks where they belong. Its faults are those of the [first notebook](1_pytorch.ipynb): it steps where `index % k == 0`, counted from 0. Does the number of graphs tell?
 
 # %%
-published = in_fresh_process(train_lazily, micro_batches, 4, second_mark, 0.05, 0)
+published = in_fresh_process(train_lazily, ready_batches, 4, second_mark, 0.05, 0)
 rows = []
 for name, run in {"counted from 1": two_marks, "counted from 0": published}.items():
     compiled, cached, *_ = run["log"][-1]

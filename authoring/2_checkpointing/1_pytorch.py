@@ -136,9 +136,9 @@ class Layer(nn.Module):
 
 
 torch.manual_seed(0)
-layers = nn.Sequential(*[Layer() for _ in range(12)])
-x = torch.randn(8, 64)
-plain_lives = record_lives(layers, lambda: layers(x).sum())
+twelve = nn.Sequential(*[Layer() for _ in range(12)])
+eight_rows = torch.randn(8, 64)
+plain_lives = record_lives(twelve, lambda: twelve(eight_rows).sum())
 player(plain_lives)
 
 # %% [markdown]
@@ -149,7 +149,7 @@ player(plain_lives)
 
 # %%
 segment_lives = record_lives(
-    layers, lambda: checkpoint_sequential(layers, 3, x, use_reentrant=False).sum()
+    twelve, lambda: checkpoint_sequential(twelve, 3, eight_rows, use_reentrant=False).sum()
 )
 player(segment_lives)
 
@@ -241,7 +241,7 @@ for moment in ("before", "after"):
     )
     register(lambda *_: calls.append(1))
     torch_checkpoint(block, torch.randn(4, 8), use_reentrant=False).sum().backward()
-    print(f"a hook {moment} the block fired {len(calls)} times")
+    print(f"calls of a hook {moment} the block: {len(calls)}")
 
 # %% [markdown]
 # ## On BERT

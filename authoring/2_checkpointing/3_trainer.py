@@ -518,17 +518,17 @@ summary(points[LONG])
 
 # %%
 rows = []
-for model, runs in points.items():
+for model, measured in points.items():
     budget = next(
         run.peak_bytes
-        for run in runs
+        for run in measured
         if run.settings["micro_batch"] == 1 and run.settings["checkpointing"] == "off"
     )
     rows.append(
         (
             model,
             f"{budget / MiB:.2f}",
-            "; ".join(run.name for run in runs if run.peak_bytes <= budget),
+            "; ".join(run.name for run in measured if run.peak_bytes <= budget),
         )
     )
 pd.DataFrame(rows, columns=["model", "budget MiB", "fits"])

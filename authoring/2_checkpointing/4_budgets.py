@@ -261,4 +261,4 @@ check(least_recomputation)
 # - A compiler can choose what is kept in a budget of bytes. In PyTorch 2.13 the knob is private, and whole tensors are kept or dropped.
 # - Which results to keep is a knapsack: the most FLOPs for a byte first is a good rule, not the best choice.
 #
-# Next: [Checkpointing with Accelerate](2_accelerator.ipynb), where checkpointing is one line in the accumulation loop.
+# From here go on where you left off: with [checkpointing with Accelerate](2_accelerator.ipynb), or, when this unit is done, with [Local SGD](../3_local_sgd/1_pytorch.ipynb).

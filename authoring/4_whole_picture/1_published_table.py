@@ -334,7 +334,7 @@ rest = meter(row) - parts["weights"] - parts["gradients"] - parts["optimizer sta
 print(f"what it does not know of, the rest:     {(parts['activations'] - rest) / MiB:+8,.0f} MiB")
 
 # %% [markdown]
-# The state is too large by nearly as much as the activations (those of 2022, with the softmax's input) and the allocator's blocks are too small. A total that agrees proves nothing about its parts. None of the three knows the optimizer, although each could be told.
+# The rule's state is too large. Its activations are too small (those of 2022 held the softmax's input, too), and it knows nothing of the allocator's blocks. The errors nearly cancel. A total that agrees proves nothing about its parts. None of the three knows the optimizer, although each could be told.
 # A formula is quick and needs no code; the trace sees what the libraries really do.
 #
 # ## Rows of today

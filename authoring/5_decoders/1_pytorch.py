@@ -74,15 +74,15 @@ model = small_decoder()
 output = model(input_ids=pieces(8, 128), labels=pieces(8, 128))
 print(f"{len(stream):,} tokens; logits {list(output.logits.shape)}, loss {output.loss.item():.2f}")
 print(f"equal scores for all 4,000 tokens give ln 4,000 = {math.log(4000):.2f}")
+one_copy = output.logits.nbytes
+del output
 
 # %% [markdown]
 # The *logits* are the scores of the whole vocabulary, for each token of each text. In bytes, beside the weights of the whole model:
 
 # %%
 weights = sum(parameter.nbytes for parameter in model.parameters())
-one_copy = output.logits.nbytes
 print(f"logits {format_bytes(one_copy)}, all weights {format_bytes(weights)}")
-del output
 
 # %% [markdown]
 # ## Where the peak is

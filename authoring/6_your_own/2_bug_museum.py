@@ -3,7 +3,7 @@
 #
 # **You will be able to** read from one recorded run what is wrong with a training loop, name it, and cure it. Each bug here was reported in a real project; several are still in the libraries installed beside this notebook.
 #
-# **Minutes**: 75, with two halts · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb). The second half of the museum is [2b](2b_bug_museum_recomputed.ipynb).
+# **Minutes**: 75, with two places to stop · **Before this**: [Gradient accumulation with Accelerate](../1_accumulation/2_accelerator.ipynb). The second half of the museum is [2b](2b_bug_museum_recomputed.ipynb).
 
 # %% [markdown]
 # ## A question

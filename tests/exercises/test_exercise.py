@@ -246,7 +246,8 @@ def test_first_difference_in_words(got, told):
         (2_300_000.0, 2_305_728, "is 2,300,000; the truth is 2,305,728"),
         (0.500061, 0.5, "is 0.5001; the truth is 0.5"),
         (1234.31, 1234.1, "is 1234.31; the truth is 1234.1"),
-        ("", "a step", "is an empty text; the truth is a step"),
+        ("", "a step", "is an empty text; it should be a step"),
+        (True, False, "is True; it should be False"),
         ("3", 3, "is 3 (str); the truth is 3 (int)"),
         (True, 1, "is True; the truth is 1"),
         (np.array([1.0, 2.0]), np.array([1.0, 2.001]), "is [1, 2]; the truth is [1, 2.001]"),
@@ -255,6 +256,22 @@ def test_first_difference_in_words(got, told):
 )
 def test_two_values_have_as_many_digits_as_they_need(got, want, told):
     assert first_difference({"a": got}, {"a": want}, "the truth") == f"a {told}"
+
+
+@pytest.mark.parametrize(
+    ("name", "got", "want"), [("the most held", 4, 1), ("a", "x", "nothing"), ("a", True, False)]
+)
+def test_what_was_asked_for_is_not_said_of_the_large_batch(name, got, want):
+    """The large batch holds the activations of all its micro-batches: "the large batch's is 1" would be untrue."""
+    told = first_difference({name: got}, {name: want}, "the large batch's")
+    assert told == f"{name} is {got}; it should be {want}"
+
+
+def test_a_none_where_none_is_never_right_asks_for_the_return():
+    asked = "a is None (is a `return` missing?); the truth is 3"
+    assert first_difference({"a": None}, {"a": 3}, "the truth") == asked
+    told = first_difference({"a": None, "b": None}, {"a": 3, "b": None}, "the truth")
+    assert told == "a is None; the truth is 3"
 
 
 def test_a_small_difference_is_told_in_numbers_that_differ():

@@ -46,6 +46,19 @@ def test_check_shows_and_records(shown):
     assert [record["outcome"] for record in read_records("progress")] == ["right", "wrong"]
 
 
+def test_a_search_that_ran_out_of_time_says_so_and_goes_on_with_the_same_seed(shown, monkeypatch):
+    monkeypatch.setattr(feedback, "SEARCH_SECONDS", -1)
+    check(answers("loss not divided"), seed=7)
+    assert repr(shown[0]).endswith("mistakes were compared in -1 s; check(..., seed=7) goes on.")
+    monkeypatch.setattr(feedback, "SEARCH_SECONDS", 60)
+    check(answers("loss not divided"), seed=7)
+    assert "Mistake: loss not divided" in repr(shown[1])
+    compared = {key for key in feedback._compared if key[:2] == ("train_accumulated", 7)}
+    assert len(compared) == len(feedback._compared) > 2
+    check(answers("right"), seed=8)
+    assert {key[1] for key in feedback._compared} == {8}
+
+
 def test_the_readme_shows_what_check_says(shown):
     check(answers("loss not divided"), seed=7)
     assert f"```\n{shown[0]!r}\n```" in (COURSE / "README.md").read_text(encoding="utf-8")
@@ -148,7 +161,7 @@ def test_a_mistake_is_looked_for_only_so_long(monkeypatch, shown):
     monkeypatch.setattr(feedback, "SEARCH_SECONDS", -1)
     check(answers("loss not divided"), seed=1)
     assert "4.00 times" in repr(shown[0]) and "Loss not divided" not in shown[0]._repr_html_()
-    assert "no time to compare it with all known mistakes" in repr(shown[0])
+    assert "Not all known mistakes were compared" in repr(shown[0])
 
 
 def test_an_interrupt_is_a_sentence_and_no_outcome(shown):
@@ -209,6 +222,12 @@ def test_a_guess_in_another_unit_keeps_its_unit(shown):
     assert repr(shown[-1]) == "peak: you guessed 40 GiB, measured 50 MiB."
 
 
+def test_a_guess_in_percent_is_points_off_and_not_percent_of_percent(shown):
+    guess("share", 25, "%")
+    reveal("share", 46, "%")
+    assert repr(shown[-1]) == "share: you guessed 25 %, measured 46 % (21 points off)."
+
+
 def test_a_guess_after_the_answer_does_not_count(shown):
     guess("peak", 40, "MiB")
     reveal("peak", 50, "MiB")
@@ -228,8 +247,9 @@ def test_no_guess(shown):
     reveal("peak", 50, "MiB")
     assert "put a number (in MiB) in place of None" in repr(shown[0])
     assert repr(shown[1]) == "peak: measured 50 MiB; no guess was noted before."
-    with pytest.raises(CourseError, match="must be a number in MiB"):
-        guess("peak", "many", "MiB")
+    for no_number in ("many", float("nan")):
+        with pytest.raises(CourseError, match="must be a number in MiB"):
+            guess("peak", no_number, "MiB")
 
 
 def test_progress_counts_the_best(shown, capsys):

@@ -178,6 +178,21 @@ def answer():
 """
 
 
+def test_a_rank_lost_to_gloo_is_told_in_a_sentence_and_after_the_error_of_another():
+    def first_rank_loses_the_second(rank, error=None):
+        if rank.number == 0:
+            raise RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer")
+        if error:
+            raise error
+
+    with pytest.raises(
+        DeviceError, match="^rank 0 waited in vain: not all ranks came to the same collective.$"
+    ):
+        as_ranks(first_rank_loses_the_second)
+    with pytest.raises(ValueError, match="mine"):
+        as_ranks(lambda rank: first_rank_loses_the_second(rank, ValueError("mine")))
+
+
 def test_each_rank_has_global_variables_of_its_own():
     cell: dict = {"__name__": "cell"}
     exec(COUNTING, cell)

@@ -77,6 +77,45 @@ def test_no_line_of_code_runs_out_of_sight(name):
     assert not wide
 
 
+def changed_for_good(source):
+    """Names that a cell takes from an earlier one and deletes or makes anew from themselves: its second run is another."""
+    made, told = set(), set()
+    for line in ast.parse(source).body:
+        if isinstance(line, ast.FunctionDef | ast.ClassDef):
+            made.add(line.name)
+            continue
+        names = [node for node in ast.walk(line) if isinstance(node, ast.Name)]
+        read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        targets = getattr(line, "targets", [getattr(line, "target", line)])
+        parts = [part for target in targets for part in getattr(target, "elts", [target])]
+        stored = {part.id for part in parts if isinstance(part, ast.Name)}
+        if isinstance(line, ast.Assign):
+            told |= stored & read - made
+        elif isinstance(line, ast.Delete):
+            told |= stored - made
+        elif isinstance(line, ast.AugAssign) and not isinstance(line.op, ast.BitOr):
+            told |= stored - made  # `|=` puts the same into a dictionary again
+        stored |= {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+        made |= stored
+    return told
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_cell_can_be_run_twice(name):
+    told = [
+        f"{', '.join(sorted(names))} in: {source.splitlines()[0]}"
+        for source in code_cells(name)
+        if not source.startswith("%%") and (names := changed_for_good(source))
+    ]
+    assert not told, told
+
+
+def test_what_a_second_run_would_find_changed_is_seen():
+    assert changed_for_good("del a") == changed_for_good("a = [b for b in a]") == {"a"}
+    assert changed_for_good("a -= 1") == {"a"} and not changed_for_good("a |= {}")
+    assert not changed_for_good("a = 1\na = a + 1\na -= 1\ndel a")
+
+
 @pytest.mark.parametrize("name", LESSONS)
 def test_no_lesson_draws_by_hand(name):
     """Figures are drawn in trainlean/pictures, where a test sees them."""

@@ -164,6 +164,18 @@ def test_every_phase_and_every_bar_has_a_label():
     assert {"100", "1.0", "2.0"} <= {text.get_text() for text in bars.texts}
 
 
+def test_a_number_below_a_bar_has_the_colour_of_its_category():
+    """Moved apart, the 10.2 of the optimizer state stood below the activations."""
+    peak = {"weights": 5, "gradients": 5, "optimizer state": 10, "activations": 500}
+    run = Run(name="r", peak={name: size * MiB for name, size in peak.items()})
+    [bars] = plot_memory([run]).axes
+    below = [text.get_position()[0] for text in bars.texts if text.get_fontsize() == 7]
+    marks = [(line.get_xdata()[0], line.get_color()) for line in bars.lines]
+    assert [colour for _, colour in marks] == [COLOURS[name] for name in list(peak)[:3]]
+    assert all(mark < number for (mark, _), number in zip(marks, below, strict=True))
+    assert all(number < mark for number, (mark, _) in zip(below, marks[1:]))
+
+
 def test_colours_of_the_categories_are_those_of_the_course():
     assert tuple(COLOURS) == CATEGORIES
     for name in ("memory", "timeline"):
@@ -185,6 +197,18 @@ def test_a_run_that_is_not_divided_into_categories_is_drawn_too():
 @pytest.mark.parametrize("draw", [plot_memory, plot_front, plot_timeline, plot_compare])
 def test_nothing_to_draw_is_no_error(draw):
     assert draw({} if draw is plot_compare else []).png()
+
+
+@pytest.mark.parametrize(("k", "micro_batches"), [(1, 5), (4, 10), (4, 40), (2, 31)])
+def test_words_beside_the_windows_do_not_lie_on_them(k, micro_batches):
+    picture = plot_accumulation_window(k, micro_batches)
+    picture.png()
+    [axes] = picture.axes
+    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    first = min(patch.get_window_extent().x0 for patch in axes.patches)
+    assert max(boxes[words].x1 for words in ("micro-batch", "gradient\nadds up", "weights")) < first
+    titles = [text.get_window_extent() for text in axes.texts if text.get_position()[1] == 3.72]
+    assert all(one.x1 < other.x0 for one, other in zip(titles, titles[1:]))
 
 
 def test_window_refuses_nonsense():

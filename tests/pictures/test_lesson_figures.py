@@ -197,9 +197,14 @@ def test_the_formula_goes_through_what_follows_it():
     assert measured.get_ydata().tolist() == [9, 4]
 
 
+def test_what_a_picture_has_along_its_axes_is_named():
+    for axes in PICTURES["micro-batches"]().axes:
+        assert axes.get_xlabel() == "micro-batch x accumulation steps" and axes.get_ylabel()
+
+
 def test_a_race_says_when_it_is_too_noisy():
     slow, quick = timed_run("a", (2.0, 2.2)), timed_run("b", (0.9, 1.0))
-    assert "m: 2.21 x at the same memory" in texts(plot_race({"m": [slow, quick]}, "ab"))
+    assert "m: 2.21 x as fast at the same memory" in texts(plot_race({"m": [slow, quick]}, "ab"))
     noisy = timed_run("b", (0.9, 2.1))
     assert "m: too noisy to tell" in texts(plot_race({"m": [slow, noisy]}, "ab"))
 

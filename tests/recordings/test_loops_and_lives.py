@@ -252,6 +252,16 @@ def test_lives_of_a_recomputation_that_stops_early(kind, recomputed):
     assert lives.live_bytes[-1] == 0
 
 
+def test_lives_need_a_loss():
+    layer = torch.nn.Linear(2, 3)
+    with pytest.raises(
+        ValueError, match="a tensor of one number, .* not a tensor of shape \\(4, 3\\)"
+    ):
+        record_lives([layer], lambda: layer(torch.ones(4, 2)))
+    with pytest.raises(ValueError, match="not None"):
+        record_lives([layer], lambda: print(end=str(layer(torch.ones(4, 2)))[:0]))
+
+
 def test_lives_need_a_layer_that_runs():
     with pytest.raises(ValueError, match="saw none of the layers"):
         record_lives([torch.nn.Linear(2, 2)], lambda: torch.ones(1, requires_grad=True).sum())

@@ -3,6 +3,8 @@
 import numpy as np
 
 Observation = dict[str, object]  # str -> int, float, bool, str, None or numpy array
+# What an answer may use at most is asked of it, and of the truth it would be untrue: the large batch holds all activations.
+LIMITS = ("the most ", "the largest batch ")
 
 
 def same(one: Observation, other: Observation) -> bool:
@@ -30,13 +32,17 @@ def first_difference(got: Observation, want: Observation, truth: str) -> str | N
         if name not in got:
             return f"{name} is missing"
         if not equal(got[name], right):
-            return f"{name} {describe(got[name], right, truth)}"
+            limit = name.startswith(LIMITS) and np.ndim(right) == 0
+            told = describe(got[name], right, "" if limit else truth)
+            if got[name] is None and not any(value is None for value in want.values()):
+                told = told.replace("is None;", "is None (is a `return` missing?);", 1)
+            return f"{name} {told}"
     extra = next((name for name in got if name not in want), None)
     return None if extra is None else f"{extra} should not be there"
 
 
 def describe(got: object, want: object, truth: str) -> str:
-    """How a value differs from the right one, as the end of a sentence."""
+    """How a value differs from the right one, as the end of a sentence; `truth` names that one, "" where it is what was asked for."""
     if not (isinstance(got, np.ndarray) and isinstance(want, np.ndarray)):
         return _values(got, want, truth)
     if got.shape != want.shape:
@@ -76,7 +82,8 @@ def _values(got: object, want: object, truth: str) -> str:
             break
     else:
         left, right = f"{left} ({type(got).__name__})", f"{right} ({type(want).__name__})"
-    return f"is {left}; {truth} is {right}"
+    asked = not truth or isinstance(want, bool | str)
+    return f"is {left}; {'it should be' if asked else f'{truth} is'} {right}"
 
 
 def _short(value: object, digits: int = 4) -> str:

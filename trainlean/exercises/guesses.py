@@ -1,6 +1,7 @@
 """A number is guessed before it is measured, and the guess is shown beside the measurement."""
 
 from datetime import UTC, datetime
+from math import isfinite
 
 from IPython.display import display
 
@@ -26,7 +27,7 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
             )
         )
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise CourseError(f"The guess for {name} is {shown(value)}; it must be a number in {unit}.")
     first, _, revealed = _history(name)
     append_record(
@@ -56,6 +57,8 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
         bars = {origin: value}
     else:
         off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
+        if unit == "%":  # percent of percent would be read as these
+            off = f"{abs(guessed - value):,.4g} points off"
         text = f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off})."
         bars = {"guess": guessed, origin: value}
     display(bars_card(text, bars, unit))

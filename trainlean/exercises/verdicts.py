@@ -19,8 +19,6 @@ NOT_ATTEMPTED, WRONG, CRASHED, RIGHT, CANNOT = OUTCOMES = (
 )
 NOTHING_YET = "Nothing to check yet: replace the line `raise NotImplementedError()` (or None) by your answer, then run its cell."
 
-CUT_SHORT = " There was no time to compare it with all known mistakes: `trainlean check` in a terminal takes that time."
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -53,11 +51,15 @@ class Verdict:
 
 
 def judge(
-    exercise: Exercise, answer: object, seed: int, search_seconds: float = math.inf
+    exercise: Exercise,
+    answer: object,
+    seed: int,
+    search_seconds: float = math.inf,
+    cache: dict | None = None,
 ) -> Verdict:
-    """Probe an answer here and now and give the verdict; known mistakes are looked through for `search_seconds`."""
+    """Probe an answer here and now and give the verdict; `search_seconds` and `cache` are those of `verdict`."""
     return cannot_check(exercise) or verdict(
-        exercise, see(exercise, answer, seed), seed, search_seconds=search_seconds
+        exercise, see(exercise, answer, seed), seed, cache, search_seconds
     )
 
 
@@ -79,7 +81,8 @@ def verdict(
     """The verdict on what was seen of an answer. `seed` must be the one that the probe was given.
 
     `cache` keeps the oracle's and the mistakes' observations for the next answer to the same questions.
-    A mistake that is not found within `search_seconds` stays without its name.
+    A mistake that is not found within `search_seconds` stays without its name; that is said, and with `cache` the next call
+    goes on from there.
     """
     cache = {} if cache is None else cache
 
@@ -128,11 +131,11 @@ def verdict(
             traceback=seen.traceback,
         )
     end = time.monotonic() + search_seconds
-    late = False
     for mistake in exercise.mistakes:
         for number, wrong in enumerate(mistake.answers):
-            if late := time.monotonic() > end:
-                break
+            if time.monotonic() > end:
+                message += f" Not all known mistakes were compared in {search_seconds:g} s; check(..., seed={seed}) goes on."
+                return say(CRASHED if raised else WRONG, message, **extra)
             if same(
                 seen.observation,
                 remembered(
@@ -148,8 +151,6 @@ def verdict(
                     hint=mistake.hint,
                     **extra,
                 )
-    if late:
-        message += CUT_SHORT
     return say(
         CRASHED if raised else WRONG, message, **extra
     )  # a hint might speak of what is right

@@ -131,7 +131,7 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
                         color=_on(colour),
                     )
                 else:
-                    narrow.append((left + width / 2, words))
+                    narrow.append((left + width / 2, words, colour))
                 left += width
             _numbers_below(axes, row, narrow, 0.0105 * longest)
             axes.text(
@@ -162,9 +162,14 @@ def plot_memory(runs: Sequence[Run]) -> Picture:
     return picture
 
 
-def _numbers_below(axes, row: int, narrow: list[tuple[float, str]], letter: float):
-    """The numbers of bars too narrow for them, below these and apart; `letter` is the width of one in the axes' units."""
-    apart = letter * (1 + max([len(words) for _, words in narrow], default=0))
-    places = spread([middle for middle, _ in narrow], apart, apart / 2, float("inf"))
-    for place, (_, words) in zip(places, narrow, strict=True):
+def _numbers_below(axes, row: int, narrow: list[tuple[float, str, str]], letter: float):
+    """The numbers of bars too narrow for them, below these and apart; `letter` is the width of one in the axes' units.
+
+    Each has a square of its bar's colour before it: moved apart, it may stand below another bar.
+    """
+    apart = letter * (2.5 + max([len(words) for _, words, _ in narrow], default=0))
+    places = spread([middle for middle, *_ in narrow], apart, apart / 2, float("inf"))
+    for place, (_, words, colour) in zip(places, narrow, strict=True):
+        before = place - letter * (0.9 + len(words) / 2)
+        axes.plot([before], [row + 0.46], "s", ms=3.6, color=colour, clip_on=False)
         axes.text(place, row + 0.46, words, ha="center", va="center", size=7, color=SOFT)

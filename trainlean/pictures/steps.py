@@ -91,14 +91,17 @@ def plot_accumulation_window(k: int, micro_batches: int) -> Picture:
         )
         axes = picture.add_axes((0, 0, 1, 1))
         axes.axis("off")
-        gap, left = 0.75, 1.9
-        axes.set_xlim(0, left + micro_batches + gap * len(windows) + 0.1)
+        gap, inches = 0.75, 0.95  # between windows; of the words on the left
+        right = micro_batches + gap * len(windows) + 0.1
+        left = max(1.9, inches * right / (width - inches))
+        axes.set_xlim(0, left + right)
+        roomy = (min(k, micro_batches) + gap) * width / (left + right) > 1.2
         axes.set_ylim(-1.05, 4.15)
         for y, words in ((3.0, "micro-batch"), (1.35, "gradient\nadds up"), (-0.5, "weights")):
             axes.text(0.12, y, words, va="center", color=SOFT, size=9)
         x = left
         for number, window in enumerate(windows):
-            first = x
+            first, of = x, f"window {number + 1}: " if roomy else ""
             for i, batch in enumerate(window):
                 axes.add_patch(
                     Rectangle((x + 0.08, 2.65), 0.84, 0.7, facecolor=colours[i], edgecolor="none")
@@ -139,7 +142,7 @@ def plot_accumulation_window(k: int, micro_batches: int) -> Picture:
             axes.text(
                 (first + x) / 2,
                 3.72,
-                f"window {number + 1}: {len(window)} of {k}" if k > 1 else f"{number + 1}",
+                f"{number + 1}" if k == 1 else f"{of}{len(window)} of {k}",
                 ha="center",
                 va="center",
                 size=8.5,

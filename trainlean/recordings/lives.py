@@ -69,7 +69,7 @@ def record_lives(layers: Iterable, forward: Callable) -> Lives:
 
     A recomputation may stop within a layer, as soon as it has what it needs. An output is noted when the operation that makes
     it has run, so one that is computed right before the stop is seen, and one that is never reached is not.
-    ValueError: no module ran.
+    ValueError: no module ran, or `forward()` returned something else than one number.
     """
     layers = list(layers)
     events, finalizers, runs = [], [], [0] * len(layers)
@@ -97,6 +97,15 @@ def record_lives(layers: Iterable, forward: Callable) -> Lives:
             if not events:
                 raise ValueError(
                     "record_lives() saw none of the layers run: give it the modules that forward() calls."
+                )
+            if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+                what = (
+                    f"a tensor of shape {tuple(loss.shape)}"
+                    if isinstance(loss, torch.Tensor)
+                    else repr(loss)
+                )
+                raise ValueError(
+                    f"record_lives() needs a loss, a tensor of one number, from forward(), not {what}: .sum() makes one."
                 )
             events.append(Event("turn", None, 0, 0))
             loss.backward()

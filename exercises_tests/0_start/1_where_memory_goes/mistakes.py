@@ -44,6 +44,20 @@ training_state_bytes = (
         hint="What is parameter.grad of a parameter with requires_grad=False after backward()?",
     ),
     Mistake(
+        "gradients looked for before training",
+        {"if parameter.requires_grad:": "if parameter.grad is not None:"},
+        why="The model that you are given has not been trained yet: every `.grad` is still None, and you are asked for the bytes behind a step.",
+        hint="Which attribute says of a parameter, before any training, that it will get a gradient?",
+    ),
+    Mistake(
+        "a weight counted for every module around it",
+        {
+            "model.parameters():": "(weight for module in model.modules() for weight in module.parameters()):"
+        },
+        why="`parameters()` of a module already holds those of all modules within it; asked of each module, it gives a weight again for every one that is around it.",
+        hint="How many times does your loop meet the weight of a layer that lies within the model?",
+    ),
+    Mistake(
         "frozen weights left out",
         {"copies = 1": "copies = 0", TRAINED: "copies += 2 + averages"},
         why="A frozen weight has no gradient and no optimizer state, but it is stored like any other.",

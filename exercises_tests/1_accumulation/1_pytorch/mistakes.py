@@ -275,15 +275,20 @@ train_accumulated_to_the_end = (
         "a step too many at the end",
         {END: f"{END}    optimizer.step()\n    optimizer.zero_grad()\n"},
         {
-            **one_by_one("(index + 1) % k == 0"),
-            "    # END SOLUTION": "    optimizer.step()\n    optimizer.zero_grad()\n    # END SOLUTION",
-        },
-        {
             **one_by_one("(index + 1) % k == 0", OWN_SIZE),
             "    # END SOLUTION": "    optimizer.step()\n    optimizer.zero_grad()\n    # END SOLUTION",
         },
         why="After the loop a step is made even if no micro-batch is left: whatever counts steps counts one too many, and where gradients are zeros and not None, momentum and weight decay move the weights once more.",
         hint="When the number of micro-batches is a multiple of k, what is there left to step on?",
+    ),
+    Mistake(
+        "last window divided by k, and stepped on even if empty",
+        {
+            **one_by_one("(index + 1) % k == 0"),
+            "    # END SOLUTION": "    optimizer.step()\n    optimizer.zero_grad()\n    # END SOLUTION",
+        },
+        why="Two faults: what is left is divided by k, though it has fewer micro-batches; and after the loop a step is made even if nothing is left.",
+        hint="How many micro-batches share the last step? And what if their number is 0?",
     ),
     usual(
         "steps on the first micro-batch",

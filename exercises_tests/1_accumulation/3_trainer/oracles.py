@@ -38,7 +38,7 @@ def accumulation_arguments(seed):
         shown |= see_recipe(
             recipe, recipe.micro_batch, [len(group) for group in groups], rates, "SGD", recorder
         )
-        shown[f"use_cpu ({recipe})"] = True
+        shown[f"the argument use_cpu ({recipe})"] = True
         shown[f"whether the output folder is the one given ({recipe})"] = True
     return shown
 

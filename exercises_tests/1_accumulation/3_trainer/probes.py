@@ -85,7 +85,7 @@ class Recipe:
     learning_rate: float
 
     def __str__(self):
-        return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epochs"
+        return f"{self.samples} samples, micro-batch {self.micro_batch}, effective batch {self.effective_batch}, {self.epochs} epoch{'s' * (self.epochs > 1)}"
 
 
 RECIPES = (
@@ -157,7 +157,7 @@ def accumulation_arguments(answer, seed):
             if args.max_grad_norm is None:
                 raise TypeError("max_grad_norm must be a number.")
             where = {
-                f"use_cpu ({recipe})": bool(args.use_cpu),
+                f"the argument use_cpu ({recipe})": bool(args.use_cpu),
                 f"whether the output folder is the one given ({recipe})": args.output_dir == folder,
             }
             args.disable_tqdm, args.report_to = True, []

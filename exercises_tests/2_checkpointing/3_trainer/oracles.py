@@ -50,6 +50,6 @@ def arguments_for_budget(seed):
         shown[f"the list of checkpointed layers ({question})"] = (
             ", ".join(map(str, layers(every))) or "none"
         )
-        shown[f"use_cpu ({question})"] = True
+        shown[f"the argument use_cpu ({question})"] = True
         shown[f"whether output_dir is the one that was given ({question})"] = True
     return shown

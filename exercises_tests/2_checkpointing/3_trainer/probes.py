@@ -155,7 +155,7 @@ def arguments_for_budget(answer, seed):
             # as text, since 4.0 is no number of steps
             shown[f"the number of accumulation steps ({question})"] = str(steps)
             shown[f"the list of checkpointed layers ({question})"] = checkpointed_layers(args)
-            shown[f"use_cpu ({question})"] = bool(args.use_cpu)
+            shown[f"the argument use_cpu ({question})"] = bool(args.use_cpu)
             shown[f"whether output_dir is the one that was given ({question})"] = os.path.abspath(
                 args.output_dir
             ) == os.path.abspath(folder)

@@ -174,6 +174,7 @@ largest_micro_batch = (
         "only halves tried",
         {SIZES: HALVES},
         {SIZES: HALVES.replace("]", " if effective_batch % 2**power == 0]")},
+        {SIZES: HALVES, DIVIDES: ""},
         why="Other divisors of the effective batch are as good, and a larger one of them fits.",
         hint="Into which equal parts can 48 samples be cut?",
     ),
