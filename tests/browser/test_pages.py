@@ -158,6 +158,8 @@ def test_the_player_plays(page):
     page.keyboard.press("End")
     assert "at step 19, line 8" in words.inner_text()
     assert "weight 1.75000, 2 of 2 updates" in page.locator(".tl-frame").inner_text()
+    player.get_by_role("button", name="one step back").click()
+    assert "at step 18," in words.inner_text()
     player.get_by_role("button", name="first step").click()
     assert page.locator(".tl-frame").inner_html() == first
     player.get_by_role("button", name="play").click()
@@ -165,6 +167,35 @@ def test_the_player_plays(page):
         "document.querySelector('.tl-player .tl-note').textContent.includes('step 3,')"
     )
     player.get_by_role("button", name="pause").click()
+    still = words.inner_text()
+    page.wait_for_timeout(900)  # longer than a step
+    assert words.inner_text() == still
+
+
+def test_tab_reaches_every_control_in_order_and_shows_where_it_is(page):
+    page.locator(EXPLORER).first.get_by_label("micro-batch").focus()
+    assert [reached(page) for _ in range(6)] == [
+        "micro-batch",
+        "accumulation steps",
+        "checkpointing: off",
+        "compare at: fixed batch",
+        "budget",
+        "runs, by speed and memory",
+    ]
+    before = sentence(page)
+    page.locator(EXPLORER).first.get_by_label("budget").press("End")  # the line, by keys
+    assert sentence(page) != before and "5 of 5 runs fit" in sentence(page)
+    page.locator(PLAYER).get_by_role("button").first.focus()
+    buttons = ["first step", "one step back", "play", "one step forward", "last step"]
+    assert [reached(page) for _ in range(6)] == [*buttons, "step"]
+
+
+def reached(page):
+    """The name of what has the focus, which is to be seen; then the key Tab."""
+    name, width, style = page.evaluate(FOCUSED)
+    assert width >= 2 and style == "solid", name
+    page.keyboard.press("Tab")
+    return name
 
 
 def test_the_players_frames_are_its_pictures(page, steps):
@@ -214,6 +245,11 @@ def test_formulas_are_there_without_a_network(page):
     assert page.locator("code", has_text="$HOME").count() == 1  # code stays what it is
 
 
+FOCUSED = """() => {
+  const one = document.activeElement, look = getComputedStyle(one), group = one.closest('fieldset');
+  const name = one.getAttribute('aria-label') || one.labels[0].innerText;
+  return [(group ? group.querySelector('legend').innerText + ': ' : '') + name, parseFloat(look.outlineWidth), look.outlineStyle];
+}"""
 SQUEEZED = """() => [...document.querySelectorAll('.tl-explorer *')]
   .filter((one) => {
     const size = parseFloat(getComputedStyle(one).fontSize), own = one.getBoundingClientRect();
