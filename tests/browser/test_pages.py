@@ -58,7 +58,7 @@ def address(tmp_path_factory, steps):
             + "\n\n</details>"
         ),
         new_code_cell("if k and not 2.0:  # a remark\n    print('words', None)"),
-        new_markdown_cell("A [link](other.html) in a line of text."),
+        new_markdown_cell("## Exercise: one\n\nA [link](other.html) in a line of text."),
         saved(explorer(runs, measure=lambda micro_batch: None, budget=90 * MiB)),
         saved(explorer(runs[:3], budget=150 * MiB)),
         saved(steps),
@@ -220,6 +220,7 @@ def test_legible_and_without_violations_in_both_themes(page):
     page.wait_for_selector(f"{EXPLORER}.tl-dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
     assert violations(page, "html", ["color-contrast", "link-in-text-block"]) == []
+    assert page.locator("h2").evaluate("(one) => getComputedStyle(one).borderLeftWidth") == "4px"
     # Nothing is cut or drawn too small to read, from a wide window down to 150 % of a small one.
     for width in (1440, 1024, 800, 533):
         page.set_viewport_size({"width": width, "height": 900})
