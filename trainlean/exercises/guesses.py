@@ -1,5 +1,6 @@
 """A number is guessed before it is measured, and the guess is shown beside the measurement."""
 
+import math
 from datetime import UTC, datetime
 
 from IPython.display import display
@@ -25,7 +26,7 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
             )
         )
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
         raise CourseError(f"The guess for {name} is {value!r}; it must be a number in {unit}.")
     first, revealed = _history(name)
     append_record(
@@ -40,8 +41,10 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
 def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:
     """Show the `value` (in `unit`) beside the guess that was made before, and ask for the reason where the lesson has one to choose.
 
-    `origin` says how the value was found: measured, predicted.
+    `origin` says how the value was found: measured, predicted. CourseError: a value that is no finite number.
     """
+    if not _finite(value):
+        raise CourseError(f"The value of {name} is {value!r}; it must be a number in {unit}.")
     guessed, _ = _history(name)
     append_record(
         "guesses",
@@ -68,6 +71,19 @@ def _history(name: str) -> tuple[float | None, bool]:
             return guessed, True
         guessed = record["value"]
     return guessed, False
+
+
+def _finite(value) -> bool:
+    """Whether it is a number that can be compared with others, and drawn."""
+    try:
+        return math.isfinite(value)
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ):  # no number, too large, a tensor of several
+        return False
 
 
 def _now() -> str:
