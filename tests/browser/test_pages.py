@@ -213,6 +213,15 @@ def test_the_players_frames_are_its_pictures(page, steps):
     assert (drawn & theirs).sum() / (drawn | theirs).sum() > 0.7
 
 
+def test_where_no_scripts_run_each_widget_is_its_picture_and_its_text(address, open_page):
+    page = open_page(address, java_script_enabled=False, offline=True)
+    shown = page.locator("[data-trainlean-widget] img").evaluate_all(
+        "(all) => all.map((one) => [one.alt.split(':')[0], one.naturalWidth > 500])"
+    )
+    explorers = [["Memory against speed", True]] * 2
+    assert shown == [*explorers, ["Step-by-step player", True]]
+
+
 def test_legible_and_without_violations_in_both_themes(page):
     page.set_viewport_size({"width": 1440, "height": 900})
     assert violations(page, "html") == []
