@@ -107,6 +107,8 @@ def test_points_answer_to_hover_click_and_keys_and_the_budget_is_dragged(page):
     point = page.locator(f"{EXPLORER} >> nth=0").get_by_role("option", name=re.compile("^4×4, "))
     point.hover()
     assert page.locator(".tl-tip").first.inner_text() == "4×4, measured: 80 MiB, 100 samples/s"
+    tip, there = page.locator(".tl-tip").first.bounding_box(), point.bounding_box()
+    assert 0 <= tip["y"] - there["y"] < 40  # below the point, not below the picture
     point.click()
     assert title(page) == "4×4, measured" and point.get_attribute("aria-selected") == "true"
     page.locator(".tl-points").first.focus()
