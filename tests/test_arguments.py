@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+import torch
 
 import trainlean
 from trainlean.arguments import WrongArgument, described, explained, fits
@@ -17,6 +18,10 @@ WRONG = {
     "no list": [],
     "no dictionary": {},
     "an object": object(),
+    "no number": float("nan"),
+    "too much": float("inf"),
+    "digits without end": 10**400,
+    "a tensor": torch.ones(2),
 }
 # These take anything, wait for it, or stop it: what they do with it is their own tests' subject.
 NOT_HERE = {"in_fresh_process", "start_devices", "stop_devices", "prediction_table", "load_reviews"}
@@ -69,6 +74,16 @@ def test_a_wrong_call_is_a_sentence(name):
             lambda: trainlean.summary(3),
             "summary: runs is 3; it must be a Run or a list of Run. `summary",
         ),
+        (
+            lambda: trainlean.measure(print, name="x", repeats=float("inf"), save=False),
+            "measure: repeats is inf; it must be a whole number",
+        ),
+        (
+            lambda: trainlean.ddp_step_seconds(1, 1, 2, trainlean.LINKS[0], accumulation_steps=0),
+            "ddp_step_seconds cannot work with .* \\(ZeroDivisionError: ",
+        ),
+        (lambda: trainlean.format_bytes(torch.ones(2)), "format_bytes: count is tensor"),
+        (lambda: trainlean.small_bert(seed=None), "small_bert: seed is None; it must be a whole"),
     ],
 )
 def test_it_says_which_argument_and_what_it_must_be(call, says):

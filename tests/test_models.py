@@ -101,3 +101,10 @@ def test_the_published_runs_hold_the_whole_table():
     for run in runs:
         if run["seconds"]:  # the table's two columns must agree: 512 samples in that time
             assert run["samples_per_second"] == pytest.approx(512 / run["seconds"], abs=0.012)
+
+
+def test_a_value_of_another_kind_is_a_sentence():
+    with pytest.raises(
+        ValueError, match="^BertConfig: Field 'num_hidden_layers' expected int, got "
+    ):
+        small_bert(num_hidden_layers="four")

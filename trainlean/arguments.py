@@ -18,7 +18,18 @@ OTHERS = (
     "<string>",
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )
-MISUSES = (TypeError, AttributeError, LookupError, ValueError, StopIteration, FileNotFoundError)
+# What wrong arguments lead to; of another error they are the cause only where one is not what the function takes.
+MISUSES = (
+    TypeError,
+    AttributeError,
+    LookupError,
+    ValueError,
+    ArithmeticError,
+    StopIteration,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
 
 
 class WrongArgument(CourseError, TypeError):
@@ -36,7 +47,7 @@ def explained(function: Callable) -> Callable:
     def call(*args, **named):
         try:
             return function(*args, **named)
-        except MISUSES as error:
+        except Exception as error:
             if sentence := _sentence(function, args, named, error):
                 raise WrongArgument(sentence) from error
             raise
@@ -55,7 +66,7 @@ def explained_class(kind: type) -> type:
     def construct(self, *args, **named):
         try:
             made(self, *args, **named)
-        except MISUSES as error:
+        except Exception as error:
             # A subclass has arguments of its own.
             if type(self) is kind and (sentence := _sentence(kind, args, named, error)):
                 raise WrongArgument(sentence) from error
@@ -80,6 +91,8 @@ def _sentence(function, args, named, error: Exception) -> str:
     for argument, value in bound.arguments.items():
         if argument in wanted and not fits(value, wanted[argument]):
             return f"{name}: {argument} is {shown(value)}; it must be {described(wanted[argument])}. {takes}"
+    if not isinstance(error, MISUSES):
+        return ""
     given = ", ".join(f"{key} = {shown(value)}" for key, value in bound.arguments.items())
     return f"{name} cannot work with {given or 'this'} ({type(error).__name__}: {error}). {takes}"
 
@@ -132,6 +145,8 @@ def fits(value: object, wanted) -> bool:
         return isinstance(value, Mapping)
     if issubclass(kind, Iterable) and kind not in (str, bytes) and origin:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            return False
+        if getattr(value, "ndim", 1) == 0:  # a tensor of one number, which only seems to have items
             return False
         if kind is tuple or not isinstance(value, Sized) or len(parts) != 1:
             return True  # an iterator is not used up here

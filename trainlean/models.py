@@ -3,6 +3,7 @@
 import json
 
 import torch
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import (
     AutoConfig,
     BertConfig,
@@ -17,7 +18,7 @@ from trainlean.workspace import COURSE
 def model_config(name: str, **changes):
     """The transformers configuration of a model of CONFIGURATIONS; attention is eager unless `attn_implementation` says otherwise.
 
-    `changes` are the configuration's values by name. ValueError: no such model, or a value that its configuration does not know.
+    `changes` are the configuration's values by name. ValueError: no such model, or a value that its configuration does not know or is of another kind.
     """
     if name not in CONFIGURATIONS:
         raise ValueError(f"The model is one of {', '.join(CONFIGURATIONS)}, not {name!r}.")
@@ -29,7 +30,10 @@ def model_config(name: str, **changes):
         raise ValueError(
             f"{kind.__name__} has no {unknown[0]!r}; its values are called {', '.join(sorted(values))}."
         )
-    return kind(**{"attn_implementation": "eager"} | values | changes)
+    try:
+        return kind(**{"attn_implementation": "eager"} | values | changes)
+    except StrictDataclassFieldValidationError as wrong:
+        raise ValueError(f"{kind.__name__}: {str(wrong.__cause__).rstrip('.')}.") from wrong
 
 
 def small_bert_config(**changes) -> BertConfig:

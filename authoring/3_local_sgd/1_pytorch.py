@@ -356,7 +356,7 @@ check(train_local_sgd)
 # %% [markdown]
 # `check` lets two and three ranks train with your function, and compares every gradient and weight on every rank. If a rank would wait forever, `check` says so at once. `hint(train_local_sgd)` helps on request.
 #
-# **Halt.** The loop is written; a good place to stop for today. What follows is what it must agree with, and what happens when a rank never arrives.
+# **A good place to stop for today.** The loop is written. What follows is what it must agree with, and what happens when a rank never arrives.
 #
 # ## The same weights
 #

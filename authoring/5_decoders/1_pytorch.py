@@ -393,7 +393,7 @@ chunk = choose_chunk(8192, vocabulary, 0, 2**30)
 print(f"{chunk} tokens at a time, {math.ceil(8192 / chunk)} chunks")
 
 # %% [markdown]
-# **Halt.** A good place to stop: the largest thing in memory is gone. What follows is about what grows with the *length* of a text, and about numbers of 16 bits.
+# **A good place to stop for today.** The largest thing in memory is gone. What follows is about what grows with the *length* of a text, and about numbers of 16 bits.
 #
 # ## Long sequences
 #

@@ -227,7 +227,7 @@ apart = max((a - b).abs().max() for a, b in zip(in_parts.parameters(), at_once.p
 print("2 x 2 and 4 x 1 end with the same weights, to 1e-6:", bool(apart < 1e-6))
 
 # %% [markdown]
-# **Halt.** A good place to stop. What follows trains hardly any weights at all.
+# **A good place to stop for today.** What follows trains hardly any weights at all.
 #
 # ## Adapters
 #

@@ -331,7 +331,7 @@ pd.DataFrame(rows)
 # %% [markdown]
 # The same weights four times. (As it stands the class runs on one device. Under DDP `model.model` and `model.lm_head` belong to the wrapped model, and the wrapper must see the forward pass: there the whole loss goes into the model's own `forward`, and only the factor stays in `compute_loss`.)
 #
-# **Halt.** A good place to stop: training is done. What is left is evaluation.
+# **A good place to stop for today.** Training is done. What is left is evaluation.
 #
 # ## Where the logits come back
 #

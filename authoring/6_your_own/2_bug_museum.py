@@ -415,7 +415,7 @@ print(f"in the mean of means the first token counts {shares[0] / shares[1]:.0f} 
 #
 # **Versions**: transformers up to 4.45.2; 4.46.0 counts the tokens of the window. mlx-lm 0.32.2 divides by $k$.
 #
-# **Halt.** Nine exhibits, and one instrument for all of them. A good place to stop for today.
+# **A good place to stop for today.** Nine exhibits, and one instrument for all of them.
 #
 # ## Room 2: once per window
 #
@@ -654,7 +654,7 @@ verdict(train_sum)
 # %% [markdown]
 # Whether it is the same training is never in doubt here. The names are drawn from what the gradients and the inputs behind them look like: they say what was done, not which line did it. That `train_two_blocks` has too few micro-batches in a window is seen; that it enters `accumulate` twice is for you to find. ("Last window dropped" is said of a rest that is lost and of one that leaks.)
 #
-# **Halt.** All exhibits are seen; the exercises can wait. A good place to stop.
+# **A good place to stop for today.** All exhibits are seen; the exercises can wait.
 #
 # ## Exercise: name the fault
 #

@@ -222,7 +222,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # **Versions**: DeepSpeed has the setting since 0.7.6, with all stages of ZeRO since 0.10.1; torch 2.13 adds up in the type of the weight.
 #
-# **Halt.** A good place to stop: what follows is about checkpointing and devices.
+# **A good place to stop for today.** What follows is about checkpointing and devices.
 #
 # ## Room 4: what runs twice
 #

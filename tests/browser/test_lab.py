@@ -14,7 +14,9 @@ from trainlean.notebooks.notebook import KERNELSPEC
 from trainlean.notebooks.saving import STATE, VIEW
 
 CELLS = [
-    new_markdown_cell("# A lesson\n\n" + "It explains a thing at length. " * 20),
+    new_markdown_cell(
+        "# A lesson\n\n" + "It explains a thing at length. " * 20 + "\n\n## Exercise: one"
+    ),
     # The answer, with one place to change.
     new_code_cell(
         """from trainlean import check
@@ -165,6 +167,8 @@ def test_a_learners_day(lab, open_page, lesson):
         .evaluate("(p) => p.clientWidth / parseFloat(getComputedStyle(p).fontSize)")
     )
     assert prose <= 46
+    heading = cell(page, 0).locator("h2")
+    assert heading.evaluate("(one) => getComputedStyle(one).borderLeftWidth") == "4px"
 
     # Answer wrong, then right.
     for number in range(len(CELLS)):

@@ -57,6 +57,8 @@ def address(tmp_path_factory, steps):
             + "It is folded. " * 40
             + "\n\n</details>"
         ),
+        new_code_cell("if k and not 2.0:  # a remark\n    print('words', None)"),
+        new_markdown_cell("## Exercise: one\n\nA [link](other.html) in a line of text."),
         saved(explorer(runs, measure=lambda micro_batch: None, budget=90 * MiB)),
         saved(explorer(runs[:3], budget=150 * MiB)),
         saved(steps),
@@ -105,6 +107,8 @@ def test_points_answer_to_hover_click_and_keys_and_the_budget_is_dragged(page):
     point = page.locator(f"{EXPLORER} >> nth=0").get_by_role("option", name=re.compile("^4×4, "))
     point.hover()
     assert page.locator(".tl-tip").first.inner_text() == "4×4, measured: 80 MiB, 100 samples/s"
+    tip, there = page.locator(".tl-tip").first.bounding_box(), point.bounding_box()
+    assert 0 <= tip["y"] - there["y"] < 40  # below the point, not below the picture
     point.click()
     assert title(page) == "4×4, measured" and point.get_attribute("aria-selected") == "true"
     page.locator(".tl-points").first.focus()
@@ -158,6 +162,8 @@ def test_the_player_plays(page):
     page.keyboard.press("End")
     assert "at step 19, line 8" in words.inner_text()
     assert "weight 1.75000, 2 of 2 updates" in page.locator(".tl-frame").inner_text()
+    player.get_by_role("button", name="one step back").click()
+    assert "at step 18," in words.inner_text()
     player.get_by_role("button", name="first step").click()
     assert page.locator(".tl-frame").inner_html() == first
     player.get_by_role("button", name="play").click()
@@ -165,6 +171,35 @@ def test_the_player_plays(page):
         "document.querySelector('.tl-player .tl-note').textContent.includes('step 3,')"
     )
     player.get_by_role("button", name="pause").click()
+    still = words.inner_text()
+    page.wait_for_timeout(900)  # longer than a step
+    assert words.inner_text() == still
+
+
+def test_tab_reaches_every_control_in_order_and_shows_where_it_is(page):
+    page.locator(EXPLORER).first.get_by_label("micro-batch").focus()
+    assert [reached(page) for _ in range(6)] == [
+        "micro-batch",
+        "accumulation steps",
+        "checkpointing: off",
+        "compare at: fixed batch",
+        "budget",
+        "runs, by speed and memory",
+    ]
+    before = sentence(page)
+    page.locator(EXPLORER).first.get_by_label("budget").press("End")  # the line, by keys
+    assert sentence(page) != before and "5 of 5 runs fit" in sentence(page)
+    page.locator(PLAYER).get_by_role("button").first.focus()
+    buttons = ["first step", "one step back", "play", "one step forward", "last step"]
+    assert [reached(page) for _ in range(6)] == [*buttons, "step"]
+
+
+def reached(page):
+    """The name of what has the focus, which is to be seen; then the key Tab."""
+    name, width, style = page.evaluate(FOCUSED)
+    assert width >= 2 and style == "solid", name
+    page.keyboard.press("Tab")
+    return name
 
 
 def test_the_players_frames_are_its_pictures(page, steps):
@@ -180,15 +215,23 @@ def test_the_players_frames_are_its_pictures(page, steps):
     assert (drawn & theirs).sum() / (drawn | theirs).sum() > 0.7
 
 
+def test_where_no_scripts_run_each_widget_is_its_picture_and_its_text(address, open_page):
+    page = open_page(address, java_script_enabled=False, offline=True)
+    shown = page.locator("[data-trainlean-widget] img").evaluate_all(
+        "(all) => all.map((one) => [one.alt.split(':')[0], one.naturalWidth > 500])"
+    )
+    explorers = [["Memory against speed", True]] * 2
+    assert shown == [*explorers, ["Step-by-step player", True]]
+
+
 def test_legible_and_without_violations_in_both_themes(page):
     page.set_viewport_size({"width": 1440, "height": 900})
-    for part in (EXPLORER, PLAYER, ".jp-RenderedMarkdown"):
-        assert violations(page, part) == []
+    assert violations(page, "html") == []
     page.emulate_media(color_scheme="dark")
     page.wait_for_selector(f"{EXPLORER}.tl-dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
-    for part in (EXPLORER, PLAYER, ".jp-RenderedMarkdown"):
-        assert violations(page, part, ["color-contrast"]) == []
+    assert violations(page, "html", ["color-contrast", "link-in-text-block"]) == []
+    assert page.locator("h2").evaluate("(one) => getComputedStyle(one).borderLeftWidth") == "4px"
     # Nothing is cut or drawn too small to read, from a wide window down to 150 % of a small one.
     for width in (1440, 1024, 800, 533):
         page.set_viewport_size({"width": width, "height": 900})
@@ -214,6 +257,11 @@ def test_formulas_are_there_without_a_network(page):
     assert page.locator("code", has_text="$HOME").count() == 1  # code stays what it is
 
 
+FOCUSED = """() => {
+  const one = document.activeElement, look = getComputedStyle(one), group = one.closest('fieldset');
+  const name = one.getAttribute('aria-label') || one.labels[0].innerText;
+  return [(group ? group.querySelector('legend').innerText + ': ' : '') + name, parseFloat(look.outlineWidth), look.outlineStyle];
+}"""
 SQUEEZED = """() => [...document.querySelectorAll('.tl-explorer *')]
   .filter((one) => {
     const size = parseFloat(getComputedStyle(one).fontSize), own = one.getBoundingClientRect();

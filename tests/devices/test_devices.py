@@ -165,6 +165,14 @@ def test_a_count_that_makes_no_sense_gets_a_sentence(n):
             start(n)
 
 
+def test_more_processes_than_a_machine_bears_are_not_begun():
+    for start in (start_devices, lambda n: run_on_devices(SUM, n=n)):
+        with pytest.raises(
+            ValueError, match="starts at most 64 devices on one machine, not 1000000"
+        ):
+            start(1_000_000)
+
+
 def test_a_missing_ipyparallel_and_a_closed_loopback_get_a_sentence(monkeypatch):
     stop_devices()
     with monkeypatch.context() as patch:

@@ -14,7 +14,7 @@ from trainlean.exercises.questions import written
 from trainlean.exercises.solutions import answer_of
 from trainlean.exercises.verdicts import CANNOT, RIGHT, judge
 from trainlean.pictures.graphs import graph_layers, plot_graph, plot_graphs_run
-from trainlean.workspace import COURSE, read_records
+from trainlean.workspace import COURSE, CourseError, read_records
 
 LESSON = "1_accumulation/4_lazy_tensors"
 DOT = """digraph G {
@@ -127,3 +127,8 @@ def test_a_right_lazy_loop_is_asked_which_line_ran_what():
         f"line {number}" for number in marks
     ]
     assert graphs.right.text == "8" and "6" in [one.text for one in graphs.wrong]
+
+
+def test_what_is_no_function_is_not_sent_away():
+    with pytest.raises(CourseError, match=r"needs a function and its arguments, not int: write"):
+        lazy.in_fresh_process(3)

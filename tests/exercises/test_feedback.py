@@ -242,6 +242,15 @@ def test_a_prediction_is_not_called_measured(shown):
     assert repr(shown[-1]) == "peak: you guessed 40 MiB, predicted 50 MiB (20% off)."
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+def test_what_cannot_be_compared_is_no_guess_and_no_measurement(shown, value):
+    """Once noted it would break every later look at this guess."""
+    for tell in (guess, reveal):
+        with pytest.raises(CourseError, match="peak is .*; it must be a number in MiB"):
+            tell("peak", value, "MiB")
+    assert not shown
+
+
 def test_no_guess(shown):
     guess("peak", None, "MiB")
     reveal("peak", 50, "MiB")

@@ -240,6 +240,8 @@ def test_what_goes_wrong_becomes_a_sentence_and_the_button_stays_usable(runs, me
         (lambda: explorer([3]), "explorer takes a list of runs, .* 3 in it is none"),
         (lambda: explorer([], measure=3), "measure is a function .* not 3"),
         (lambda: explorer([], budget="30 MiB"), "budget is a number of bytes, .* not '30 MiB'"),
+        (lambda: explorer([], budget=float("nan")), "budget is a number of bytes, .* not nan"),
+        (lambda: explorer([], budget=10**400), "budget is a number of bytes, .* not 1000"),
         (lambda: plot_memory(3), "plot_memory takes a list of runs, .* not 3"),
         (lambda: plot_front(3), "plot_front takes a list of runs, .* not 3"),
         (lambda: player(3), "player takes a recording, .* not 3"),

@@ -47,6 +47,7 @@ from trainlean.kernel import prepare_kernel
 from trainlean.workspace import CourseError, the_device
 
 START_SECONDS = 60  # for engines to come up
+MOST = 64  # processes on one machine, each with its own imports
 AGAIN = "The devices were stopped: call start_devices again, then run the cells that set up their variables"
 
 _running = None  # the Devices of this process
@@ -61,7 +62,7 @@ def start_devices(
     `timeout`: seconds that a rank may wait for another. Called again with the same arguments it returns the running devices.
     """
     global _running
-    _check_count("start_devices", n)
+    _check_count("start_devices", n, math.inf if profile else MOST)
     wanted = (n or (None if profile else 2), profile, timeout)
     if _running is not None and _running.wanted == wanted and _running.alive():
         return _running
@@ -103,9 +104,11 @@ def run_on_devices(
     return run_in_fresh_processes(function, args, n, timeout)
 
 
-def _check_count(name: str, n: int | None) -> None:
+def _check_count(name: str, n: int | None, most: float = MOST) -> None:
     if n is not None and (not isinstance(n, int) or n < 1):
         raise ValueError(f"{name} needs a whole number of devices, 1 or more, not {n!r}.")
+    if n is not None and n > most:
+        raise ValueError(f"{name} starts at most {most} devices on one machine, not {n}.")
 
 
 class Devices:

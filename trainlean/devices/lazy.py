@@ -39,6 +39,11 @@ def in_fresh_process(function, *args, timeout: float = 60.0):
     moment. Raises what the function raises, with its place as a note, or CourseError after
     `timeout` seconds of computing, or four times as many on the clock.
     """
+    if not callable(function):
+        raise CourseError(
+            f"in_fresh_process needs a function and its arguments, not {type(function).__name__}: "
+            "write in_fresh_process(train, 4), not in_fresh_process(train(4))."
+        )
     # torch's optimizers import the compiler when the first one is made: better once, in the server, than in each process.
     context = server_context([*PRELOADED, "torch._dynamo", "trainlean.models", "trainlean.reviews"])
     ours, theirs = context.Pipe()

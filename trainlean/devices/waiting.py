@@ -97,7 +97,8 @@ def wait_for_ranks(
     """The ranks once all have ended, one has waited longer than `wait_seconds` for another, one froze, or after `limit_seconds`."""
     start, pause = time.monotonic(), 0.001
     signs: dict = {}  # of life: for each rank the last one, and when it was first seen (this machine may sleep in between)
-    before, last_end = set(), start
+    before: set = set()
+    last_end = start
     grace = min(GRACE_SECONDS, wait_seconds)
     while True:
         now, done = time.monotonic(), ended()

@@ -1,7 +1,7 @@
 """A number is guessed before it is measured, and the guess is shown beside the measurement."""
 
+import math
 from datetime import UTC, datetime
-from math import isfinite
 
 from IPython.display import display
 
@@ -27,7 +27,7 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
             )
         )
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
         raise CourseError(f"The guess for {name} is {shown(value)}; it must be a number in {unit}.")
     first, _, revealed = _history(name)
     append_record(
@@ -42,8 +42,10 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
 def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:
     """Show the `value` (in `unit`) beside the guess that was made before, and ask for the reason where the lesson has one to choose.
 
-    `origin` says how the value was found: measured, predicted.
+    `origin` says how the value was found: measured, predicted. CourseError: a value that is no finite number.
     """
+    if not _finite(value):
+        raise CourseError(f"The value of {name} is {shown(value)}; it must be a number in {unit}.")
     guessed, guessed_unit, _ = _history(name)
     append_record(
         "guesses",
@@ -75,6 +77,19 @@ def _history(name: str) -> tuple[float | None, str, bool]:
             return guessed, unit, True
         guessed, unit = record["value"], record["unit"]
     return guessed, unit, False
+
+
+def _finite(value) -> bool:
+    """Whether it is a number that can be compared with others, and drawn."""
+    try:
+        return math.isfinite(value)
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ):  # no number, too large, a tensor of several
+        return False
 
 
 def _now() -> str:

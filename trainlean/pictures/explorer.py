@@ -1,5 +1,6 @@
 """The memory-against-speed explorer: its state, what the browser gets of it, its picture and its measuring put together."""
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -154,7 +155,7 @@ def in_bytes(budget):
     if budget is not None and (
         isinstance(budget, bool)
         or not isinstance(budget, (int, float))
-        or not 0 <= budget < float("inf")
+        or not 0 <= budget <= sys.float_info.max
     ):
         raise CourseError(f"budget is a number of bytes, such as 30 * 2**20, not {shown(budget)}.")
     return budget

@@ -351,7 +351,7 @@ class Figure {
     this.tip.textContent = describe(run);
     const [x, y] = this.spots.get(run.index);
     const right = x > this.width / 2;
-    this.tip.style.cssText = `top:${y + this.plot.offsetTop + (this.plot.getBoundingClientRect().top - this.plot.parentElement.getBoundingClientRect().top) + 10}px;` +
+    this.tip.style.cssText = `top:${y + this.plot.getBoundingClientRect().top - this.plot.parentElement.getBoundingClientRect().top + 10}px;` +
       (right ? `right:${this.width - x}px` : `left:${x}px`);
   }
 
