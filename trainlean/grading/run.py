@@ -39,7 +39,9 @@ def grade_all(
     with nullcontext(collect) if collect else local_workers(plan, workers) as collecting:
         for number, one, answers in _judged(tasks, first, plan, collecting, cache):
             short = short_of(one, answers)
-            if workers == 1 and not collect:  # time and memory nobody took: only what ended it counts
+            if (
+                workers == 1 and not collect
+            ):  # time and memory nobody took: only what ended it counts
                 short = {name: what for name, what in short.items() if what == WORKER}
             if short:
                 again[number] = one, short
