@@ -93,7 +93,7 @@ def test_neither_kernels_nor_what_forks_them_outlive_what_started_them(tmp_path,
     time.sleep(1)  # for a kernel to be as far as to notice nothing by itself
     tests.terminate()
     tests.wait()
-    _, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(family, timeout=60)  # until it gets a turn
     alive = [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
     for process in alive:
         process.kill()

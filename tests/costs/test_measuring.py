@@ -1,7 +1,10 @@
 """Trainings that are compared are timed in turn, and their times kept apart."""
 
+import warnings
+
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from trainlean import load_runs, measure_in_turn
 
@@ -30,6 +33,23 @@ def test_counted_first_then_timed_in_turn(order):
     assert all(len(run.seconds) == 2 and min(run.seconds) > 0 for run in runs)
     assert all(run.optimizer_steps == 1 and run.peak_bytes for run in runs)
     assert load_runs() == runs
+
+
+def test_no_second_is_torch_compile_s(order):
+    """It makes code of its own for a training that is watched, and anew when it is alone: that repeat is timed again."""
+    model = torch.compile(torch.nn.Linear(2, 1), backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train():
+        order.append(counters["frames"]["total"])
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using `torch.compile")
+        (run,) = measure_in_turn([(train, {"name": "a"})], repeats=2, save=False)
+    begun = [after - before for before, after in zip(order, order[1:])]
+    assert begun == [1, 1, 0] and len(run.seconds) == 2
 
 
 @pytest.mark.parametrize("limit, timed", [("1", 1), ("5", 2), ("0", 0)])

@@ -7,6 +7,7 @@ import meter_against_allocator
 import pytest
 import torch
 import torch.distributed as dist
+from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -164,6 +165,20 @@ def test_what_was_there_before_ends_when_it_is_released():
     assert meter.peak["gradients"] == once
     assert meter.timeline[-1][1]["gradients"] == once
     assert 2 * once < meter.allocator_peak < 2 * once + 20_000
+
+
+def test_a_compiled_training_is_measured_compiled_and_the_meter_is_not_compiled():
+    """What a compiled function calls is compiled as well, and so were the meter's own functions; or nothing was, for its hooks."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+    compiled = torch.compile(model, backend="eager")
+    counters.clear()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using `torch.compile")  # of hooks, which a meter has
+        with Meter() as meter:
+            compiled(torch.ones(2, 4)).sum().backward()
+    assert dict(counters["stats"]) == {"calls_captured": 2, "unique_graphs": 1}
+    assert dict(counters["frames"]) == {"total": 1, "ok": 1}
+    assert (meter.flops, meter.samples) == (128, 2)
 
 
 def test_two_meters_in_two_threads_count_their_own():

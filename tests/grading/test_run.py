@@ -73,6 +73,26 @@ def test_the_second_time_counts_as_it_is():
     assert len(told) == 2 and found["ada"].verdicts[0].outcome == CRASHED
 
 
+@pytest.mark.parametrize("what", ["its worker", "time"])
+def test_with_one_worker_only_its_own_end_is_a_reason_to_probe_again(monkeypatch, what):
+    """Nobody else is at work, so that time and memory were its own; its worker may have been killed from outside."""
+    rounds = [STARVED[what], GOOD]
+
+    @contextmanager
+    def workers(plan, count):
+        yield lambda tasks, **_: (
+            (number, Answers("", ("numbers",), {"numbers": rounds.pop(0)}), 0.1)
+            for number, *_ in tasks
+        )
+
+    monkeypatch.setattr(run, "local_workers", workers)
+    ada = Submission("ada", [File("ada/a.ipynb", None, lambda: b"{}")])
+    (found,) = grade_all([ada], PLAN, workers=1)
+    again = what == "its worker"
+    assert found.verdicts[0].outcome == (RIGHT if again else CRASHED)
+    assert len(found.notes) == again
+
+
 def test_nothing_is_probed_again_without_need():
     wrong = ({"cells": [1]}, pack(Seen({"raised": "ValueError: no"})))
     found, told = graded({"ada": wrong, "bob": GOOD})

@@ -77,6 +77,33 @@ def test_the_end_of_its_processor_time_is_called_so():
     assert done.stdout.startswith("None time a.ipynb computed for 10 s without an answer"), done
 
 
+INHERITS = """
+import sys, time
+from trainlean.grading.sandbox import Limits
+from trainlean.grading.worker import Worker, _alone_with, _reply
+worker, held = Worker.__new__(Worker), b"x" * (256 << 20)
+worker.isolated, worker.limits = False, Limits(memory=96 << 20)
+def run(pipe):
+    _alone_with(pipe)
+    own = b"y" * (int(sys.argv[1]) << 20)
+    time.sleep(1)
+    _reply(b"an answer")
+print(*worker._in_fork("a.ipynb", 10, run)[:2])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts memory")
+@pytest.mark.parametrize(
+    "own, said",
+    [("16", "b'an answer' "), ("128", "None a.ipynb used more than 96 MiB of memory.")],
+)
+def test_what_it_has_from_its_worker_is_not_a_submission_s_memory(own, said):
+    """Half of that was counted: under PyPI's build of torch, whose workers are larger, right answers had none left."""
+    command = [sys.executable, "-c", INHERITS, own]
+    done = subprocess.run(command, cwd=COURSE, capture_output=True, text=True)
+    assert done.stdout == f"{said}\n", done
+
+
 HOSTILE = {
     "nothing": "pass",
     "a limit": "resource.prlimit(os.getpid(), resource.RLIMIT_FSIZE, (0, 0))",
@@ -185,7 +212,7 @@ def test_a_look_at_many_processes_ends_with_their_time(monkeypatch):
         return 1
 
     one = worker.Worker.__new__(worker.Worker)
-    one.isolated = True
+    one.isolated, one.memory_alone = True, 0
     monkeypatch.setattr(one, "_others", lambda: range(10**9, 10**9 + 1000), raising=False)
     monkeypatch.setattr(worker, "_memory", memory)
     assert 0 < one._memory_in_use(1, time.monotonic() + 0.1) == len(looked) < 20
@@ -195,7 +222,7 @@ def test_a_look_at_many_processes_ends_with_their_time(monkeypatch):
 def test_what_sockets_hold_is_memory_in_use():
     """Where no control group counts it, 60 processes with full sockets took 2.7 GB that no limit knew of."""
     one = worker.Worker.__new__(worker.Worker)
-    one.isolated = False
+    one.isolated, one.memory_alone = False, worker._memory(os.getpid())
     code = "import socket; held = [socket.socketpair() for _ in range(100)]; print(1, flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:

@@ -39,6 +39,7 @@ from trainlean.costs.operations import (
     adds_up_in_place,
     are_fake,
     in_backward,
+    never_compiled,
     tensors_in,
     tensors_of,
     unwatched,
@@ -241,8 +242,9 @@ class Meter:
         self._elsewhere |= not ours and not watchers()
         return ours
 
+    @never_compiled
     def _before_module(self, module, args):
-        if not self._counts():
+        if torch.compiler.is_compiling() or not self._counts():  # nothing for a compiled training
             return
         self._depth += 1
         if self._depth == 1 and not in_backward():
@@ -254,8 +256,9 @@ class Meter:
             if self._allocated:
                 self._allocated.next_batch()
 
+    @never_compiled
     def _after_module(self, module, args, kwargs, output=None):
-        if not self._counts():
+        if torch.compiler.is_compiling() or not self._counts():
             return
         self._depth -= 1
         failed = (
@@ -272,6 +275,7 @@ class Meter:
         ):
             self.samples += inputs[0].size(0) if inputs[0].dim() else 1
 
+    @never_compiled
     def _before_step(self, optimizer, args, kwargs):
         if self._counts():
             self._optimizers.add(optimizer)
@@ -279,6 +283,7 @@ class Meter:
             with unwatched():
                 self._inspect_optimizer(optimizer)
 
+    @never_compiled
     def _after_step(self, optimizer, args, kwargs):
         if self._counts():
             self._stepping = False

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 
 import torch
+from torch._C._dynamo import eval_frame as compiling
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -106,6 +107,15 @@ def unwatched():
         _included(KEY, was)
 
 
+def never_compiled(function):
+    """Keep torch.compile from this function and from all that it calls: a compiled training calls a watcher, and would compile it, too."""
+    skip = compiling._FrameAction.SKIP
+    strategy = compiling._FrameExecStrategy(skip, skip)
+    compiling.set_code_exec_strategy(function.__code__, strategy)
+    return function
+
+
+@never_compiled
 def _call(operation, *args, **kwargs):
     """The fallback: one operation, shown to all who watch."""
     if torch.is_inference_mode_enabled() and _is_composite(operation, args, kwargs):

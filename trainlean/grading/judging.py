@@ -25,6 +25,7 @@ from trainlean.workspace import CourseError
 TEXT_LIMIT = 4000  # letters of a message, traceback or print that are kept
 NUMBERS_KEPT = 64  # of an array, in the run log
 ALL = "all"  # of a notebook, in `short_of`: it could not be read
+WORKER = "its worker"  # what an answer was short of when the worker ended that collected it
 NAMES_KEPT = 5000  # of an observation
 HEAD_LIMIT = (
     4 << 20

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
-from trainlean.grading.judging import ALL, clean_text, judge_answers, noted, short_of
+from trainlean.grading.judging import ALL, WORKER, clean_text, judge_answers, noted, short_of
 from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.submissions import Submission
 from trainlean.grading.workers import local_workers
@@ -21,8 +21,8 @@ def grade_all(
 ) -> Iterator[Graded]:
     """Every notebook of every submission, judged, in the order in which they come; what `done` holds already is not read again.
 
-    An answer that failed for want of processes, memory or time while others were probed is probed again at the end, by one
-    worker while the others rest (on a cluster: with the others of its kind), before it counts.
+    An answer that failed for want of processes, memory or time while others were probed, or whose worker ended, is probed again
+    at the end, by one worker while the others rest (on a cluster: with the others of its kind), before it counts.
 
     `collect(tasks)` may collect the answers elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
     and yields (number, Answers, seconds).
@@ -38,7 +38,11 @@ def grade_all(
     again: dict[int, tuple[Graded, dict[str, str]]] = {}
     with nullcontext(collect) if collect else local_workers(plan, workers) as collecting:
         for number, one, answers in _judged(tasks, first, plan, collecting, cache):
-            short = {} if workers == 1 and not collect else short_of(one, answers)
+            short = short_of(one, answers)
+            if (
+                workers == 1 and not collect
+            ):  # time and memory nobody took: only what ended it counts
+                short = {name: what for name, what in short.items() if what == WORKER}
             if short:
                 again[number] = one, short
             else:

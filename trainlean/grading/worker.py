@@ -57,6 +57,10 @@ CLOCK_FACTOR = 3  # times its seconds of processor time an exercise may take on 
 LOOK_SECONDS = 0.25  # between two looks at the memory in use
 ENDED_FOR_MEMORY = (-signal.SIGKILL, -signal.SIGABRT)  # as the kernel and C++ do it
 SOCKET_BYTES = 208 << 10  # that a socket holds before who writes has to wait, as Linux sets it
+MEMORY = {  # where the system tells what a process has in use, in kB
+    "smaps_rollup": ("Pss_Anon:", "Pss_Shmem:", "SwapPss:"),
+    "status": ("RssAnon:", "RssShmem:", "VmSwap:"),
+}
 LEFT_SECONDS = 2  # for a submission's processes to be gone after they were ended
 ALL_CHILDREN = 0x40000000  # of waitpid: those, too, that tell nobody when they end
 
@@ -248,6 +252,7 @@ class Worker:
         """What `run` wrote to its pipe in a process of its own; without it a sentence why, where that is known, and the exit status."""
         self.short_of = ""
         ours, theirs = os.pipe()
+        self.memory_alone = _memory(os.getpid(), ["status"])  # where it shares nothing, and quick
         child = os.fork()
         if not child:
             with contextlib.suppress(BaseException):
@@ -305,7 +310,8 @@ class Worker:
         while time.monotonic() < until:
             readable = select.select([pipe], [], [], LOOK_SECONDS)[0]
             if time.monotonic() - looked >= LOOK_SECONDS:
-                if self._memory_in_use(child, until) > self.limits.memory:
+                # Twice: they may have become more while they were looked at, and share this one's memory.
+                if all(self._memory_in_use(child, until) > self.limits.memory for _ in range(2)):
                     self.short_of = "memory"
                     return (
                         None,
@@ -334,10 +340,12 @@ class Worker:
     def _memory_in_use(self, child: int, until: float) -> int:
         """Bytes of memory of the submission's processes; of what several share each has its part.
 
+        What they have from this one, which grows with the build of torch, is not theirs: all together, less this one alone.
         Where they leave this one no processor to look at all of them, the look ends when their time does.
         """
+        ours = _memory(os.getpid()) - self.memory_alone  # first: it grows when one of them ends
         processes = self._others() if self.isolated else [child]
-        return sum(
+        return ours + sum(
             _memory(process) + _held_by_sockets(process)
             for process in processes
             if time.monotonic() < until
@@ -442,17 +450,14 @@ def _own_settings() -> tuple:
     )
 
 
-def _memory(process: int) -> int:
+def _memory(process: int, files: Iterable[str] = MEMORY) -> int:
     """Bytes of memory that a process has in use, its part of what it shares; all of that where the parts cannot be seen; 0 where it is gone."""
-    for file, names in (
-        ("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")),
-        ("status", ("RssAnon:", "RssShmem:")),
-    ):
+    for file in files:
         try:
             lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
         except OSError:
             continue
-        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(MEMORY[file]))
     return 0
 
 

@@ -17,7 +17,7 @@ from typing import IO
 from trainlean.exercises.checking import no_answer, seconds_for
 from trainlean.exercises.verdicts import CRASHED
 from trainlean.grading.cgroups import entering, memory_group, remove
-from trainlean.grading.judging import TEXT_LIMIT
+from trainlean.grading.judging import TEXT_LIMIT, WORKER
 from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.sandbox import NONE, environment, run_here, users_of_a_worker
 from trainlean.grading.worker import CLOCK_FACTOR
@@ -108,7 +108,7 @@ class WorkerProcess:
                 if not exercises:
                     return Answers(
                         f"{where} could not be read: the process that read it ended ({error}).",
-                        short_of="its worker",
+                        short_of=WORKER,
                     )
                 waiting = [name for name in exercises if name not in given]
                 blamed = probing or next(iter(waiting), None)
@@ -120,7 +120,7 @@ class WorkerProcess:
                         "cells": [],
                         "outcome": CRASHED,
                         "message": no_answer(blamed, error),
-                        "short_of": "its worker",
+                        "short_of": WORKER,
                     },
                     b"",
                 )
