@@ -237,6 +237,7 @@ ALSO = {
     "scheduler not prepared": {"the schedule moves with every micro-batch"},
     "length in samples": {"schedule of another length"},
     "divided by k in the last window too": {"last window divided by k"},
+    "last window divided by k, and stepped on even if empty": {"a step too many at the end"},
     "divided twice by the window": {"divided twice"},
     "accumulation switched off": {"steps on every micro-batch"},
     "divided twice": {"divided by the number of samples"},

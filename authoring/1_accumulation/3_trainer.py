@@ -707,7 +707,7 @@ print("over tokens of all ranks:", compare(counted, everything))
 # - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict (in a text or a micro-batch, perhaps nothing at all),
 # - `num_items_in_batch`: a tensor without dimensions, the number of targets in the whole window.
 #
-# It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets. A micro-batch without targets has the part 0, and not `nan`. `labels` stay as they are.
+# It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets. `labels` stay as they are.
 
 
 # %% exercise="window_token_loss" points=3
