@@ -322,7 +322,7 @@ def test_compiling_is_predicted_where_it_is_known():
         predict_run(small_config(2), micro_batch=1, compiled=True, checkpointing=True)
     once, twice = (
         predict_run(
-            small_config(3), micro_batch=2, sequence_length=32, compiled=True, accumulation_steps=k
+            small_config(1), micro_batch=2, sequence_length=32, compiled=True, accumulation_steps=k
         )
         for k in (1, 2)
     )
