@@ -478,7 +478,7 @@ print(dist.constants.default_pg_timeout)
 # ## What to keep
 #
 # - An all-reduce leaves every rank with the sum. The mean of the ranks' gradients is the gradient of one large batch: that is DDP.
-# - In a ring a rank sends less than two gradients, however many ranks there are; only the number of messages grows. A driver's work grows with every rank.
+# - In a ring a rank sends less than two gradients, however many ranks there are; what goes on growing is the number of messages. A driver's work grows with every rank.
 # - Local SGD: every rank trains alone for $H$ optimizer *steps*, then all take the mean of their *parameters*; and once more at the end.
 # - Equal starts, different data, equally many steps on every rank. A collective ends when all have called it.
 #

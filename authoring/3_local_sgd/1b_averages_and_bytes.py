@@ -646,7 +646,7 @@ pd.DataFrame(rows).T
 # %% [markdown]
 # - In a data centre and with few devices, DDP hides most of its sending behind the backward pass. Local SGD as written here hides nothing, so $H = 1$ is *slower* than DDP there.
 # - Between continents meeting at every step is out of the question. One published example: DiLoCo ([arXiv 2311.08105](https://arxiv.org/abs/2311.08105)) trains language models on 8 workers with $H = 500$. It takes the averaged change of the weights as the *gradient* of a second, outer optimizer.
-# - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP goes around the ring once for each of its buckets. The last row of the data centre is this ring's price, not what a data centre would do: with so many devices libraries take trees, whose number of messages in a row grows with the logarithm.
+# - From 64 to 4096 devices the bytes of a rank hardly grow, the messages do. That is the ring's weak side, and DDP makes an all-reduce for each of its buckets. The last row of the data centre is this ring's price, not what a data centre would do: with so many devices libraries take trees, whose number of messages in a row grows with the logarithm.
 # - Here $H = 1$ sends one flat buffer, and DDP many buckets. Where latency rules, that is why $H = 1$ is the faster of the two.
 #
 # What the table does not know is the loss. The curves above are those of 8 replicas; nothing here was trained with 4096.
@@ -667,7 +667,7 @@ stop_devices()
 # %% [markdown]
 # ## What to keep
 #
-# - torch's averager (2.13), without DDP and warm-up, averages right after the first step, and not at the end.
+# - torch's averager (2.13), without DDP and warm-up, averages right after the first step, and makes no last average.
 # - With $H = 1$ Local SGD is DDP for SGD, momentum and weight decay, not for clipping or AdamW. Optimizer state and buffers are not averaged.
 # - The bytes of a step fall with $H$; memory does not. The latency of many messages falls, too.
 # - At equal samples a larger $H$ ends with a higher loss; at equal time the best one lies in the middle, and the slower the network, the larger it is.

@@ -194,7 +194,7 @@ check(token_backward)
 # %% [markdown]
 # ## With Accelerate
 #
-# Written with Accelerate, the same loop runs on any number of devices. `accelerator.reduce` adds up, `accelerator.num_processes` is the world size, `accelerator.no_sync(model)` keeps the gradients where they are.
+# Written with Accelerate, the same loop runs on any number of devices. (Here these are processors; for GPUs put micro-batches and count on `accelerator.device` first.) `accelerator.reduce` adds up, `accelerator.num_processes` is the world size, `accelerator.no_sync(model)` keeps the gradients where they are.
 # `gradient_accumulation_steps` stays at 1, so that `accelerator.backward` does not divide by a number that knows nothing of tokens.
 
 

@@ -506,7 +506,7 @@ with one_process():
     print("set before it (cured):      ", who_sends(flag_first=True))
 
 # %% [markdown]
-# The first of each window: its forward pass finds the flag that the last window left behind. One all-reduce for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 was slow and right; this one is fast and wrong.
+# The first of each window: its forward pass finds the flag that the last window left behind (in the first window, the one that DDP begins with). One all-reduce for a window, as it should be, but what the other three add is never sent. Each device steps with a quarter of the mean and three quarters of its own, and the copies drift apart. Exhibit 23 was slow and right; this one is fast and wrong.
 #
 # **Cure**: set the flag before the forward pass, or use `no_sync` around both.
 #
@@ -514,7 +514,7 @@ with one_process():
 #
 # ## Exercise: cure the checkpointed blocks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: two arguments, two faults of this room. The first is in older code even where it is not written: it was the default.
+# *Difficulty* ** · *6 minutes* · *Why*: two arguments, two faults of this room. The first is at work even where it is not written: torch 2.13 takes it, with a warning, where `use_reentrant` is left out.
 #
 # ```python
 # def run_blocks(blocks, hidden):

@@ -361,7 +361,7 @@ for table in sliders.scalings:
 # %% [markdown]
 # ## Your own model
 #
-# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. For any other module `plan_training` takes a `Subject` with a batch and a loss, and `trainlean plan file.py:function` does it from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
+# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. For any other module write a function that returns it, a sample batch and the loss: `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
 
 # %%
 my_config = None  # such as transformers.AutoConfig.from_pretrained("a folder on this disk")

@@ -80,14 +80,17 @@ def ring(draw):
         f"A gradient of {size} MiB is averaged in a ring of {ranks} ranks. How much does each rank send?",
         (
             f"{sent:.4g} MiB",
-            f"Two round trips of {ranks - 1} messages, each an equal part of the gradient.",
+            f"Twice around the ring, {ranks - 1} messages each time, each an equal part of the gradient.",
         ),
         [
             (
                 f"{size * (ranks - 1):.4g} MiB",
                 "That is a rank that sends all of it to each of the others.",
             ),
-            (f"{sent / 2:.4g} MiB", "One round trip adds up; a second one hands the sums around."),
+            (
+                f"{sent / 2:.4g} MiB",
+                "The first time around adds up; the second time hands the sums on.",
+            ),
             (
                 f"{size / ranks:.4g} MiB",
                 "That is one message; each rank sends many of them.",

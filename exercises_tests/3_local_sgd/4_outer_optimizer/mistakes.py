@@ -279,7 +279,7 @@ choose_local_steps = (
     Mistake(
         "half a ring",
         {AVERAGE: "average = (world_size - 1) * (link.latency + payload / world_size / link.bandwidth)"},
-        why="In the first round trip the pieces are added up, in the second the finished sums are handed around: 2 (N - 1) messages, not N - 1.",
+        why="The first time around the pieces are added up, the second time the finished sums are handed on: 2 (N - 1) messages, not N - 1.",
         hint="How many times does a piece go around the ring until every rank has its sum?",
     ),
     Mistake(
