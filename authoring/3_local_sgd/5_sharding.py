@@ -310,7 +310,7 @@ check(shard_bytes)
 #
 # ## Accumulation costs here
 #
-# Under DDP accumulation *saves* bytes: `no_sync` skips the all-reduce of all micro-batches but the last. What is there to skip now? The gradients' reduce-scatter can be skipped, `set_requires_gradient_sync(False)` does it. But every micro-batch has its forward and its backward pass, and for each the weights must be gathered.
+# Under DDP accumulation *saves* bytes: `no_sync` skips the all-reduce of all micro-batches but the last. What is there to skip now? The gradients' reduce-scatter can be skipped: `set_requires_gradient_sync(False)` does it, and Accelerate's `no_sync` calls that. But every micro-batch has its forward and its backward pass, and for each the weights must be gathered.
 #
 # **Predict.** Four blocks, a window of four micro-batches, one optimizer step. How many all-gathers does a rank take part in, if the gradients are synchronised in the last micro-batch only?
 
@@ -411,21 +411,25 @@ pd.DataFrame(devices.pull("held")[0]).T.rename_axis("bytes of gradients after on
 
 # %%
 # %%px
-counts, results = {}, {}
+counts, results, flops = {}, {}, {}
 for checkpointing in ("none", "inside", "outside"):
     fully = sharded(checkpointing=checkpointing)
     optimizer = AdamW(fully.parameters(), lr=0.01)
-    counts[f"checkpointing: {checkpointing}"] = train(fully, optimizer).collectives
+    meter = train(fully, optimizer)
+    counts[f"checkpointing: {checkpointing}"] = meter.collectives
+    flops[checkpointing] = meter.flops
     results[checkpointing] = whole(fully)
 ends = list(results.values())
 if rank == 0:
     print("the same weights < 1e-6:", all(bool((one - ends[0]).abs().max() < 1e-6) for one in ends))
+    for where in ("inside", "outside"):
+        print(f"{where:7}: {flops[where] / flops['none']:.2f} times the FLOPs")
 
 # %%
 table_of(devices.pull("counts")[0])
 
 # %% [markdown]
-# Not one more, either way. The weights are gathered for the backward pass anyway, and what is computed again uses them. In torch 2.13 both orders count the same, and end with the same weights. (Not measured here: kernels that overlap on a card, where the order may matter for time. [torchtitan](https://github.com/pytorch/torchtitan), PyTorch's own example for large models, puts checkpointing *inside*, before `fully_shard`.)
+# Not one more, either way. The weights are gathered for the backward pass anyway, and what is computed again uses them. In torch 2.13 both orders compute and send the same, and end with the same weights. (Not measured here: kernels that overlap on a card, where the order may matter for time. [torchtitan](https://github.com/pytorch/torchtitan), PyTorch's own example for large models, puts checkpointing *inside*, before `fully_shard`.)
 #
 # So of the three techniques checkpointing goes best with sharding: it costs computing only. Accumulation costs bytes on the link, or the memory that sharding had saved.
 #

@@ -400,7 +400,7 @@ print(f"{chunk} tokens at a time, {math.ceil(8192 / chunk)} chunks")
 # The logits grow with the number of tokens, whether they come as 8 texts of 128 or as one of 1,024. Something else does not.
 # In attention each token looks at all tokens before it: a table of length x length scores, for each head and each layer.
 #
-# **Predict.** 1,024 tokens in each micro-batch, once as 8 texts of 128, once as 1 text of 1,024. With *eager* attention (written in PyTorch operations), how many times as large is the peak of the second?
+# **Predict.** 1,024 tokens in each micro-batch, once as 8 texts of 128, once as 1 text of 1,024. With *eager attention* (written in PyTorch operations), how many times as large is the peak of the second?
 
 # %%
 # BEGIN SOLUTION

@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.utils import AutocastKwargs, FullyShardedDataParallelPlugin
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy
@@ -148,9 +149,11 @@ reveal(
 
 # %%
 compare("all devices' targets / world size", as_ddp(lambda rank, batch: everywhere / 2))
+print(f"handed over: {large.nbytes:,} bytes of gradients", end=", ")
+print(f"{torch.tensor(everywhere).nbytes} bytes of the count")
 
 # %% [markdown]
-# What a device must know of the others is *one number*. It is asked for before the first backward pass: an all-reduce of 8 bytes for each window. Beside the all-reduce of the gradients that is nothing in bytes, but it is a wait: no backward pass begins before everybody has counted.
+# What a device must know of the others is *one number*. It is asked for before the first backward pass: one small all-reduce for each window. Beside the all-reduce of the gradients that is nothing in bytes, but it is a wait: no backward pass begins before everybody has counted.
 #
 # ## Exercise: the divisor over windows and devices
 #
@@ -521,6 +524,42 @@ print(f"autocast keeps {in_bf16 / in_float32:.0%} of it")
 
 # %% [markdown]
 # Autocast runs the linear layers in bf16. The embedding, the norms and the sum that passes from layer to layer stay float32.
+#
+# ### Handlers and plugins
+#
+# What there is to set beside the name of the precision, Accelerate takes as an object: a *handler* in the list `kwargs_handlers`, or a *plugin*.
+#
+# | object | what it sets |
+# |---|---|
+# | `AutocastKwargs` | autocast: `enabled`, and `cache_enabled`, whether a weight that is used twice in a forward pass is rounded once |
+# | `GradScalerKwargs` | the loss scaling of `"fp16"` |
+# | `AORecipeKwargs`, `TERecipeKwargs`, `MSAMPRecipeKwargs` | products in 8 bits, for `"fp8"`; each needs a package of its own, and was not tried here |
+# | `FullyShardedDataParallelPlugin` | by its `mixed_precision_policy`: the types of the weights that are gathered, and of the gradients that are sent, where the model is [sharded](../3_local_sgd/5_sharding.ipynb) |
+#
+# A handler may hold for a part of the forward pass. Here the head is computed as autocast does it, and in float32 although autocast is on:
+
+# %%
+AcceleratorState._reset_state(reset_partial_state=True)
+accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+model = small_decoder()
+hidden = model.model(input_ids=ids).last_hidden_state.detach()
+exact = model.lm_head(hidden)
+for handler in (AutocastKwargs(), AutocastKwargs(enabled=False)):
+    with accelerator.autocast(), accelerator.autocast(handler):
+        logits = model.lm_head(hidden)
+    off = ((logits - exact).norm() / exact.norm()).item()
+    print(f"enabled={handler.enabled!s:5} logits in {logits.dtype}, {off:.2%} off")
+
+# %% [markdown]
+# The plugin has a surprise. The same word, `"bf16"`, stands for this:
+
+# %%
+plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy="bf16")
+print("weights are gathered in", plugin.mixed_precision_policy.param_dtype)
+print("gradients are sent and added up in", plugin.mixed_precision_policy.reduce_dtype)
+
+# %% [markdown]
+# Under DDP `"bf16"` is autocast: the weights are float32, so their gradients are, and the ranks add them up in float32. With the plugin the same word makes the ranks add up in bf16, where small numbers vanish. It is yours to say: `MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)` of `torch.distributed.fsdp`, given as the policy.
 #
 # Which precision changes which bytes of the *state* is a matter of who keeps what: autocast leaves weights, gradients and state in float32; a model that was converted with `.to(torch.bfloat16)` has all of them in bf16; with masters, as you wrote them in the last lesson, there are both.
 #

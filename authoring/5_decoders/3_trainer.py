@@ -165,7 +165,7 @@ import tempfile
 
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
-from trainlean import batches, load_reviews, small_decoder
+from trainlean import Meter, batches, load_reviews, small_decoder
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
@@ -202,8 +202,9 @@ def step_of(across):
     start = flat(model)
     trainer = Trainer(model=model, args=args, train_dataset=data)
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    return start - flat(model)
+    with Meter() as meter:
+        trainer.train()
+    return start - flat(model), meter.collectives
 
 
 model = small_decoder(num_hidden_layers=2)
@@ -211,18 +212,20 @@ logits = model(input_ids=batch["input_ids"]).logits[:, :-1]
 cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()).backward()
 large = 0.5 * torch.cat([weight.grad.flatten() for weight in model.parameters()])
 for across in (True, False):
-    step = step_of(across)
+    step, collectives = step_of(across)
     if rank == 0:
         print(
             f"{str(across):5}: {step.norm() / large.norm():.3f} times as long, "
             f"cosine {cosine_similarity(step, large, dim=0):.3f}"
         )
+        gathers = collectives["all-gather"]
+        print(f"       all-gathers: {gathers['calls']}, {gathers['payload']} bytes handed over")
 
 # %%
 stop_devices()
 
 # %% [markdown]
-# With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction.
+# With it the step is that of the large batch. Without it each rank divides by its own targets and DDP averages the means: another direction. The argument costs one all-gather more for each window, of one number. (The others collect what the Trainer reports at the end.)
 # (It came with [pull request 34373](https://github.com/huggingface/transformers/pull/34373) in transformers 4.46.2, and is on by default since [pull request 39395](https://github.com/huggingface/transformers/pull/39395) in 4.54.0.)
 #
 # ## Exercise: the weight of a token
