@@ -170,7 +170,7 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# Weights and optimizer state keep their length. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no activations are left:
+# Weights and optimizer state keep their length. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no layer's activations are left (what is still counted as such are the numbered reviews):
 # that is the other one of the two peaks. The numbers, from batch 4 on:
 
 # %%
@@ -187,7 +187,7 @@ print(
 )
 
 # %% [markdown]
-# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch (but for the numbered reviews, which take a few KiB), and no smaller batch gets below it.
+# What is temporary at the turn grows with the batch as well; it is small. The peak in the optimizer's step is the same at every batch (but for the numbered reviews, of which a larger batch has more), and no smaller batch gets below it.
 #
 # That is the whole opportunity. **Memory that grows with the batch can be split into smaller portions** (accumulation, the next unit).
 # **Memory that is kept for later can be thrown away and computed again** (checkpointing, the unit after it).

@@ -404,7 +404,7 @@ summary(small_runs)
 plot_memory(small_runs)
 
 # %% [markdown]
-# The same optimizer steps, the same FLOPs, a little less memory. The activations are gone from the peak of 1 x 4, but little is saved: its peak now lies in the optimizer's step, where gradients and temporary tensors take their place.
+# The same optimizer steps, the same FLOPs, a little less memory. The layers' activations are gone from the peak of 1 x 4 (only the numbered reviews are left), but little is saved: its peak now lies in the optimizer's step, where gradients and temporary tensors take their place.
 # For BERT-large, with 512 tokens a text, these figures were published (`1x4` is 1 x 4):
 
 # %%

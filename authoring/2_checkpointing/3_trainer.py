@@ -151,7 +151,7 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no activations are left at all. From there on, no further saving of activations would help.
+# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the numbered reviews. From there on, no further saving of activations would help.
 # The times say little here: a good part of each is the Trainer's start-up. Speed gets its own section below.
 #
 # The FLOPs rise in the third row only: accumulation computes nothing twice, checkpointing does.
@@ -512,7 +512,7 @@ points[LONG] = measure_in_turn([training(*setting) for setting in settings])
 summary(points[LONG])
 
 # %% [markdown]
-# **With the same micro-batch: slower.** Compare the rows in pairs. The checkpointed one does the same work and some of it twice. Its FLOPs are higher in every pair, and there is nothing that could win them back.
+# **With the same micro-batch: slower.** Compare the rows in pairs; where the brackets overlap, a pair says nothing. The checkpointed one does the same work and some of it twice. Its FLOPs are higher in every pair, and there is nothing that could win them back.
 #
 # **With the same memory it is another question.** Let the budget be what a plain run with micro-batches of 1 needs. It cannot be made any smaller by accumulation. What fits into it?
 

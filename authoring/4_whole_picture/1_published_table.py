@@ -473,7 +473,7 @@ predicted_here = {
 measured_table(outcomes, predicted_here).drop(columns="time/vanilla")
 
 # %% [markdown]
-# On a CPU the prediction meets the meter's bytes, since both count the same tensors. The ratios are not BERT-large's, and they need not be.
+# On a CPU the prediction meets the meter's bytes or comes close to them, since both count tensors. The ratios are not BERT-large's, and they need not be.
 # The small model has its own proportions: with short texts and narrow layers, weights and state make up another part of the whole.
 # The time's ratio is in the picture, because it differs from run to run:
 
