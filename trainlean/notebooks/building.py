@@ -32,6 +32,7 @@ from trainlean.workspace import COURSE, CourseError, work_folder, write_whole
 
 SIZE_LIMIT = 500_000  # bytes of a notebook
 CELL_TIMEOUT = 120  # seconds; also handed to nbval
+OTHER_TEXT = "differs from the authored texts"
 
 
 class CellError(CourseError):
@@ -262,7 +263,7 @@ def _why_solution(path: Path, authored: NotebookNode) -> str | None:
     except CourseError as error:
         return f"cannot be read ({error})"
     if [_essence(cell) for cell in built.cells] != [_essence(cell) for cell in authored.cells]:
-        return "differs from the authored cells"
+        return OTHER_TEXT if _code(built) == _code(authored) else "differs from the authored cells"
     if built.metadata != authored.metadata:
         return "has other notebook metadata than a build gives"
     return unfinished(built)
@@ -285,13 +286,33 @@ def _essence(cell) -> tuple:
     return cell.get("id"), cell.cell_type, cell.source, json.dumps(cell.metadata, sort_keys=True)
 
 
+def _code(notebook: NotebookNode) -> list[tuple]:
+    """What runs, in its order; where only this is the same, outputs are still those of a run."""
+    return [_essence(cell)[1:] for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _take_outputs(built: NotebookNode, authored: NotebookNode) -> None:
+    ran = (cell for cell in built.cells if cell.cell_type == "code")
+    for cell in authored.cells:
+        if cell.cell_type == "code":
+            before = next(ran)
+            cell.outputs, cell.execution_count = before.outputs, before.execution_count
+
+
 def build(stale: Stale, on_cell: Callable[[int], None] | None = None) -> Path | None:
-    """Build one stale file. A lesson that somebody has worked in is kept aside first; the return value says where."""
+    """Build one stale file. A lesson that somebody has worked in is kept aside first; the return value says where.
+
+    A solution in which only texts have changed keeps its outputs: nothing of what runs is another.
+    """
     authored = read_authored(stale.place)
     if stale.path == stale.place.lesson:
         kept = keep_aside(stale.path) if edited(stale.path) else None
         write(fresh_lesson(stale.place, authored), stale.path)
         return kept
+    if stale.why == OTHER_TEXT and not unfinished(built := read_notebook(stale.path)):
+        _take_outputs(built, authored)
+        write(authored, stale.path)
+        return None
     folder = stale.path.parent
     folder.mkdir(parents=True, exist_ok=True)
     text = stale.place.authored.read_text(encoding="utf-8")
