@@ -659,50 +659,6 @@ plot_loss_against_bytes(methods_drawn)
 # - **Fragments**: the weights are divided into $P$ parts, for instance layers. Every $H/P$ steps one part is sent. The bytes of a round are the same, the most at once is a $P$-th.
 # - **Overlap**: nobody waits. The part is on its way while the ranks go on for $\tau$ steps, and what arrives is mixed with what each rank has learned meanwhile (half and half, here).
 #
-# On the four ranks, with the toy from above: `async_op=True` starts an all-reduce without waiting for it, and `work.wait()` waits, $\tau$ steps later.
-
-
-# %%
-# %%px
-def in_fragments(inner, local_steps, outer_lr, momentum, parts, late):
-    def after(step, model, group, state):
-        weights, common = flat_weights(model), state["common"]
-        velocity = state.setdefault("velocity", torch.zeros_like(weights))
-        under_way = state.setdefault("under way", {})
-        if step % (local_steps // parts) == 0:  # one part sets off
-            part = torch.arange(len(weights)).chunk(parts)[step // (local_steps // parts) % parts]
-            gradient = common[part] - weights[part]
-            work = dist.all_reduce(gradient, group=group, async_op=True)
-            under_way[step + late] = part, gradient, work
-        if step in under_way:  # and arrives
-            part, gradient, work = under_way.pop(step)
-            work.wait()
-            gradient /= dist.get_world_size(group)
-            velocity[part] = momentum * velocity[part] + gradient
-            common[part] -= outer_lr * (gradient + momentum * velocity[part])
-            weights[part] = (weights[part] + common[part]) / 2 if late else common[part]
-            nn.utils.vector_to_parameters(weights, model.parameters())
-
-    return inner, after
-
-
-at_once = trained(in_fragments(sgd, 6, 0.7, 0.9, parts=1, late=0), everybody)
-difference = (at_once - trained(diloco(sgd, 6, 0.7, 0.9), everybody)).abs()
-counts = {
-    f"DiLoCo, H = 6, P = {parts}, τ = {late}": counted(
-        lambda: trained(in_fragments(sgd, 6, 0.7, 0.9, parts, late), everybody, **wide)
-    )
-    for parts, late in ((1, 0), (2, 0), (2, 1))
-}
-if rank == 0:
-    print("one part, without delay: DiLoCo as before < 1e-12:", bool(difference.max() < 1e-12))
-
-# %%
-communication_table(as_runs(devices.pull("counts")[0]))
-
-# %% [markdown]
-# As many bytes, in calls of half the size; and with $\tau = 1$ the ranks compute a step while they are under way.
-#
 # In the link model a part makes a rank wait only for what is left of its all-reduce after $\tau$ steps of computing. The decoder with a billion weights again, $H = 100$:
 
 # %%
