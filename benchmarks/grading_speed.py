@@ -215,13 +215,13 @@ def main(kind: str, few: int, many: int, workers: int) -> None:
     print(f"grading_speed: {ours:.1f} submissions per minute, {against}")
 
 
-def options() -> argparse.Namespace:
+def options(arguments=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", nargs="?", choices=("cut", "whole"), default="cut")
     for name, default in {"few": 4, "many": 60, "workers": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--short", action="store_true", help="seconds, for a test that it runs")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     return argparse.Namespace(kind=given.kind, few=0, many=2, workers=1) if given.short else given
 
 

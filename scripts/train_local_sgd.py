@@ -19,7 +19,7 @@ from trainlean import batches, load_reviews, small_bert
 def main():
     options = parse_options()
     device = join()
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    rank, world_size = dist.get_rank(), dist.get_world_size()
 
     model = small_bert(seed=0).to(device)  # the same seed everywhere: the replicas begin alike
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate)
@@ -27,8 +27,8 @@ def main():
     mine = batches(
         reviews, options.micro_batch, max_length=options.max_length, shuffle=False, drop_last=True
     )
-    mine = mine[: len(mine) // ranks * ranks][
-        rank::ranks
+    mine = mine[: len(mine) // world_size * world_size][
+        rank::world_size
     ]  # as many for every rank: one that has none left would be waited for in vain
 
     steps = averages = 0
@@ -50,7 +50,7 @@ def main():
     if rank == 0:
         norm = torch.nn.utils.parameters_to_vector(model.parameters()).double().norm()
         print(
-            f"{ranks} ranks, {steps} optimizer steps each, {averages} averages, norm of the weights {norm:.6f}"
+            f"{world_size} ranks, {steps} optimizer steps each, {averages} averages, norm of the weights {norm:.6f}"
         )
         if options.output:
             torch.save(model.state_dict(), options.output)

@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
+import as_if_a_card
 import link_model
 import mutants
 import on_a_gpu
@@ -34,16 +36,10 @@ FIGURES = {
     "prediction_time": r"a prediction takes \N s of processor and is \N% off at most",
     "reviews_unigram_against_bert": r"held-out accuracy: single words \N%, small BERT \N%",
 }
-ELSEWHERE = {
-    "as_if_a_card",  # what it runs is in exercises_tests and test_machines
-    "class_at_scale",
-    "class_of_300",
-    "classes",
-    "grading_speed",
-    "hostile_class",
-    "interrupted",
-}  # of grading
-HELPERS = {"chromium", "small_edits", "trainings", "on_a_gpu"}  # the last has a test of its own
+GRADING = COURSE / "tests" / "grading" / "test_benchmarks.py"
+OF_GRADING = {*re.findall(r"def test_(\w+)", GRADING.read_text(encoding="utf-8"))}
+OF_MACHINES = {"as_if_a_card", "on_a_gpu"}  # below, each with a test of its own
+HELPERS = {"chromium", "classes", "small_edits", "trainings"}
 
 
 def says(line: str, figure: str) -> bool:
@@ -52,7 +48,7 @@ def says(line: str, figure: str) -> bool:
 
 def test_every_benchmark_has_a_short_form():
     benchmarks = {path.stem for path in (COURSE / "benchmarks").glob("*.py")}
-    assert benchmarks - ELSEWHERE - HELPERS == set(FIGURES)
+    assert benchmarks - HELPERS == {*FIGURES, *OF_GRADING, *OF_MACHINES}
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"link_model", "explorer_redraw"}))
@@ -161,6 +157,24 @@ def test_the_same_training_is_still_a_mutant():
         gone = known.keys() - {(edit.old, edit.new) for edit in edits}
         assert not gone, f"{name} has no such mutants: {gone}"
         assert all(reason.endswith(".") for reason in known.values())
+
+
+def test_as_if_a_card_runs_what_is_there(monkeypatch, capsys):
+    """The commands are only looked at: exercises_tests runs with a pretended card, and nbval runs the lesson."""
+    commands = []
+
+    def run(command, **_):
+        commands.append(command[1:])
+        return subprocess.CompletedProcess(command, 0, "1 passed\n", "")
+
+    monkeypatch.setattr(as_if_a_card, "subprocess", SimpleNamespace(run=run))
+    assert as_if_a_card.main(["cuda"], [as_if_a_card.SHORT], True) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "as_if_a_card: 2 tried with cuda; failed: 0"
+    )
+    lesson, row = commands
+    assert (COURSE / lesson[-1]).is_file() and lesson[:2] == ["-m", "pytest"]
+    assert row[:3] == ["-m", "trainlean.cli", "measure"]
 
 
 def test_what_a_card_says_is_written_once_and_reported(tmp_path, monkeypatch, capsys, one_thread):

@@ -1,4 +1,4 @@
-"""Docstrings name what a public function raises itself, so that a caller knows what to catch."""
+"""Docstrings name what a public function or class raises, itself or in its file's private functions, so that a caller knows what to catch."""
 
 import ast
 from pathlib import Path
@@ -12,21 +12,40 @@ EVERY = "Exception"
 COMMANDS = {"cli"}  # their docstrings are their help; what they raise is printed as a sentence
 
 
-def public_functions(path):
-    """(name, function) of all functions and methods of a file that no name on the way marks as private."""
-    return _public(ast.parse(path.read_text(encoding="utf-8")), "")
+def public_functions(tree):
+    """(name, function, docstring) of all functions and methods of a file that no name on the way marks as private.
+
+    How an object is made is told by its class.
+    """
+    return _public(tree, "")
 
 
 def _public(node, prefix):
     for child in node.body:
         if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
             yield from _public(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.FunctionDef) and child.name in ("__init__", "__post_init__"):
+            yield f"{prefix}{child.name}", child, ast.get_docstring(node) or ""
         elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
-            yield f"{prefix}{child.name}", child
+            yield f"{prefix}{child.name}", child, ast.get_docstring(child) or ""
 
 
-def raised(node, caught=frozenset()):
-    """Names of the errors that the statements below a node raise, less those that they catch themselves."""
+def private_functions(tree):
+    """{name: function} of what stands in a file for its own use."""
+    return {
+        node.name: node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("_")
+        and not node.name.endswith("__")
+    }
+
+
+def raised(node, private=(), caught=frozenset()):
+    """Names of the errors that the statements below a node raise, less those that they catch themselves.
+
+    A call of one of the `private` functions raises what that raises.
+    """
     names = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
@@ -36,12 +55,24 @@ def raised(node, caught=frozenset()):
         elif isinstance(child, ast.Try):
             here = {_error(one) for handler in child.handlers for one in _caught(handler)}
             for part in child.body:
-                names |= raised(ast.Module([part], []), caught | here)
+                names |= raised(ast.Module([part], []), private, caught | here)
             for part in [*child.handlers, *child.orelse, *child.finalbody]:
-                names |= raised(ast.Module([part], []), caught)
+                names |= raised(ast.Module([part], []), private, caught)
         else:
-            names |= raised(child, caught)
+            called = _called(child)
+            if called in private and EVERY not in caught:
+                others = {name: function for name, function in private.items() if name != called}
+                names |= raised(private[called], others) - caught
+            names |= raised(child, private, caught)
     return names
+
+
+def _called(node):
+    """`name` in `name(...)` and `self.name(...)`."""
+    function = getattr(node, "func", None)
+    if isinstance(function, ast.Attribute) and getattr(function.value, "id", "") in ("self", "cls"):
+        return function.attr
+    return getattr(function, "id", "")
 
 
 def _caught(handler):
@@ -59,7 +90,7 @@ def _error(node):
 
 
 def test_what_is_raised_is_found():
-    [function] = ast.parse(
+    tree = ast.parse(
         "def f():\n"
         "    try:\n"
         "        raise KeyError\n"
@@ -73,8 +104,19 @@ def test_what_is_raised_is_found():
         "        raise OSError\n"
         "    except Exception:\n"
         "        raise error\n"
-    ).body
+        "    _g()\n"
+        "    try:\n"
+        "        self._g()\n"
+        "    except EOFError:\n"
+        "        pass\n"
+        "def _g():\n"
+        "    _g()\n"
+        "    raise EOFError\n"
+    )
+    function, private = tree.body
     assert raised(function) == {"Broken", "ValueError"}
+    assert private_functions(tree) == {"_g": private}
+    assert raised(function, {"_g": private}) == {"Broken", "ValueError", "EOFError"}
 
 
 def room(path):
@@ -87,8 +129,10 @@ def test_docstrings_name_what_is_raised(name):
         f"{path.relative_to(LIBRARY)}:{function.lineno}: {called} raises {error}"
         for path in sorted(LIBRARY.rglob("*.py"))
         if room(path) == name
-        for called, function in public_functions(path)
-        for error in sorted(raised(function))
-        if error not in (ast.get_docstring(function) or "")
+        for tree in [ast.parse(path.read_text(encoding="utf-8"))]
+        for private in [private_functions(tree)]
+        for called, function, docstring in public_functions(tree)
+        for error in sorted(raised(function, private))
+        if error not in docstring
     ]
     assert not missing, "the docstring does not say so:\n" + "\n".join(missing)

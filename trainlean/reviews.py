@@ -269,7 +269,10 @@ def batches(
 def dataset(
     reviews: Sequence[Review], tokenizer=None, max_length: int = 64
 ) -> torch.utils.data.Dataset:
-    """The reviews as a data set for a `DataLoader` or a `Trainer`: item i is a dict of input_ids, attention_mask (max_length) and labels ()."""
+    """The reviews as a data set for a `DataLoader` or a `Trainer`: item i is a dict of input_ids, attention_mask (max_length) and labels ().
+
+    ValueError: no reviews.
+    """
     return _Encoded(_encode(reviews, tokenizer, max_length))
 
 

@@ -37,7 +37,7 @@ def fresh_accelerate():
 
 
 @contextlib.contextmanager
-def accelerate_on_ranks(ranks: int = 2):
+def accelerate_on_ranks(world_size: int = 2):
     """Accelerate (and so the Trainer) for `exercises_tests.probing.rank_threads.as_ranks`: each thread is a rank with a state of its own, on the CPU."""
     from accelerate.state import (
         AcceleratorState,
@@ -48,9 +48,9 @@ def accelerate_on_ranks(ranks: int = 2):
 
     launched = {
         "RANK": "0",
-        "WORLD_SIZE": str(ranks),
+        "WORLD_SIZE": str(world_size),
         "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(world_size),
         "OMP_NUM_THREADS": "1",
     }
     with contextlib.ExitStack() as stack:

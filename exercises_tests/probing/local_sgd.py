@@ -23,7 +23,7 @@ class LocalCase:
     micro_batches: int
     accumulation_steps: int
     local_steps: int
-    ranks: int = 2
+    world_size: int = 2
     tied: bool = False
     frozen: bool = False
     momentum: float = 0.0
@@ -32,7 +32,7 @@ class LocalCase:
     now_and_then: bool = False  # a weight has no gradient in some steps
 
     def __str__(self):
-        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.micro_batches} micro-batches{self._kind()}"
+        return f"{self.world_size} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.micro_batches} micro-batches{self._kind()}"
 
     def _kind(self) -> str:
         kind = ", tied weights" * self.tied + ", a frozen layer" * self.frozen
@@ -43,7 +43,7 @@ class LocalCase:
 
     @property
     def steps(self) -> int:
-        return self.micro_batches // (self.ranks * self.accumulation_steps)
+        return self.micro_batches // (self.world_size * self.accumulation_steps)
 
     @property
     def averages(self) -> list[int]:
@@ -60,24 +60,24 @@ class LocalCase:
         return [self.steps]
 
     def shares(self, micro_batches):
-        return [micro_batches[rank :: self.ranks] for rank in range(self.ranks)]
+        return [micro_batches[rank :: self.world_size] for rank in range(self.world_size)]
 
     def draw(self, seed: int, *, apart: bool):
         """The models of all ranks, which begin `apart` or equal, and the micro-batches of all ranks."""
         model, micro_batches = draw(
             Case(self.micro_batches, self.accumulation_steps, self.tied, self.frozen), seed
         )
-        of_a_step = self.ranks * self.accumulation_steps
+        of_a_step = self.world_size * self.accumulation_steps
         if self.twice:
             end = self.steps * of_a_step
-            micro_batches[: self.ranks] = micro_batches[end - self.ranks : end]
+            micro_batches[: self.world_size] = micro_batches[end - self.world_size : end]
         if self.now_and_then:
             model = NowAndThen(model)
             for number, (inputs, _) in enumerate(micro_batches):
                 size = inputs[0, 0].abs()
                 inputs[0, 0] = -size if number // of_a_step + 1 in self.steps_without_it else size
         generator = torch.Generator().manual_seed(seed + 1)
-        models = [model, *(copy.deepcopy(model) for _ in range(self.ranks - 1))]
+        models = [model, *(copy.deepcopy(model) for _ in range(self.world_size - 1))]
         for other in models[1:] if apart else []:
             for parameter in other.parameters():
                 parameter.data += torch.randn(parameter.shape, generator=generator) / 4
@@ -209,7 +209,7 @@ def probe_on_ranks(
 
     def probe(answer, seed):
         shown, at_start = {}, 0
-        answers = for_every_rank(answer, max(case.ranks for case in cases))
+        answers = for_every_rank(answer, max(case.world_size for case in cases))
         for case in cases:
             models, micro_batches = case.draw(seed, apart=apart)
             before = copy.deepcopy(micro_batches)
@@ -227,7 +227,7 @@ def probe_on_ranks(
                 as_given = arguments(case, before, rank.number)
                 return diary.pages() | {"as_before": as_it_was(given, as_given)}
 
-            ranks = as_ranks(train, case.ranks)
+            ranks = as_ranks(train, case.world_size)
             if case.steps:
                 shown |= local_training(case, ranks)
                 at_start = max(at_start, *(pages["at_start"] for pages in ranks))

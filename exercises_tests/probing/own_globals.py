@@ -3,12 +3,12 @@
 from types import CodeType, FunctionType
 
 
-def for_every_rank(answer: object, ranks: int) -> list:
+def for_every_rank(answer: object, world_size: int) -> list:
     """The answer once for each rank, with global variables of its own, as if each rank were a process.
 
     An answer that is no plain function, or that makes use of a class of its own cell, is the same for all.
     """
-    return [_with_own_globals(answer) for _ in range(ranks)]
+    return [_with_own_globals(answer) for _ in range(world_size)]
 
 
 def _with_own_globals(answer):

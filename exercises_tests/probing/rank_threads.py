@@ -42,8 +42,8 @@ class Sent:
 class Meeting:
     """Where the ranks of one group wait for each other."""
 
-    def __init__(self, ranks: int):
-        self.ranks, self.changed = ranks, threading.Condition()
+    def __init__(self, world_size: int):
+        self.world_size, self.changed = world_size, threading.Condition()
         self.arrived, self.meetings, self.failure = {}, 0, None
         self.ended: dict[int, str] = {}  # after which of its steps
         self.waiting: dict[int, tuple] = {}  # of each rank that waits: itself, and in what
@@ -56,11 +56,13 @@ class Meeting:
             number = self.meetings
             self.arrived[rank.number] = kind, [tensor.clone() for tensor in given], like
             self.waiting[rank.number] = rank, kind
-            if len(self.arrived) == self.ranks and self.failure is None:
+            if len(self.arrived) == self.world_size and self.failure is None:
                 self._meet()
                 self.changed.notify_all()
             while self.meetings == number and self.failure is None:
-                missing = next(other for other in range(self.ranks) if other not in self.arrived)
+                missing = next(
+                    other for other in range(self.world_size) if other not in self.arrived
+                )
                 if self.ended:
                     first = min(self.ended)
                     self._fail(f"rank {first} {self._state(first)}")
@@ -94,7 +96,7 @@ class Meeting:
             self.changed.notify_all()
 
     def _meet(self):
-        came = [self.arrived[rank] for rank in range(self.ranks)]
+        came = [self.arrived[rank] for rank in range(self.world_size)]
         sizes = [sum(tensor.numel() for tensor in like) for *_, like in came]
         if len(set(sizes)) > 1 or len({kind for kind, *_ in came}) > 1:
             self.failure = "the ranks are not in the same collective: " + ", ".join(
@@ -145,7 +147,7 @@ class Rank(distributed.ProcessGroup):
     group_name = ""  # by which functional collectives find it
 
     def __init__(self, meeting: Meeting, number: int):
-        super().__init__(number, meeting.ranks)
+        super().__init__(number, meeting.world_size)
         self.group_name = f"check {next(_numbers)}, rank {number}"
         self.meeting, self.number = meeting, number
         self.sent: list[Sent] = []
@@ -199,7 +201,7 @@ class Rank(distributed.ProcessGroup):
         )
 
     def all_gather_single(self, output, one, opts=None):
-        return self.allgather([output.view(-1).chunk(self.meeting.ranks)], [one])
+        return self.allgather([output.view(-1).chunk(self.meeting.world_size)], [one])
 
     def gather(self, outputs, inputs, opts):
         outputs = outputs[0] if self.number == opts.rootRank else []
@@ -227,7 +229,7 @@ class Rank(distributed.ProcessGroup):
         )
 
     def reduce_scatter_single(self, output, one, opts):
-        return self.reduce_scatter([output], [one.view(-1).chunk(self.meeting.ranks)], opts)
+        return self.reduce_scatter([output], [one.view(-1).chunk(self.meeting.world_size)], opts)
 
     def alltoall(self, outputs, inputs, opts=None):
         return self._take_part(
@@ -304,7 +306,7 @@ def finished(tensors) -> distributed.Work:
 def _same_group(ranks=None, *_, **__):
     """A further group of all ranks is the one that they have."""
     rank = distributed.group.WORLD
-    if ranks is not None and sorted(ranks) != list(range(rank.meeting.ranks)):
+    if ranks is not None and sorted(ranks) != list(range(rank.meeting.world_size)):
         raise RuntimeError(f"The ranks of a check are in one group; none can be made of {ranks}")
     return rank
 
@@ -320,7 +322,7 @@ def _interrupt(threads: set[int]):
         time.sleep(0.2)
 
 
-def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
+def as_ranks(work: Callable[[Rank], object], world_size: int = 2) -> list:
     """Call `work(rank)` on every rank at once, each with its own default process group; the results by rank.
 
     An error is raised again, that of the lowest rank first. A wait in vain raises DeviceError with a sentence that names
@@ -328,7 +330,7 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
     """
     from torch.testing._internal.distributed.multi_threaded_pg import ThreadLocalWorld
 
-    meeting, c10d = Meeting(ranks), distributed.distributed_c10d
+    meeting, c10d = Meeting(world_size), distributed.distributed_c10d
     threads: set[int] = set()
     before, c10d._world = c10d._world, ThreadLocalWorld()
 
@@ -337,7 +339,7 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
         rank = Rank(meeting, number)
         torch._C._distributed_c10d._register_process_group(rank.group_name, rank)
         c10d._world.default_pg = rank
-        c10d._world.pg_group_ranks[rank] = {member: member for member in range(ranks)}
+        c10d._world.pg_group_ranks[rank] = {member: member for member in range(world_size)}
         c10d._world.pg_map[rank] = ("gloo", None)
         c10d._world.pg_names[rank] = rank.group_name
         try:
@@ -353,9 +355,9 @@ def as_ranks(work: Callable[[Rank], object], ranks: int = 2) -> list:
     try:
         with (
             mock.patch.object(distributed, "new_group", _same_group),
-            ThreadPoolExecutor(ranks) as pool,
+            ThreadPoolExecutor(world_size) as pool,
         ):
-            ended = [pool.submit(on, number) for number in range(ranks)]
+            ended = [pool.submit(on, number) for number in range(world_size)]
             try:
                 results = [future.result() for future in ended]
             except KeyboardInterrupt:  # the pool would wait for loops that never end

@@ -7,6 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from trainlean.exercises.comparing import Observation
+
 
 class Scores(TorchDispatchMode):
     """Tensors with a side as long as the vocabulary: `now` and `most` are their numbers alive, in tokens; `widest` the largest one's.
@@ -50,9 +52,19 @@ class Scores(TorchDispatchMode):
         self.now -= tokens
 
 
-def at_once(widest: int, chunk: int) -> int | str:
-    """Of how many tokens the largest logits are; in words as long as a chunk has as many."""
-    return widest if widest > chunk else f"at most {chunk}"
+def of_chunks(name: str, chunk: int, widest: int, kept: int, most: int) -> Observation:
+    """What is shown of the logits of a loss in chunks, in tokens: the largest, those kept for the backward pass, the most.
+
+    How large the largest are is told in words as long as a chunk has as many. One chunk may take three copies, and one or
+    two of a way of its own.
+    """
+    return {
+        f"the number of tokens whose logits are computed at once ({name})": widest
+        if widest > chunk
+        else f"at most {chunk}",
+        f"the number of tokens whose logits are in memory between forward and backward ({name})": kept,
+        f"whether the logits of several chunks are in memory together ({name})": most > 5 * chunk,
+    }
 
 
 def finite(array):

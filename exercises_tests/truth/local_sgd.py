@@ -32,25 +32,27 @@ def oracle_local_sgd(cases: tuple[LocalCase, ...], *, apart: bool):
     return oracle
 
 
+def begun(case: LocalCase, model: nn.Module) -> dict:
+    """What a right rank's `Diary` holds before its first step, and of the averages all that will come."""
+    return {
+        "forwards": [],
+        "at_first": flat(model),
+        "gradients": [],
+        "weights": [],
+        "as_before": True,
+        "in_eval_mode": 0,
+        "quiet": True,
+        "averages": [float(step) for step in case.averages],
+    }
+
+
 def true_local_training(case: LocalCase, seed: int, *, apart: bool) -> Observation:
     """The truth of Local SGD: the replicas trained one after the other in one process, averaged where the case says."""
     if not case.steps:
-        return no_training(case, [0] * case.ranks, 0)
+        return no_training(case, [0] * case.world_size, 0)
     models, micro_batches = case.draw(seed, apart=apart)
     models = [copy.deepcopy(models[0]) for _ in models]
-    ranks = [
-        {
-            "forwards": [],
-            "at_first": flat(model),
-            "gradients": [],
-            "weights": [],
-            "as_before": True,
-            "in_eval_mode": 0,
-            "quiet": True,
-            "averages": [float(step) for step in case.averages],
-        }
-        for model in models
-    ]
+    ranks = [begun(case, model) for model in models]
     momenta = [
         [torch.zeros_like(parameter) for parameter in model.parameters()] for model in models
     ]

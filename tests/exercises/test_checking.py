@@ -89,21 +89,21 @@ def test_an_untouched_lesson_asks_nothing_and_imports_nothing(tmp_path, change):
     assert done.stdout.endswith("1 False\n")
 
 
-def test_a_stub_beside_an_answer_is_not_asked(tmp_path, capsys, monkeypatch):
-    asked = []
+def test_a_stub_beside_an_answer_is_not_probed(tmp_path, capsys, monkeypatch):
+    probed = []
 
-    def ask(path, exercise, seed, **_):
-        asked.append(exercise.name)
+    def see(path, exercise, seed, **_):
+        probed.append(exercise.name)
         return Seen({"raised": "ValueError: x"})
 
     def answer(cells):
         [cell] = [c for c in cells if nbgrader_mark(c).get("grade_id") == "peak_at_batch"]
         cell.source = "def peak_at_batch(*given):\n    return 3"
 
-    monkeypatch.setattr(checking, "ask_in_process", ask)
+    monkeypatch.setattr(checking, "see_in_process", see)
     path = lesson_of("0_start/1_where_memory_goes", tmp_path, answer)
     _, found = rows(capsys, path)
-    assert asked == ["peak_at_batch"]
+    assert probed == ["peak_at_batch"]
     assert [row["outcome"] for row in found.values()] == [NOT_ATTEMPTED, CRASHED, NOT_ATTEMPTED]
 
 
@@ -402,18 +402,18 @@ def test_a_wait_without_an_end_ends_though_it_computes_nothing(tmp_path, capsys,
     assert "does it wait for something" in seen["train_accumulated"]["message"]
 
 
-def test_who_ran_out_is_asked_once_more_alone(tmp_path, capsys, monkeypatch):
+def test_who_ran_out_is_probed_once_more_alone(tmp_path, capsys, monkeypatch):
     """The first time the others may have kept the processor busy."""
-    asked, ask_in_process = [], checking.ask_in_process
+    probed, see_in_process = [], checking.see_in_process
 
     def busy(path, exercise, seed, *, alone=False):
-        asked.append((exercise.name, alone))
-        return ask_in_process(path, exercise, seed, alone=True) if alone else "Too busy."
+        probed.append((exercise.name, alone))
+        return see_in_process(path, exercise, seed, alone=True) if alone else "Too busy."
 
-    monkeypatch.setattr(checking, "ask_in_process", busy)
+    monkeypatch.setattr(checking, "see_in_process", busy)
     _, seen = rows(capsys, write(tmp_path, SIGNATURE + RIGHT_BODY))
     assert seen["train_accumulated"]["outcome"] == RIGHT
-    assert asked == [("train_accumulated", False), ("train_accumulated", True)]
+    assert probed == [("train_accumulated", False), ("train_accumulated", True)]
 
 
 def test_process_that_disappears(tmp_path, capsys):

@@ -4,6 +4,10 @@ import re
 import subprocess
 import sys
 
+import class_at_scale
+import class_of_300
+import grading_speed
+
 from trainlean.workspace import COURSE
 
 LIMIT_SECONDS = 240  # on a busy machine
@@ -20,8 +24,11 @@ def last_line(name: str, *options: str) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def test_grading_speed():
-    line = last_line("grading_speed", "--short")
+def test_grading_speed(capsys):
+    """In this process, which has its imports."""
+    short = grading_speed.options(["--short"])
+    grading_speed.main(short.kind, short.few, short.many, short.workers)
+    line = capsys.readouterr().out.splitlines()[-1]
     found = re.fullmatch(
         r"grading_speed: ([\d.]+) submissions per minute, nbgrader was not run",
         line,
@@ -35,6 +42,29 @@ def test_hostile_class():
     assert line == (
         "hostile_class: 10 hostile and broken submissions of 10 kinds beside 3 honest ones; not as it must be: 0"
     )
+
+
+def test_class_of_300(capsys):
+    """A lesson's solutions, stubs and known mistakes, each judged as itself. In this process, which has its imports."""
+    assert class_of_300.main(["--short"]) == 0
+    assert re.fullmatch(
+        r"class_of_300: 3 submissions of 1 lessons, 9 exercises \(.*\); not as expected: 0",
+        capsys.readouterr().out.splitlines()[-1],
+    )
+
+
+def test_class_at_scale(tmp_path, monkeypatch, capsys):
+    """The table, the picture and the last line; the classes themselves are graded at night."""
+    monkeypatch.setattr(
+        class_at_scale,
+        "graded",
+        lambda size, *_: class_at_scale.Graded(size, size / 2, 400 << 20, 9, 9, True),
+    )
+    assert class_at_scale.main([3, 9], 1, tmp_path / "class.png") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "class_at_scale: 9 submissions, 0.500 s each with 1 workers, 0.0 KiB of the grader's memory each; not as it must be: 0"
+    )
+    assert (tmp_path / "class.png").stat().st_size > 1000
 
 
 def test_interrupted():

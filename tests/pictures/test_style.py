@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainlean.pictures import style
+from trainlean.pictures import colours, style
 
 # Machado, Oliveira and Fernandes 2009, severity 1: what the eye without one kind of cones makes of linear RGB.
 EYES = {
@@ -46,6 +46,15 @@ def test_every_colour_of_a_picture_or_card_comes_from_one_file():
     }
     assert len(written.pop("colours.py")) > 20
     assert not {name: colours for name, colours in written.items() if colours}
+
+
+def test_the_widgets_style_has_the_colours_of_the_pictures():
+    """In the light theme; the dark one has its own."""
+    css = (Path(style.__file__).parent / "web" / "widgets.css").read_text(encoding="utf-8")
+    light = dict(reversed(re.findall(r"--tl-(\w+): (#\w{6});", css)))
+    assert light["alarm"] == colours.ALARM.lower()
+    assert light["sending"] == colours.DOING["averaging"].lower()
+    assert light["computing"] == colours.DOING["computing"].lower()
 
 
 def test_the_fifth_rank_has_the_first_ones_colour():

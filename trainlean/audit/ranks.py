@@ -33,18 +33,24 @@ from trainlean.workspace import CourseError
 SECONDS = 300  # of a training on ranks
 
 
-def compare_ranks(train, batch: int, accumulation_steps: int, ranks: int) -> Audit:
-    """The verdict on `train(micro_batch, accumulation_steps)` in `ranks` processes, beside `train(batch, 1)` in one."""
-    micro = batch // (accumulation_steps * ranks)
+def compare_ranks(train, batch: int, accumulation_steps: int, world_size: int) -> Audit:
+    """The verdict on `train(micro_batch, accumulation_steps)` in `world_size` processes, beside `train(batch, 1)` in one.
+
+    CourseError: a rank raised, or did not end.
+    """
+    micro = batch // (accumulation_steps * world_size)
     text = call_text(train, micro, accumulation_steps)
     sizes = Sizes(
-        batch // ranks, accumulation_steps, call_text(train, batch, 1), f"{text} on {ranks} ranks"
+        batch // world_size,
+        accumulation_steps,
+        call_text(train, batch, 1),
+        f"{text} on {world_size} ranks",
     )
     truth = recorded_call(train, batch, 1)
     if audit := unusable(truth, sizes):
         return audit
-    others = _on_ranks(train, (micro, accumulation_steps), ranks, text)
-    audit = _verdict(others, truth, sizes, ranks)
+    others = _on_ranks(train, (micro, accumulation_steps), world_size, text)
+    audit = _verdict(others, truth, sizes, world_size)
     if audit.same is False and accumulation_steps > 1:
         # What goes wrong on one rank already has nothing to do with ranks.
         k = accumulation_steps
@@ -54,7 +60,7 @@ def compare_ranks(train, batch: int, accumulation_steps: int, ranks: int) -> Aud
     return audit
 
 
-def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) -> Audit:
+def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, world_size: int) -> Audit:
     rounding = ROUNDING[truth.precision]
     note = "Dropout was off for the comparison." if truth.dropout else ""
     counts = [len(one.steps) for one in others]
@@ -86,12 +92,12 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) 
     for number, right in enumerate(truth.steps, 1):
         steps = [one.steps[number - 1] for one in others]
         want = gradient_of(right)
-        mean = sum(gradient_of(step) for step in steps) / ranks
+        mean = sum(gradient_of(step) for step in steps) / world_size
         length = max(float(want.norm()), 1e-30)
         gap = float((mean - want).norm()) / length
         # From the second step on rounding has moved the weights: what counts is no rounding.
         if gap > rounding * (1 if number == 1 else 100):
-            return _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding)
+            return _of_gradient(number, others, truth, sizes, world_size, mean, want, gap, rounding)
         largest = max(largest, gap)
         after = [
             vector(one.steps[number].weights if number < len(truth.steps) else one.weights)
@@ -132,17 +138,17 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, ranks: int) 
                 note,
             )
     count = len(truth.steps)
-    seen = f"{count} optimizer step{'s' * (count != 1)} on {ranks} ranks, whose mean gradients differ from the large batch's by less than {within(largest)} of their length"
+    seen = f"{count} optimizer step{'s' * (count != 1)} on {world_size} ranks, whose mean gradients differ from the large batch's by less than {within(largest)} of their length"
     return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))
 
 
-def _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding) -> Audit:
+def _of_gradient(number, others, truth, sizes, world_size, mean, want, gap, rounding) -> Audit:
     seen = f"the mean of the ranks' gradients at step {number} {describe(mean.numpy(), want.numpy(), 'that of ' + sizes.truth)}"
     if _all_alike([Windows(one, truth).of_other[number - 1] for one in others]):
         return named(sizes, "every rank trains on the same samples", seen, number)
     factor = float(mean @ want / want.square().sum())
     straight = float((mean - factor * want).norm()) < 1e-2 * abs(factor) * float(want.norm())
-    names = {ranks: "summed over the ranks", 1 / ranks: "averaged over the ranks twice"}
+    names = {world_size: "summed over the ranks", 1 / world_size: "averaged over the ranks twice"}
     # Ranks that hold other gradients than each other were neither summed nor averaged: each may hold its share of the weights.
     held = [gradient_of(one.steps[number - 1]) for one in others]
     shared = all(float((one - held[0]).norm()) <= 1e-3 * float(held[0].norm()) for one in held)
@@ -160,7 +166,7 @@ def _of_gradient(number, others, truth, sizes, ranks, mean, want, gap, rounding)
 
 def _by_part(steps: list[Step], mean, want) -> str | None:
     """A name for how what came to the weights of each rank, in each round, counts in the mean beside how it should."""
-    ranks, rounds = len(steps), len(steps[0].rounds)
+    world_size, rounds = len(steps), len(steps[0].rounds)
     if not rounds or any(len(step.rounds) != rounds for step in steps):
         return None
     parts = [of_weights(step, one.flowed) for step in steps for one in step.rounds]
@@ -168,7 +174,8 @@ def _by_part(steps: list[Step], mean, want) -> str | None:
     if got is None or wanted is None or min(wanted) <= 0 or min(got) <= 0:
         return None
     factor = [
-        [got[r * rounds + n] / wanted[r * rounds + n] for n in range(rounds)] for r in range(ranks)
+        [got[r * rounds + n] / wanted[r * rounds + n] for n in range(rounds)]
+        for r in range(world_size)
     ]
     even = all(near(one, got[0], 1e-2) for one in got)
     if even and not all(near(one, wanted[0], 1e-2) for one in wanted):
@@ -176,7 +183,9 @@ def _by_part(steps: list[Step], mean, want) -> str | None:
     if all(near(one, row[0], 1e-2) for row in factor for one in row):
         shorter = all(row[0] < 1.001 for row in factor)
         return "clipped before the all-reduce" if shorter else None
-    again = [[float(ranks) ** (rounds - 1 - n) for n in range(rounds)] for _ in range(ranks)]
+    again = [
+        [float(world_size) ** (rounds - 1 - n) for n in range(rounds)] for _ in range(world_size)
+    ]
     if all(
         near(one / factor[0][-1], times, 2e-2)
         for row, expected in zip(factor, again, strict=True)
@@ -220,7 +229,7 @@ def _all_alike(samples: list[Counter]) -> bool:
 # ---------------------------------------------------------------- the processes
 
 
-def _on_ranks(train, args: tuple, ranks: int, text: str) -> list[Recorded]:
+def _on_ranks(train, args: tuple, world_size: int, text: str) -> list[Recorded]:
     """What each rank recorded. CourseError: a rank raised, or did not end."""
     context = server_context(["torch", "torch._dynamo", "trainlean.audit.ranks"])
     packed = _packed(train)
@@ -232,13 +241,13 @@ def _on_ranks(train, args: tuple, ranks: int, text: str) -> list[Recorded]:
                 packed,
                 args,
                 number,
-                ranks,
+                world_size,
                 folder,
                 os.getcwd(),
                 sys.path,
                 daemon=True,
             )
-            for number in range(ranks)
+            for number in range(world_size)
         ]
         for process in processes:
             process.join(SECONDS)
@@ -246,15 +255,15 @@ def _on_ranks(train, args: tuple, ranks: int, text: str) -> list[Recorded]:
         for process in processes:
             process.kill()
         results = []
-        for number in range(ranks):
+        for number in range(world_size):
             file = Path(folder) / f"{number}.done"
             if not file.exists():
                 how = f"did not end within {SECONDS} s" if number in late else "died"
-                raise CourseError(f"{text} on {ranks} ranks: rank {number} {how}.")
+                raise CourseError(f"{text} on {world_size} ranks: rank {number} {how}.")
             results.append(cloudpickle.loads(file.read_bytes()))
     errors = [f"rank {number}: {one}" for number, one in enumerate(results) if isinstance(one, str)]
     if errors:
-        raise CourseError(f"{text} on {ranks} ranks failed. {errors[0]}")
+        raise CourseError(f"{text} on {world_size} ranks failed. {errors[0]}")
     return results
 
 
@@ -282,7 +291,7 @@ def _packed(train) -> bytes:
 
 
 def _rank(
-    packed: bytes, args: tuple, number: int, ranks: int, folder: str, here: str, path: list
+    packed: bytes, args: tuple, number: int, world_size: int, folder: str, here: str, path: list
 ) -> None:
     """One process: its group, its training, its record in a file."""
     os.chdir(here)
@@ -291,16 +300,16 @@ def _rank(
     os.environ |= {
         "RANK": str(number),
         "LOCAL_RANK": str(number),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
         "OMP_NUM_THREADS": "1",
         "ACCELERATE_USE_CPU": "true",
     }
     distributed = torch.distributed
     found: Recorded | str
     try:
-        store = distributed.FileStore(f"{folder}/store", ranks)
-        distributed.init_process_group("gloo", store=store, rank=number, world_size=ranks)
+        store = distributed.FileStore(f"{folder}/store", world_size)
+        distributed.init_process_group("gloo", store=store, rank=number, world_size=world_size)
         found = recorded_call(cloudpickle.loads(packed), *args, rounds=True)
         for step in found.steps:
             for one in step.rounds:

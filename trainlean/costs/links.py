@@ -46,6 +46,7 @@ class Link:
     `gloo`: whether gloo sends, as it does between processors. A sender then waits for the receiver's permission, one more latency
     in each half of an all-reduce and in each message of a barrier, and two of DDP's buckets are under way at once, so that their
     latencies pass together (both measured with two ranks: benchmarks/link_model.py). Without it calls follow each other.
+    ValueError: a latency below 0, or no bandwidth.
     """
 
     latency: float

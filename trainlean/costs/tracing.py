@@ -127,13 +127,16 @@ class Tracer:
             self.setup = replace(setup, padded=True)
 
     def trace(self) -> Trace:
-        """The trace. ValueError: this model cannot be traced, and why."""
+        """The trace. Unpredictable (a ValueError): this model cannot be traced, and why."""
         passes = self._compiled() if self.setup.compiled else []
         with self._open() as stack:
             return self._trace(stack, passes)
 
     def forward(self, watch):
-        """One forward pass alone, without adapters; `watch(module, values)` is a context in which it runs."""
+        """One forward pass alone, without adapters; `watch(module, values)` is a context in which it runs.
+
+        Unpredictable (a ValueError): this model cannot be traced, and why.
+        """
         with self._open() as stack:
             module = self._module(adapted=False)
             batch = self._batch()

@@ -14,7 +14,8 @@ class Adam8bit(torch.optim.Optimizer):
     """The state of bitsandbytes' 8-bit Adam and nothing of its arithmetic, which fake tensors cannot follow.
 
     Two averages of one byte a weight, and a 4-byte scale for each block of 2048 of them (the value of 2022; newer versions
-    take 256); tensors of fewer than 4096 weights keep two averages of 4 bytes. The step itself needs no memory.
+    take 256); tensors of fewer than 4096 weights keep two averages of 4 bytes. The step itself needs no memory. Source: Dettmers,
+    Lewis, Shleifer and Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", arXiv:2110.02861, and bitsandbytes' optimizers.
     """
 
     BLOCK, SMALLEST = 2048, 4096

@@ -60,6 +60,7 @@ def start_devices(
 
     Each rank has the names `rank` and `world_size` and a process group: gloo, or nccl where TRAINLEAN_DEVICE=cuda and every rank has a GPU.
     `timeout`: seconds that a rank may wait for another. Called again with the same arguments it returns the running devices.
+    ValueError: `n` is no number of devices, or too large a one. CourseError: they did not start.
     """
     global _running
     _check_count("start_devices", n, math.inf if profile else MOST)
@@ -96,7 +97,7 @@ def run_on_devices(
 
     Runs on the devices of `start_devices` when they are `n`, else (or when `fresh`) in CPU processes made for this call.
     What the ranks print is printed here in rank order. An error on a rank, or more than `timeout` seconds, raises DeviceError;
-    NotImplementedError stays what it is.
+    NotImplementedError stays what it is. ValueError: `n` is no number of devices, or too large a one.
     """
     _check_count("run_on_devices", n)
     if not fresh and _running is not None and _running.n == n and _running.alive():
@@ -136,7 +137,10 @@ class Devices:
         return self.run(get_name, name)
 
     def run(self, function: Callable, *args, timeout: float = math.inf) -> list:
-        """The results of `function(*args)` by rank; the variables of the ranks are not touched. `timeout` in seconds."""
+        """The results of `function(*args)` by rank; the variables of the ranks are not touched. `timeout` in seconds.
+
+        DeviceError where a rank failed or never came.
+        """
         packed = cloudpickle.dumps((function, args))
         ranks, calls = self._on_every_rank(
             lambda view: view.apply_async(call_packed, packed, sys.path), timeout

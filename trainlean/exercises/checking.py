@@ -55,7 +55,7 @@ HEAVY = {
 }  # imports that take seconds
 
 
-# ---------------------------------------------------------------- asking, in a process of its own
+# ---------------------------------------------------------------- seeing, in a process of its own
 
 
 def check_notebook(path: Path, seed: int) -> list[Verdict]:
@@ -73,20 +73,24 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
     def first(exercise: Exercise, needed: Needed) -> Seen | str:
         if is_stub(exercise.name, needed, handed_out):
             return Seen(attempted=False)
-        seen = ask_in_process(path, exercise, seed)
+        seen = see_in_process(path, exercise, seed)
         if isinstance(seen, str):
             ran_out.append(exercise.name)
         return seen
 
     def once_more(exercise: Exercise, _: Needed) -> Seen | str:
-        return ask_in_process(path, exercise, seed, alone=True)
+        return see_in_process(path, exercise, seed, alone=True)
 
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        answers = list(pool.map(lambda e: ask(path, e, needed[e.name], problems, first), exercises))
+        answers = list(
+            pool.map(lambda e: see_in_notebook(path, e, needed[e.name], problems, first), exercises)
+        )
     for number, exercise in enumerate(exercises):
         if exercise.name in ran_out:  # it may have been the others' fault: alone it counts
-            answers[number] = ask(path, exercise, needed[exercise.name], problems, once_more)
-    # Asking waits for processes and may overlap; judging draws from torch's one random state and may not.
+            answers[number] = see_in_notebook(
+                path, exercise, needed[exercise.name], problems, once_more
+            )
+    # Seeing waits for processes and may overlap; judging draws from torch's one random state and may not.
     return [
         judge_seen(exercise, answer, cells_of(exercise, found), seed)
         for exercise, answer in zip(exercises, answers, strict=True)
@@ -94,7 +98,7 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
 
 
 def stubs_only(notebook) -> list[Verdict]:
-    """The verdicts on a lesson whose code is as it was handed out: nothing to ask, nothing to import. Empty for any other notebook."""
+    """The verdicts on a lesson whose code is as it was handed out: nothing to see, nothing to import. Empty for any other notebook."""
     cells = exercise_cells(notebook)
     if any(cell.check is None for cell in cells):
         return []  # it would say the points
@@ -157,16 +161,16 @@ def is_lesson(path: Path) -> bool:
     return Path(path).resolve().is_relative_to(COURSE / "lessons")
 
 
-def ask(
+def see_in_notebook(
     path: Path,
     exercise: Exercise,
     needed: Needed,
     problems: dict[int, str],
-    put: Callable[[Exercise, Needed], Seen | str],
+    look: Callable[[Exercise, Needed], Seen | str],
 ) -> Seen | Verdict:
     """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge.
 
-    `put` lets the exercise's probe question what the statements build, in a process of its own, or says in a sentence why nothing was seen.
+    `look` has what the probe sees of what the statements build, or a sentence why nothing was seen; it is called where there is something to see.
     """
 
     def without_probe(outcome, message):
@@ -190,7 +194,7 @@ def ask(
             NOT_ATTEMPTED,
             f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.",
         )
-    seen = put(exercise, needed)
+    seen = look(exercise, needed)
     return without_probe(CRASHED, seen) if isinstance(seen, str) else seen
 
 
@@ -206,7 +210,7 @@ def judge_seen(
     seed: int,
     cache: dict | None = None,
 ) -> Verdict:
-    """The verdict on an answer that was asked; says so when the notebook defines it in more than one of its `cells`."""
+    """The verdict on an answer that was seen; says so when the notebook defines it in more than one of its `cells`."""
     if isinstance(answer, Verdict):
         return answer
     judged = verdict(exercise, answer, seed, cache)
@@ -228,10 +232,10 @@ def no_answer(name: str, status: object) -> str:
     return f"The process that ran {name} ended without an answer (exit status {status})."
 
 
-def ask_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = False) -> Seen | str:
+def see_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = False) -> Seen | str:
     """What the probe saw of a notebook's answer, or a sentence why nothing was seen.
 
-    `alone`: nothing else is asked at the same time, and time is less scarce: as much as the oracle takes here and now
+    `alone`: nothing else is probed at the same time, and time is less scarce: as much as the oracle takes here and now
     decides where that is more than the usual limit.
     """
     name, seconds = exercise.name, seconds_for(exercise)
@@ -239,7 +243,7 @@ def ask_in_process(path: Path, exercise: Exercise, seed: int, *, alone: bool = F
         seconds = max(2 * seconds, 20 * _oracle_seconds(exercise, seed))
     context = server_context(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
-    process = start(context, _answer_questions, str(path), name, seed, sender, daemon=False)
+    process = start(context, _see_and_send, str(path), name, seed, sender, daemon=False)
     sender.close()
     try:
         receiver.poll(START_SECONDS) and receiver.recv_bytes()  # it is up: only now its time counts
@@ -271,8 +275,8 @@ def _import_ahead(notebook) -> None:
         forkserver.ensure_running()
 
 
-def _answer_questions(path: str, name: str, seed: int, sender) -> None:
-    """Runs in the process of its own: builds the answer, asks it, sends what was seen."""
+def _see_and_send(path: str, name: str, seed: int, sender) -> None:
+    """Runs in the process of its own: builds the answer, and sends what the probe sees of it."""
     import torch
 
     torch.set_num_threads(1)

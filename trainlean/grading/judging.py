@@ -40,7 +40,10 @@ WANTED = {
 def judge_answers(
     answers: Answers, plan: Plan, cache: dict
 ) -> tuple[list[Verdict], dict[str, Observation]]:
-    """The verdicts, and what was seen. Every judgement of a run happens in one thread: probes draw from torch's one random state."""
+    """The verdicts, and what was seen. Every judgement of a run happens in one thread: probes draw from torch's one random state.
+
+    CourseError: an oracle failed, so that nothing can be judged.
+    """
     verdicts, observations = [], {}
     for name in answers.exercises:
         exercise = plan.exercises[name]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from pathlib import Path
 
-from trainlean.exercises.checking import ask, belonging, cells_of
+from trainlean.exercises.checking import belonging, cells_of, see_in_notebook
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.verdicts import Verdict
 from trainlean.notebooks.notebook import notebook_of
@@ -42,11 +42,11 @@ def packed_notebook(
     A notebook of the lessons `elsewhere` belongs there, though a name from one of `exercises` may stand in it.
     """
     exercises = list(exercises)
-    asked = {one.name for one in exercises}
+    wanted = {one.name for one in exercises}
     try:
         notebook = notebook_of(data, where)
         found_here = belonging(Path(where), notebook, [*exercises, *elsewhere])
-        chosen = [one for one in found_here if one.name in asked]
+        chosen = [one for one in found_here if one.name in wanted]
         if not chosen:
             lessons = sorted({one.notebook for one in found_here})
             return _pack({"problem": "", "exercises": [], "not_due": lessons}, [])
@@ -65,7 +65,7 @@ def packed_notebook(
     entries, blobs = [], []
     for exercise in chosen:
         needed = needed_for(exercise.name, found, handed_out)
-        answer = ask(Path(where), exercise, needed, problems, lambda *_: "")
+        answer = see_in_notebook(Path(where), exercise, needed, problems, lambda *_: "")
         names = sorted({name for one in needed for name in one.code.co_names})
         entry = {
             "exercise": exercise.name,

@@ -366,7 +366,10 @@ MOUNT_SETATTR = 442
 
 
 def enter(plan: str) -> None:
-    """Run Python code in namespaces of its own, with the view that bubblewrap would give; never returns."""
+    """Run Python code in namespaces of its own, with the view that bubblewrap would give; never returns.
+
+    OSError: the kernel refuses a part of it.
+    """
     told = json.loads(plan)
     user, group = os.getuid(), os.getgid()
     _die_with_parent()
@@ -528,7 +531,7 @@ def confine(
 ) -> bool:
     """Give up, for good, what a learner's code must not have; in the process that is about to run it. `seconds` of processor time.
 
-    Returns whether the kernel filters system calls, too. As root the process becomes `user`.
+    Returns whether the kernel filters system calls, too. As root the process becomes `user`. OSError: the kernel refuses a part of it.
     """
     import resource
 

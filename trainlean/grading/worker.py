@@ -293,12 +293,12 @@ class Worker:
         import torch
 
         torch.set_num_threads(1)
-        asked = load_probe(cut)
+        probed = load_probe(cut)
         if exercise.name in self.starts_processes or any(
             "run_on_devices" in statement.needs for statement in chosen
         ):
             serve_processes()
-        _reply(pack(see_answer(asked, chosen, self.seed)))
+        _reply(pack(see_answer(probed, chosen, self.seed)))
 
     def _receive(
         self, what: str, pipe: int, child: int, seconds: float

@@ -142,7 +142,7 @@ def _kind(subject):
 def _known(name, values, known):
     for value in values:
         if value not in known:
-            raise ValueError(f"--{name} is one of {', '.join(known)}, not {value!r}.")
+            raise CourseError(f"--{name} is one of {', '.join(known)}, not {value!r}.")
     return list(dict.fromkeys(values))
 
 

@@ -102,6 +102,7 @@ class CardSpeed(Speed):
     """Seconds from a card's peak FLOP/s and the bandwidth of its memory.
 
     Every micro-batch reads the weights twice and adds to the gradients; the step reads and writes weights and state once.
+    ValueError: a card that CARDS does not have.
     """
 
     def __init__(self, name: str):

@@ -65,7 +65,7 @@ class Lives:
 
 
 def record_lives(layers: Iterable, forward: Callable) -> Lives:
-    """Run `forward()`, which uses the modules `layers` and returns a loss, and its backward pass; record their outputs' lives.
+    """Run `forward()`, which uses the modules `layers` and returns a loss, and its backward pass; returns the `Lives` of their outputs.
 
     A recomputation may stop within a layer, as soon as it has what it needs. An output is noted when the operation that makes
     it has run, so one that is computed right before the stop is seen, and one that is never reached is not.

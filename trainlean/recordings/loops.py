@@ -53,7 +53,7 @@ def record(
     watch: dict[str, Callable[[dict], Any]],
     hook: Callable[[Callable[[], None]], Any] = lambda look: None,
 ) -> Trace:
-    """Call `function(*args)` and record every line of it that is executed.
+    """Call `function(*args)` and record every line of it that is executed; returns the `Trace`.
 
     `watch` names the values to follow. Each gets the function's local variables as a dictionary and returns a number
     or None; it is asked after every line. Where it fails because a variable is not there yet, the value is None.

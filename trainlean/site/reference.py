@@ -14,7 +14,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def api_page() -> Page:
-    """What `from trainlean import ...` offers, by the file that has it."""
+    """What `from trainlean import ...` offers, by the file that has it. LookupError: a file has not what EXPORTS says."""
     parts = [
         "<h1>API</h1><p>What <code>from trainlean import ...</code> offers, by the file that has it.</p>"
     ]

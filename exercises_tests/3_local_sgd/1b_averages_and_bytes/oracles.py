@@ -21,7 +21,7 @@ train_with_averager = oracle_local_sgd(AVERAGER_CASES, apart=False)
 def communication(seed):
     shown, models = {}, models_to_count(seed)
     for case in COUNT_CASES:
-        name, micro_batches, devices, k, period = case
+        name, micro_batches, devices, k, local_steps = case
         stored = {
             parameter.untyped_storage().data_ptr(): parameter.nbytes
             for parameter in models[name].parameters()
@@ -31,7 +31,7 @@ def communication(seed):
         while given_out < micro_batches:  # one optimizer step of all devices
             given_out += devices * k
             step += 1
-            if period is None or step % period == 0 or given_out == micro_batches:
+            if local_steps is None or step % local_steps == 0 or given_out == micro_batches:
                 sent.append(sum(stored.values()))
         shown |= counted(case, (len(sent), sum(sent)))
     return shown

@@ -19,7 +19,7 @@ AVERAGER_CASES = (
     LocalCase(micro_batches=10, accumulation_steps=1, local_steps=2, momentum=0.9),
     LocalCase(micro_batches=8, accumulation_steps=1, local_steps=4, frozen=True),
     LocalCase(micro_batches=6, accumulation_steps=1, local_steps=1),
-    LocalCase(micro_batches=9, accumulation_steps=1, local_steps=5, ranks=3, tied=True),
+    LocalCase(micro_batches=9, accumulation_steps=1, local_steps=5, world_size=3, tied=True),
     LocalCase(micro_batches=8, accumulation_steps=1, local_steps=3, groups=True, twice=True),
 )
 
@@ -48,7 +48,7 @@ def models_to_count(seed: int) -> dict[str, nn.Module]:
     }
 
 
-COUNT_CASES = (  # model, micro-batches of all devices, devices, accumulation steps, averaging period (None: every step)
+COUNT_CASES = (  # model, micro-batches of all devices, devices, accumulation steps, local steps (None: every step)
     ("a small model", 32, 2, 1, None),
     ("a small model", 32, 2, 1, 4),
     ("a small model", 64, 4, 2, None),
@@ -65,8 +65,8 @@ COUNT_CASES = (  # model, micro-batches of all devices, devices, accumulation st
 )
 
 
-def count_case(name, micro_batches, devices, k, period):
-    synchronised = "every step" if period is None else f"H={period}"
+def count_case(name, micro_batches, devices, k, local_steps):
+    synchronised = "every step" if local_steps is None else f"H={local_steps}"
     return f"{name}, {devices} devices, k={k}, {synchronised}, {micro_batches} micro-batches"
 
 
@@ -81,8 +81,8 @@ def counted(case, answer: tuple) -> Observation:
 def communication(answer, seed):
     shown, models = {}, models_to_count(seed)
     for case in COUNT_CASES:
-        name, micro_batches, devices, k, period = case
-        returned = answer(models[name], micro_batches, devices, k, period)
+        name, micro_batches, devices, k, local_steps = case
+        returned = answer(models[name], micro_batches, devices, k, local_steps)
         try:
             all_reduces, payload = (
                 int(count) if float(count).is_integer() else float(count) for count in returned
@@ -153,13 +153,13 @@ REPLICA_CASES = {  # ranks, with gradients, how the model is built
 }
 
 
-def draw_replicas(seed: int, ranks: int, gradients: bool, how: dict) -> list[nn.Module]:
+def draw_replicas(seed: int, world_size: int, gradients: bool, how: dict) -> list[nn.Module]:
     """One trained model per rank: frozen weights are equal where the replicas began equal, everything else is different."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Normed(**how)
-    models = [copy.deepcopy(model) for _ in range(ranks)]
+    models = [copy.deepcopy(model) for _ in range(world_size)]
     for number, one in enumerate(models):
         if one.apart:
             one.first.weight.data += number

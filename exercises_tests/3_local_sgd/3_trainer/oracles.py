@@ -29,12 +29,12 @@ def LocalSGDCallback(seed):
     shown = {BEGINS: BEGUN}
     for case in CASES:
         model, samples = draw(case, seed)
-        start, models = flat(model), [copy.deepcopy(model) for _ in range(case.ranks)]
+        start, models = flat(model), [copy.deepcopy(model) for _ in range(case.world_size)]
         optimizers = [torch.optim.SGD(model.parameters(), lr=LEARNING_RATE) for model in models]
         micro_batches = windows(samples, MICRO_BATCH)
         shares = [
-            windows(micro_batches[rank :: case.ranks], case.accumulation_steps)
-            for rank in range(case.ranks)
+            windows(micro_batches[rank :: case.world_size], case.accumulation_steps)
+            for rank in range(case.world_size)
         ]
         total, step, moments, seen = case.total, 0, [], []
         for _ in range(case.epochs):
@@ -57,7 +57,7 @@ def LocalSGDCallback(seed):
                     moments.append(moment(step, 0))
                 seen += [(*stop, [flat(model) for model in models]) for stop in stops]
         shown |= shown_of(
-            case, [total] * case.ranks, moments, seen, [flat(model) for model in models], start
+            case, [total] * case.world_size, moments, seen, [flat(model) for model in models], start
         )
         shown[f"whether backward passes synchronise again after the training ({case})"] = True
     return shown | dict.fromkeys(MUST_REFUSE, REFUSED)

@@ -24,7 +24,7 @@ LEARNING_RATE, MICRO_BATCH = 0.1, 2
 class Case:
     """One training: ranks, optimizer steps of an epoch, epochs, and what comes between the averages that are due."""
 
-    ranks: int
+    world_size: int
     accumulation_steps: int
     local_steps: int
     steps: int
@@ -48,7 +48,7 @@ class Case:
         ) + f", evaluates{between[self.evaluates]}" * (self.evaluates != "no")
         extras += ", logs in every step" * self.logs
         extras += f", ended after {self.ends}" * bool(self.ends)
-        return f"{self.ranks} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.steps * self.epochs} optimizer steps{extras}{kind}"
+        return f"{self.world_size} ranks, k={self.accumulation_steps}, H={self.local_steps}, {self.steps * self.epochs} optimizer steps{extras}{kind}"
 
     def stops(self, strategy: str) -> list[int]:
         """The optimizer steps after which the Trainer saves or evaluates under a strategy."""
@@ -64,9 +64,9 @@ class Case:
 
 
 CASES = (
-    Case(ranks=3, accumulation_steps=2, local_steps=4, steps=3, epochs=2, tied=True),
+    Case(world_size=3, accumulation_steps=2, local_steps=4, steps=3, epochs=2, tied=True),
     Case(
-        ranks=2,
+        world_size=2,
         accumulation_steps=2,
         local_steps=5,
         steps=3,
@@ -75,7 +75,7 @@ CASES = (
         evaluates="epoch",
     ),
     Case(
-        ranks=2,
+        world_size=2,
         accumulation_steps=1,
         local_steps=4,
         steps=3,
@@ -85,8 +85,8 @@ CASES = (
         logs=True,
         frozen=True,
     ),
-    Case(ranks=2, accumulation_steps=1, local_steps=2, steps=3, epochs=2, saves="epoch"),
-    Case(ranks=2, accumulation_steps=1, local_steps=3, steps=3, epochs=2, ends=4),
+    Case(world_size=2, accumulation_steps=1, local_steps=2, steps=3, epochs=2, saves="epoch"),
+    Case(world_size=2, accumulation_steps=1, local_steps=3, steps=3, epochs=2, ends=4),
 )
 
 
@@ -103,7 +103,7 @@ def draw(case: Case, seed: int):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = ToyWithLoss(4, tied=case.tied, frozen=case.frozen)
-    count = case.ranks * case.steps * case.accumulation_steps * MICRO_BATCH
+    count = case.world_size * case.steps * case.accumulation_steps * MICRO_BATCH
     return model, [
         {name: torch.randn(4, generator=generator) for name in ("inputs", "labels")}
         for _ in range(count)
@@ -199,13 +199,13 @@ def LocalSGDCallback(answer, seed):
         return shown | refusals(answer, early=True)
     for case in CASES:
         model, samples = draw(case, seed)
-        models, start = [copy.deepcopy(model) for _ in range(case.ranks)], flat(model)
-        with accelerate_on_ranks(case.ranks):
+        models, start = [copy.deepcopy(model) for _ in range(case.world_size)], flat(model)
+        with accelerate_on_ranks(case.world_size):
             by_rank = as_ranks(
                 lambda rank, case=case, models=models, samples=samples: train_watched(
                     answer, case, rank, models[rank.number], samples
                 ),
-                case.ranks,
+                case.world_size,
             )
         steps, moments, seen, ends, open_again = zip(*by_rank, strict=True)
         together = [
@@ -364,11 +364,11 @@ def questions(seed: int):
         yield "sgd", 0.0, 0.0, clipped_at, 1
         yield "sgd", momentum, decay, clipped_at, 1
         yield "adamw", 0.0, 0.0, clipped_at, 1
-    for period in (2, H):
-        yield "sgd", 0.0, 0.0, 0.0, period
-        yield "sgd", momentum, decay, 0.0, period
-        yield "sgd", 0.0, 0.0, CLIPPED_AT[0], period
-        yield "adamw", 0.0, 0.0, 0.0, period
+    for local_steps in (2, H):
+        yield "sgd", 0.0, 0.0, 0.0, local_steps
+        yield "sgd", momentum, decay, 0.0, local_steps
+        yield "sgd", 0.0, 0.0, CLIPPED_AT[0], local_steps
+        yield "adamw", 0.0, 0.0, 0.0, local_steps
     yield "adamw", 0.0, 0.0, 0.0, 1
     yield "adamw", momentum, 0.0, 0.0, 1
     yield "adamw", 0.0, decay, 0.0, 1

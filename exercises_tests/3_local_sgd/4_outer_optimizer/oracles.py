@@ -8,6 +8,7 @@ from torch.nn.functional import mse_loss
 
 from exercises_tests.probing.local_sgd import LEARNING_RATE
 from exercises_tests.probing.toys import flat
+from exercises_tests.truth.local_sgd import begun
 
 from .probes import (
     OUTER_CASES,
@@ -30,19 +31,7 @@ def rounds_by_hand(case, seed):
     """All ranks one after the other: what each did in its steps, and the outer steps, which are the same everywhere."""
     models, micro_batches = case.draw(seed, apart=False)
     models = [copy.deepcopy(models[0]) for _ in models]
-    pages = [
-        {
-            "forwards": [],
-            "at_first": flat(model),
-            "gradients": [],
-            "weights": [],
-            "as_before": True,
-            "in_eval_mode": 0,
-            "quiet": True,
-            "averages": [float(step) for step in case.averages],
-        }
-        for model in models
-    ]
+    pages = [begun(case, model) for model in models]
     weights = flat(models[0])
     velocity, outer = np.zeros_like(weights), []
     inner = [np.zeros_like(weights) for _ in models]
@@ -81,9 +70,9 @@ def put(model, weights):
 def choose_local_steps(seed):
     shown = {}
     for asked in links_to_choose_for(seed):
-        compute, payload, ranks, link, share = asked
-        messages = 2 * (ranks - 1)
-        average = messages * (link.latency + payload / ranks / link.bandwidth)
+        compute, payload, world_size, link, share = asked
+        messages = 2 * (world_size - 1)
+        average = messages * (link.latency + payload / world_size / link.bandwidth)
         steps = np.arange(1, 400_000)
         fits = average / (steps * compute + average) <= share
         shown[f"H ({link_case(*asked)})"] = int(steps[fits.argmax()])

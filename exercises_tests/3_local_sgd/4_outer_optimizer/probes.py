@@ -36,7 +36,7 @@ class OuterCase(LocalCase):
         kind += ", the first micro-batch comes again as the last" * self.twice
         kind += ", a weight without a gradient in the last step of each round" * self.now_and_then
         return (
-            f"{self.ranks} ranks, H={self.local_steps}, {self.steps} steps each, "
+            f"{self.world_size} ranks, H={self.local_steps}, {self.steps} steps each, "
             f"outer lr {self.outer_lr:g}, momentum {self.outer_momentum:g}{kind}"
         )
 
@@ -57,7 +57,7 @@ OUTER_CASES = (
         local_steps=2,
         outer_lr=0.7,
         outer_momentum=0.5,
-        ranks=3,
+        world_size=3,
     ),
     OuterCase(
         accumulation_steps=1,
@@ -135,7 +135,7 @@ def ends_with(case: OuterCase) -> str:
 
 def train_diloco(answer, seed):
     shown = {}
-    answers = for_every_rank(answer, max(case.ranks for case in OUTER_CASES))
+    answers = for_every_rank(answer, max(case.world_size for case in OUTER_CASES))
     for case in OUTER_CASES:
         models, micro_batches = case.draw(seed, apart=False)
         before = copy.deepcopy(micro_batches)
@@ -159,7 +159,7 @@ def train_diloco(answer, seed):
             return diary.pages() | {"as_before": unchanged}, outside.steps, still
 
         try:
-            pages, outer, still = zip(*as_ranks(train, case.ranks), strict=True)
+            pages, outer, still = zip(*as_ranks(train, case.world_size), strict=True)
         except Exception as error:
             if not case.now_and_then:
                 raise
@@ -174,7 +174,7 @@ def train_diloco(answer, seed):
 
 
 def links_to_choose_for(seed: int) -> list[tuple]:
-    """(compute, payload, ranks, link, share) from an easy to a hard link; one rank alone sends nothing, one H is large, one meets its share exactly."""
+    """(compute, payload, world_size, link, share) from an easy to a hard link; one rank alone sends nothing, one H is large, one meets its share exactly."""
     generator = torch.Generator().manual_seed(seed)
 
     def between(low, high):
@@ -197,8 +197,8 @@ def links_to_choose_for(seed: int) -> list[tuple]:
 H_EXACT = 2, 4, 8, 16
 
 
-def link_case(compute, payload, ranks, link, share):
-    return f"{ranks} ranks, {payload / 1e6:,.1f} MB, {compute:.2f} s of computing, {link}, share {share:g}"
+def link_case(compute, payload, world_size, link, share):
+    return f"{world_size} ranks, {payload / 1e6:,.1f} MB, {compute:.2f} s of computing, {link}, share {share:g}"
 
 
 def choose_local_steps(answer, seed):

@@ -21,20 +21,20 @@ def train_sharded(seed):
         model, micro_batches = case.draw(seed)
         optimizer = case.optimizer([one for one in model.parameters() if one.requires_grad])
         names = {parameter: name for name, parameter in model.named_parameters()}
-        weights, gradients = [flat(model)], [[] for _ in range(case.ranks)]
+        weights, gradients = [flat(model)], [[] for _ in range(case.world_size)]
         for step in range(case.steps):
-            together = micro_batches[step * case.ranks : (step + 1) * case.ranks]
+            together = micro_batches[step * case.world_size : (step + 1) * case.world_size]
             inputs, targets = (torch.cat(parts) for parts in zip(*together, strict=True))
             optimizer.zero_grad()
             mse_loss(model(inputs), targets).backward()
             for rank, of_rank in enumerate(gradients):
-                mine = [one.grad.double().flatten() for one in owned(model, rank, case.ranks)]
+                mine = [one.grad.double().flatten() for one in owned(model, rank, case.world_size)]
                 of_rank.append(torch.cat(mine).numpy())
             optimizer.step()
             weights.append(flat(model))
         ranks = []
         for rank, of_rank in enumerate(gradients):
-            mine = owned(model, rank, case.ranks)
+            mine = owned(model, rank, case.world_size)
             ranks.append(
                 {
                     "made": ", ".join(names[one] for one in mine),
@@ -50,14 +50,14 @@ def train_sharded(seed):
 
 def shard_bytes(seed):
     shown, models = {}, models_to_shard(seed)
-    for name, ranks in SHARD_CASES:
-        kept, storages = [0] * ranks, set()
+    for name, world_size in SHARD_CASES:
+        kept, storages = [0] * world_size, set()
         for parameter in models[name].parameters():
             if parameter.data_ptr() in storages:
                 continue
             storages.add(parameter.data_ptr())
             rows = len(parameter)
-            each = -(-rows // ranks)
+            each = -(-rows // world_size)
             for row in range(rows):
                 kept[row // each] += parameter[row].nbytes
         shown |= shards_seen(name, kept)

@@ -21,23 +21,23 @@ class ShardedCase:
     """One question: so many steps on so many ranks, with AdamW or with SGD and momentum."""
 
     steps: int
-    ranks: int = 2
+    world_size: int = 2
     adamw: bool = True
     tied: bool = False
     frozen: bool = False
 
     def __str__(self):
         kind = ", tied weights" * self.tied + ", a frozen weight" * self.frozen
-        return f"{self.ranks} ranks, {self.steps} steps, {'AdamW' if self.adamw else 'SGD with momentum'}{kind}"
+        return f"{self.world_size} ranks, {self.steps} steps, {'AdamW' if self.adamw else 'SGD with momentum'}{kind}"
 
     def draw(self, seed: int):
         """A model and the micro-batches of all ranks: rank r takes number r, r + N and so on.
 
         The targets are so far away that a limit of 1 would cut the gradients; each rank's last micro-batch is its first one again.
         """
-        model, micro_batches = draw(Case(self.steps * self.ranks, 1, self.tied), seed)
+        model, micro_batches = draw(Case(self.steps * self.world_size, 1, self.tied), seed)
         micro_batches = [(inputs, 9 * targets) for inputs, targets in micro_batches]
-        micro_batches[-self.ranks :] = micro_batches[: self.ranks]
+        micro_batches[-self.world_size :] = micro_batches[: self.world_size]
         model.first.weight.requires_grad_(not self.frozen)
         return model, micro_batches
 
@@ -50,16 +50,16 @@ class ShardedCase:
 SHARDED_CASES = (
     ShardedCase(steps=3, adamw=False),
     ShardedCase(steps=4),
-    ShardedCase(steps=3, ranks=3),
+    ShardedCase(steps=3, world_size=3),
     ShardedCase(steps=3, tied=True),
     ShardedCase(steps=3, frozen=True),
-    ShardedCase(steps=2, ranks=4, adamw=False),
+    ShardedCase(steps=2, world_size=4, adamw=False),
 )
 
 
-def owned(model: nn.Module, rank: int, ranks: int) -> list[nn.Parameter]:
+def owned(model: nn.Module, rank: int, world_size: int) -> list[nn.Parameter]:
     """The trained parameters that belong to a rank."""
-    return [one for one in model.parameters() if one.requires_grad][rank::ranks]
+    return [one for one in model.parameters() if one.requires_grad][rank::world_size]
 
 
 class ShardDiary:
@@ -70,7 +70,7 @@ class ShardDiary:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
         self.made, self.gradients, self.weights, self.optimizers = [], [], [], []
         model.register_forward_pre_hook(lambda *_: self.weights.append(flat(model)))
-        self.mine = owned(model, rank.number, case.ranks)
+        self.mine = owned(model, rank.number, case.world_size)
         rank.steps = lambda: len(self.gradients)
 
     def make(self, parameters):
@@ -133,19 +133,19 @@ def sharded_training(case: ShardedCase, ranks: list[dict]) -> Observation:
 
 def train_sharded(answer, seed):
     shown = {}
-    answers = for_every_rank(answer, max(case.ranks for case in SHARDED_CASES))
+    answers = for_every_rank(answer, max(case.world_size for case in SHARDED_CASES))
     for case in SHARDED_CASES:
         model, micro_batches = case.draw(seed)
-        models = [copy.deepcopy(model) for _ in range(case.ranks)]
+        models = [copy.deepcopy(model) for _ in range(case.world_size)]
 
         def train(rank, case=case, models=models, micro_batches=micro_batches):
             diary = ShardDiary(models[rank.number], case, rank)
-            share = micro_batches[rank.number :: case.ranks]
+            share = micro_batches[rank.number :: case.world_size]
             before = copy.deepcopy(share)
             answers[rank.number](models[rank.number], diary.make, squared_error, share)
             return diary.pages() | {"as_before": as_it_was(share, before)}
 
-        shown |= sharded_training(case, as_ranks(train, case.ranks))
+        shown |= sharded_training(case, as_ranks(train, case.world_size))
     return shown
 
 
@@ -170,7 +170,7 @@ def models_to_shard(seed: int) -> dict[str, nn.Module]:
     }
 
 
-SHARD_CASES = (  # model, ranks
+SHARD_CASES = (  # model, world size
     ("a layer", 2),
     ("rows that do not divide evenly", 3),
     ("rows that do not divide evenly", 4),
@@ -186,22 +186,23 @@ SHARD_CASES = (  # model, ranks
 
 
 def shards_seen(name: str, kept: list[int]) -> Observation:
-    ranks = len(kept)
-    return {f"the number of ranks in the list ({name}, {ranks} ranks)": ranks} | {
-        f"the bytes on rank {rank} ({name}, {ranks} ranks)": size for rank, size in enumerate(kept)
+    world_size = len(kept)
+    return {f"the number of ranks in the list ({name}, {world_size} ranks)": world_size} | {
+        f"the bytes on rank {rank} ({name}, {world_size} ranks)": size
+        for rank, size in enumerate(kept)
     }
 
 
 def shard_bytes(answer, seed):
     shown, models = {}, models_to_shard(seed)
-    for name, ranks in SHARD_CASES:
-        kept = answer(models[name], ranks)
+    for name, world_size in SHARD_CASES:
+        kept = answer(models[name], world_size)
         if isinstance(kept, Iterator):
             raise TypeError(
                 f"shard_bytes must return a list with the bytes of each rank, not a {type(kept).__name__}."
             )
         kept = [float(size) for size in kept]
         kept = [int(size) if size.is_integer() else size for size in kept]
-        seen = shards_seen(name, (kept + [0] * ranks)[:ranks])
-        shown |= seen | {f"the number of ranks in the list ({name}, {ranks} ranks)": len(kept)}
+        seen = shards_seen(name, (kept + [0] * world_size)[:world_size])
+        shown |= seen | {f"the number of ranks in the list ({name}, {world_size} ranks)": len(kept)}
     return shown

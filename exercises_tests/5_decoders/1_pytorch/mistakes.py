@@ -249,6 +249,7 @@ RESULT = 'return {"eager": 3 * one + table, "sdpa": 4 * one + sums}'
 
 
 def kept(eager: str, sdpa: str) -> dict:
+    """Other formulas of what the two ways of attention keep."""
     return {RESULT: f'return {{"eager": {eager}, "sdpa": {sdpa}}}'}
 
 

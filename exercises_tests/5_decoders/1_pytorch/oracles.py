@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.nn.functional import log_softmax, scaled_dot_product_attention
 
-from exercises_tests.probing.scores import at_once
+from exercises_tests.probing.scores import of_chunks
 
 from .probes import (
     IGNORED,
@@ -46,13 +46,7 @@ def chunked_loss(seed):
         ):
             if tensor.requires_grad:
                 shown[f"the gradient of {what} ({name})"] = truth.grad.float().numpy()
-        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
-            chunk, chunk
-        )
-        shown[
-            f"the number of tokens whose logits are in memory between forward and backward ({name})"
-        ] = 0
-        shown[f"whether the logits of several chunks are in memory together ({name})"] = False
+        shown |= of_chunks(name, chunk, widest=chunk, kept=0, most=chunk)
         shown[f"whether the arguments are as they were ({name})"] = True
         shown[f"whether what is frozen still asks for no gradient ({name})"] = True
     return shown

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from exercises_tests.probing.one_number import one_number
-from exercises_tests.probing.scores import Scores, at_once, finite
+from exercises_tests.probing.scores import Scores, finite, of_chunks
 from exercises_tests.probing.toys import as_it_was, lopsided_loss
 
 IGNORED = -100
@@ -67,15 +67,7 @@ def chunked_loss(answer, seed):
             if tensor.requires_grad:
                 gradient = torch.zeros_like(tensor) if tensor.grad is None else 2 * tensor.grad
                 shown[f"the gradient of {what} ({name})"] = finite(gradient.numpy())
-        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
-            scores.widest, chunk
-        )
-        shown[
-            f"the number of tokens whose logits are in memory between forward and backward ({name})"
-        ] = kept
-        shown[f"whether the logits of several chunks are in memory together ({name})"] = (
-            scores.most > 5 * chunk  # three copies of one, and one or two of a way of its own
-        )
+        shown |= of_chunks(name, chunk, scores.widest, kept, scores.most)
         now = hidden.detach(), head.detach(), targets
         shown[f"whether the arguments are as they were ({name})"] = all(
             torch.equal(one, other) for one, other in zip(before, now, strict=True)

@@ -305,6 +305,7 @@ make_it_learn = (
 
 
 def each(**changed) -> dict:
+    """Other bytes for some ways of training."""
     numbers = {"float32": 16, "autocast": 16, "bf16": 8, "masters": 18}
     before, after = (
         "{" + ", ".join(f'"{name}": {size}' for name, size in some.items()) + "}"

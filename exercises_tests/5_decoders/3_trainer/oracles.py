@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch.nn.functional import log_softmax
 
-from exercises_tests.probing.scores import at_once
+from exercises_tests.probing.scores import of_chunks
 from exercises_tests.probing.toys import flat
 
 from .probes import (
@@ -28,14 +28,14 @@ def token_weights(seed):
             losses = [
                 torch.ones(count, dtype=torch.float64, requires_grad=True) for count in targets
             ]
-            ranks = len(targets)
+            world_size = len(targets)
             of_ranks = [
-                one.sum() * ranks / sum(targets) if across else one.mean() for one in losses
+                one.sum() * world_size / sum(targets) if across else one.mean() for one in losses
             ]
-            (sum(of_ranks) / ranks).backward()  # what DDP does
+            (sum(of_ranks) / world_size).backward()  # what DDP does
             weights = np.array([one.grad[0].item() for one in losses])
             case = name_counts(targets, across)
-            shown[f"the number of weights ({case})"] = ranks
+            shown[f"the number of weights ({case})"] = world_size
             shown[f"the weights, times all targets ({case})"] = weights * sum(targets)
             shown[f"whether the list is as it was ({case})"] = True
     return shown
@@ -57,13 +57,7 @@ def loss_in_chunks(seed):
         shown[f"whether the model is in train mode, as it was ({name})"] = True
         shown[f"the loss ({name})"] = loss.detach().numpy()
         shown[f"the gradient ({name})"] = flat(model, gradients=True)
-        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
-            chunk, chunk
-        )
-        shown[
-            f"the number of tokens whose logits are in memory between forward and backward ({name})"
-        ] = 0
-        shown[f"whether the logits of several chunks are in memory together ({name})"] = False
+        shown |= of_chunks(name, chunk, widest=chunk, kept=0, most=chunk)
         shown[f"what the inputs hold afterwards ({name})"] = "input_ids, labels"
         shown[f"whether the inputs are as they were ({name})"] = True
     return shown

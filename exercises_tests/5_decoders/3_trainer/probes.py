@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from exercises_tests.probing.one_number import one_number
-from exercises_tests.probing.scores import Scores, at_once, finite
+from exercises_tests.probing.scores import Scores, finite, of_chunks
 from exercises_tests.probing.toys import as_it_was, flat
 
 IGNORED = -100
@@ -19,8 +19,8 @@ IGNORED = -100
 
 def draw_counts(seed):
     random = np.random.default_rng(seed)
-    for ranks in (2, 4, 3, 1):
-        counts = [int(number) for number in random.integers(5, 400, ranks)]
+    for world_size in (2, 4, 3, 1):
+        counts = [int(number) for number in random.integers(5, 400, world_size)]
         yield counts
     yield [counts[0], 3 * counts[0], counts[0]]  # two ranks with equally many
 
@@ -118,15 +118,7 @@ def loss_in_chunks(answer, seed):
         )
         shown[f"the loss ({name})"] = finite(loss.detach().numpy())
         shown[f"the gradient ({name})"] = finite(2 * flat(model, gradients=True))
-        shown[f"the number of tokens whose logits are computed at once ({name})"] = at_once(
-            scores.widest, chunk
-        )
-        shown[
-            f"the number of tokens whose logits are in memory between forward and backward ({name})"
-        ] = kept
-        shown[f"whether the logits of several chunks are in memory together ({name})"] = (
-            scores.most > 5 * chunk  # three copies of one, and one or two of a way of its own
-        )
+        shown |= of_chunks(name, chunk, scores.widest, kept, scores.most)
         shown[f"what the inputs hold afterwards ({name})"] = ", ".join(sorted(inputs))
         shown[f"whether the inputs are as they were ({name})"] = as_it_was(
             inputs, draw_loss(case, seed)[1]

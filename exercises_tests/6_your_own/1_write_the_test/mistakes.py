@@ -11,6 +11,7 @@ EACH = f"{LOOP}        assert {ENTRIES}\n"
 
 
 def accepts_all(*answers) -> Mistake:
+    """A test in which nothing can fail."""
     return Mistake(
         "passes every training",
         *answers,
@@ -20,6 +21,7 @@ def accepts_all(*answers) -> Mistake:
 
 
 def refuses_all(*answers) -> Mistake:
+    """A test that holds a training against something else than its large batch."""
     return Mistake(
         "refuses every training",
         *answers,
@@ -29,11 +31,58 @@ def refuses_all(*answers) -> Mistake:
 
 
 def last_step_only(*answers) -> Mistake:
+    """A test that looks at the last step alone."""
     return Mistake(
         "the last step only",
         *answers,
         why="A gradient that is wrong at one step only need not show at the others: where a schedule begins at a rate of 0, the first step changes nothing.",
         hint="Does your test see every step of the list?",
+    )
+
+
+def too_wide(*tolerances: str) -> Mistake:
+    """A test whose relative tolerance, one of these, lets wrong trainings through."""
+    return Mistake(
+        "too wide",
+        *(
+            {ENTRIES: f"(other - one).norm() < {tolerance} * one.norm()"}
+            for tolerance in tolerances
+        ),
+        why="A mistake of a few per cent, or in a few entries, is within the tolerance.",
+        hint="How far apart are two right trainings, and how far would a mistake be?",
+    )
+
+
+def exactly_equal(hint: str) -> Mistake:
+    """A test that allows no rounding."""
+    return Mistake(
+        "exactly equal",
+        {ENTRIES: "torch.equal(one, other)"},
+        {ENTRIES: "(other == one).all()"},
+        why="Sums in another order round differently, so a right training differs in its last digits.",
+        hint=hint,
+    )
+
+
+def fixed_tolerance(*comparisons: str) -> Mistake:
+    """A test that compares by one of these, with a number that is not relative to the gradient."""
+    return Mistake(
+        "a fixed tolerance",
+        *({ENTRIES: comparison} for comparison in comparisons),
+        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
+        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    )
+
+
+def steps_not_counted(count: str, why: str, hint: str) -> Mistake:
+    """A test in which `count`, the line that compares the numbers of steps, is left out or allows more, or fewer."""
+    return Mistake(
+        "steps not counted",
+        {count: ""},
+        {count: count.replace("==", ">=")},
+        {count: count.replace("==", "<=")},
+        why=why,
+        hint=hint,
     )
 
 
@@ -51,45 +100,26 @@ test_accumulation = (
         why="What goes wrong from one window to the next shows at the second step at the earliest.",
         hint="When is the first moment at which a gradient that was never zeroed can be seen?",
     ),
-    Mistake(
-        "exactly equal",
-        {ENTRIES: "torch.equal(one, other)"},
-        {ENTRIES: "(other == one).all()"},
-        why="Sums in another order round differently, so a right training differs in its last digits.",
-        hint="Is a sum of four means to the last bit the mean of all?",
-    ),
-    Mistake(
-        "too wide",
-        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.2 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.01 * one.norm()"},
-        why="A mistake of a few per cent, or in a few entries, is within the tolerance.",
-        hint="How far apart are two right trainings, and how far would a mistake be?",
-    ),
+    exactly_equal("Is a sum of four means to the last bit the mean of all?"),
+    too_wide("0.1", "0.2", "0.01"),
     Mistake(
         "steps counted",
         {EACH: ""},
         why="The number of steps is right in most wrong trainings; what they step with is not looked at.",
         hint="What do two trainings with as many steps still differ in?",
     ),
-    Mistake(
-        "steps not counted",
-        {COUNT: ""},
-        {COUNT: "    assert len(parts) >= len(large)\n"},
-        {COUNT: "    assert len(parts) <= len(large)\n"},
+    steps_not_counted(
+        COUNT,
         why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
         hint="What does your loop do when one list is longer?",
     ),
-    Mistake(
-        "a fixed tolerance",
-        {ENTRIES: "(other - one).abs().max() < 1e-4"},
-        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
-        {ENTRIES: "(other - one).norm() < 1e-4"},
-        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-6)"},
-        {ENTRIES: "(other - one).abs().max() < 1e-2"},
-        {ENTRIES: "torch.allclose(other, one, rtol=1e-4, atol=1e-4)"},
-        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
-        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    fixed_tolerance(
+        "(other - one).abs().max() < 1e-4",
+        "torch.allclose(other, one, rtol=0, atol=1e-4)",
+        "(other - one).norm() < 1e-4",
+        "torch.allclose(other, one, rtol=0, atol=1e-6)",
+        "(other - one).abs().max() < 1e-2",
+        "torch.allclose(other, one, rtol=1e-4, atol=1e-4)",
     ),
     Mistake(
         "a fixed tolerance beside the relative one",
@@ -221,27 +251,11 @@ test_last_window = (
         why="A last window divided by k has three quarters of its length here, and passes.",
         hint="By how much does the last window's gradient differ if it was divided by k?",
     ),
-    Mistake(
-        "too wide",
-        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.06 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.01 * one.norm()"},
-        why="A mistake of a few per cent, or in a few entries, is within the tolerance.",
-        hint="How far apart are two right trainings, and how far would a mistake be?",
-    ),
-    Mistake(
-        "exactly equal",
-        {ENTRIES: "torch.equal(one, other)"},
-        {ENTRIES: "(other == one).all()"},
-        why="Sums in another order round differently, so a right training differs in its last digits.",
-        hint="Is a sum of four means to the last bit the mean of all?",
-    ),
-    Mistake(
-        "a fixed tolerance",
-        {ENTRIES: "(other - one).norm() < 1e-4"},
-        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
-        why="What is rounding in a long gradient is a grave error in a short one.",
-        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    too_wide("0.1", "0.06", "0.01"),
+    exactly_equal("Is a sum of four means to the last bit the mean of all?"),
+    fixed_tolerance(
+        "(other - one).norm() < 1e-4",
+        "torch.allclose(other, one, rtol=0, atol=1e-4)",
     ),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
     refuses_all(
@@ -344,36 +358,16 @@ test_ranks = (
         why="A rank's own gradient is about as long as the mean over all ranks, and points elsewhere.",
         hint="How long is the gradient of one rank beside the mean?",
     ),
-    Mistake(
-        "too wide",
-        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.06 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.02 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.01 * one.norm()"},
-        why="A mistake of a few per cent, or in a few entries, is within the tolerance.",
-        hint="How far apart are two right trainings, and how far would a mistake be?",
-    ),
-    Mistake(
-        "exactly equal",
-        {ENTRIES: "torch.equal(one, other)"},
-        {ENTRIES: "(other == one).all()"},
-        why="Sums in another order round differently, so a right training differs in its last digits.",
-        hint="Is a mean of ranks' means to the last bit the mean of all?",
-    ),
-    Mistake(
-        "a fixed tolerance",
-        {ENTRIES: "(other - one).norm() < 1e-4"},
-        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
-        {ENTRIES: "(other - one).abs().max() < 1e-3"},
-        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
-        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    too_wide("0.1", "0.06", "0.02", "0.01"),
+    exactly_equal("Is a mean of ranks' means to the last bit the mean of all?"),
+    fixed_tolerance(
+        "(other - one).norm() < 1e-4",
+        "torch.allclose(other, one, rtol=0, atol=1e-4)",
+        "(other - one).abs().max() < 1e-3",
     ),
     last_step_only({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
-    Mistake(
-        "steps not counted",
-        {RANK_COUNT: ""},
-        {RANK_COUNT: "            assert len(own) >= len(large)\n"},
-        {RANK_COUNT: "            assert len(own) <= len(large)\n"},
+    steps_not_counted(
+        RANK_COUNT,
         why="`zip` ends with the shorter list, so a rank that stops a step before the others, or goes on for one, is not seen.",
         hint="What does your loop do when a rank's list is shorter?",
     ),
@@ -425,38 +419,18 @@ test_token_weights = (
         why="Two gradients of one length can point in different directions.",
         hint="What is the length of a gradient whose entries stand in another order?",
     ),
-    Mistake(
-        "too wide",
-        {ENTRIES: "(other - one).norm() < 0.1 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.06 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.02 * one.norm()"},
-        {ENTRIES: "(other - one).norm() < 0.01 * one.norm()"},
-        why="A mistake of a few per cent, or in a few entries, is within the tolerance.",
-        hint="How far apart are two right trainings, and how far would a mistake be?",
-    ),
-    Mistake(
-        "exactly equal",
-        {ENTRIES: "torch.equal(one, other)"},
-        {ENTRIES: "(other == one).all()"},
-        why="Sums in another order round differently, so a right training differs in its last digits.",
-        hint="Is a sum of four parts to the last bit the whole?",
-    ),
+    too_wide("0.1", "0.06", "0.02", "0.01"),
+    exactly_equal("Is a sum of four parts to the last bit the whole?"),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
-    Mistake(
-        "steps not counted",
-        {COUNT: ""},
-        {COUNT: "    assert len(parts) >= len(large)\n"},
-        {COUNT: "    assert len(parts) <= len(large)\n"},
+    steps_not_counted(
+        COUNT,
         why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
         hint="What does your loop do when one list is longer?",
     ),
-    Mistake(
-        "a fixed tolerance",
-        {ENTRIES: "(other - one).norm() < 1e-4"},
-        {ENTRIES: "torch.allclose(other, one, rtol=0, atol=1e-4)"},
-        {ENTRIES: "(other - one).abs().max() < 1e-3"},
-        why="What is rounding in a long gradient is a grave error in a short one: a fixed number refuses right trainings, or passes wrong ones.",
-        hint="How long are the gradients of this training, and how large is your tolerance beside that?",
+    fixed_tolerance(
+        "(other - one).norm() < 1e-4",
+        "torch.allclose(other, one, rtol=0, atol=1e-4)",
+        "(other - one).abs().max() < 1e-3",
     ),
     accepts_all(
         {EACH: ""},

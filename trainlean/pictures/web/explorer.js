@@ -658,9 +658,9 @@ function measuring(model, get) {
     bar.hidden = true;
     words.textContent = NO_ANSWER;
   };
-  const ask = (message, patience) => {
+  const ask = (message, milliseconds) => {
     clearTimeout(waiting);
-    waiting = setTimeout(unanswered, patience);
+    waiting = setTimeout(unanswered, milliseconds);
     try {
       model.send(message);
     } catch (error) {
