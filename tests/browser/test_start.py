@@ -12,6 +12,12 @@ LESSONS = course_map()
 FIRST = LESSONS[0]
 
 
+# In letters' heights.
+WIDEST = (
+    "(all) => Math.max(...all.map((p) => p.clientWidth / parseFloat(getComputedStyle(p).fontSize)))"
+)
+
+
 def answered(folder, exercise, outcome, points, mistake=""):
     record = {"exercise": exercise, "outcome": outcome, "points": points, "mistake": mistake}
     (folder / "TRAINLEAN_WORK").mkdir(exist_ok=True)
@@ -36,6 +42,7 @@ def test_the_map_opens_first_shows_progress_and_leads_into_lessons(lab, open_pag
     assert page.get_by_text("Would you like to").count() == 0  # news, privacy
     assert "Begin with the first lesson" in start.inner_text()
     assert start.locator(".state.open").count() == sum(len(one.exercises) for one in LESSONS)
+    assert start.locator("p").evaluate_all(WIDEST) <= 46
     assert violations(page, "#trainlean-start") == []
     page.evaluate(
         "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"

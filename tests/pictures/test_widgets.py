@@ -199,6 +199,14 @@ def test_the_second_half_of_a_double_click_measures_nothing(runs):
     assert len(asked) == 2
 
 
+def test_the_browser_hears_that_there_is_a_kernel(runs, monkeypatch):
+    """Or the page would say, after a while, that no kernel answers."""
+    widget, said = explorer(runs), []
+    monkeypatch.setattr(widget, "send", said.append)
+    widget._handle_custom_msg({"kind": "hello"}, None)
+    assert said == [{"kind": "here"}]
+
+
 def test_the_first_run_can_be_measured_from_an_empty_explorer():
     widget = explorer([], measure=lambda **settings: Run(name="first", peak={"weights": 5 * MiB}))
     assert "0 runs" in repr(widget) and widget.png()
