@@ -92,12 +92,10 @@ def graded(size: int, workers: int, folder: Path) -> Graded:
 
 
 def draw(found: list[Graded], path: Path) -> None:
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     sizes = [one.size for one in found]
     left.plot(sizes, [one.seconds for one in found], "o-", color="#374151")
     left.set(xlabel="submissions", ylabel="seconds", title="time")

@@ -368,7 +368,7 @@ for category, size in trainer_run.peak.items():
 # %% [markdown]
 # ## Memory against speed
 #
-# Every run is a point: to the right is faster, lower is leaner. The stairs join the runs that no other run beats in both; this line is called the *Pareto front*.
+# Every run is a point: to the right is faster, lower is leaner. The stairs join the runs within the budget that no other such run beats in both; this line is called the *Pareto front*.
 #
 # - **budget**: what lies above the line would be out of memory.
 # - **compare at fixed batch**: only runs with the same *effective batch* (samples to an optimizer step) as the chosen one are drawn in full colour, since only those train alike. The others are pale.

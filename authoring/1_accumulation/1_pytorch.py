@@ -514,7 +514,7 @@ for number, (inputs, targets) in enumerate(in_twos[:3], start=1):
 print(f"weight {weight.item():.5f}, left in .grad: {weight.grad.item():.2f}")
 
 # %% [markdown]
-# The third one's gradient is computed, paid for, and left lying in `.grad`. Either it is lost when the training ends,
+# The third one's gradient is computed, paid for, and left lying in `.grad`. Either it is lost (when the training ends, or to a `zero_grad()` at the start of an epoch),
 # or it *leaks*: the next epoch's first window starts with it.
 #
 # And if you do step on it, look at the divisor. This window has one micro-batch, not two. The gradient left in `.grad` was divided by 2, so it is half of what a large batch of that one micro-batch has:

@@ -49,7 +49,7 @@ recall("1_accumulation/2_accelerator")
 # %% [markdown]
 # ## The loop, once more
 #
-# This is the loop of the last notebook. Two names are new. The micro-batches come from a `DataLoader`, and `loss_of(model, batch)` returns the mean loss of one micro-batch, so that the same loop trains a toy and BERT.
+# This is the loop of the last notebook. Two things are new. The micro-batches come from a `DataLoader`, and `loss_of(model, batch)` returns the mean loss of one micro-batch, so that the same loop trains a toy and BERT.
 
 
 # %%
@@ -420,7 +420,7 @@ print(
 # %% [markdown]
 # Always by `gradient_accumulation_steps`. (Only DeepSpeed, a library that divides by itself, is left out.) The prepared data loader has a length, so it could be known beforehand that a window will be short. Accelerate looks only one batch ahead, to see the end.
 #
-# The first line above also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
+# The first `if` of `_do_sync` also asks for `sync_with_dataloader`. It is one of the settings that a `GradientAccumulationPlugin` can hold, in place of the plain number:
 
 
 # %%
@@ -826,7 +826,7 @@ with Meter() as meter:
 #
 # (With FSDP `no_sync` costs memory; the plugin's `sync_each_batch=True` switches it off. That is from its documentation, and not measured here.)
 #
-# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. A process learns from torchrun's environment variables that there are others. Started with plain `python train.py`, or once on each machine by a cluster's scheduler, it has none of them and believes that it is alone. So print `accelerator.num_processes` first.
+# In a script of your own a launcher starts the processes, for instance `torchrun --nproc_per_node 2 train.py`, on a CPU with `ACCELERATE_USE_CPU=true` before it. A process learns from torchrun's environment variables that there are others. Started with plain `python train.py`, or once on each machine by a cluster's scheduler, it has none of them and (unless MPI started it, on a CPU) believes that it is alone. So print `accelerator.num_processes` first.
 
 # %% [markdown]
 # ### The schedule on two devices

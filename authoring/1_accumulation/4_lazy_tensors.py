@@ -240,7 +240,7 @@ reveal("graphs run with one mark in a window", compiled + cached, "graphs")
 pd.DataFrame(first_try["fallbacks"].items(), columns=["operator without a lazy kernel", "calls"])
 
 # %% [markdown]
-# Once in each of the 16 micro-batches. `_local_scalar_dense` is the telling one: it reads one number out of a tensor, which is what `.item()`, `float()`, `print` and `if tensor:` do.
+# Once in each of the 16 micro-batches. `_local_scalar_dense` is the telling one: it reads one number out of a tensor, which is what `.item()`, `float()` and `if tensor:` do.
 # In transformers 5.23 it is an `if` in the code that prepares the attention mask ("is anything padded at all?"). If anything is, `index` and `where` build the mask that attention adds to its scores.
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
@@ -261,7 +261,7 @@ print(
 )
 
 # %% [markdown]
-# Now it is one graph for each window. (Two were compiled. From the second window on the weights are tensors that an update has changed in place, and the backend records a few more operations where they are used.)
+# Now it is one graph for each window. (Two were compiled. From the second window on the weights are tensors that an update has changed in place, and the backend records more operations where they are used.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
 
@@ -554,7 +554,7 @@ def products_after_each_loss(k):
 print(in_fresh_process(products_after_each_loss, 4))
 
 # %% [markdown]
-# The micro-batches go through forward and backward one after the other, each with the products for the gradients of the layers' inputs. The last number holds one such share and, after it, the weight gradients of all four micro-batches, in one row at the very end.
+# The micro-batches go through forward and backward one after the other, each with the products for the gradients of the layers' inputs. The last number holds one such share and, behind all of them, the weight gradients of all four micro-batches.
 # What they need, every layer's activations and output gradients, has to live until then, for all $k$ micro-batches.
 # With the second mark each micro-batch is run to its end, its weight gradients too, and its activations are gone, as in the loop that you know.
 #
@@ -732,7 +732,7 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 # ## What became of it
 #
 # PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), has had no release after 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
-# Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch: each micro-batch is a graph, and the update is in that of the last one. Accelerate's own `xm.mark_step()`, when `sync_gradients` becomes true, adds no graph: it comes right after that, *before* the forward pass of the micro-batch that ends a window. (Read in the sources, not run.)
+# Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch. In Accelerate's loop each micro-batch is a graph, and the update is in that of the last one; Accelerate's own `xm.mark_step()`, when `sync_gradients` becomes true, adds no graph there: it comes right after that, *before* the forward pass of the micro-batch that ends a window. The Trainer fetches the window's batches first, so only that last mark divides it: $k - 1$ micro-batches are one graph, the last one and the update another. (Read in the sources, not run.)
 #
 # The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there.
 #
