@@ -436,7 +436,7 @@ def runs_twice_alike(block, *inputs):
 check(runs_twice_alike)
 
 # %% [markdown]
-# `torch.utils.checkpoint` itself compares shapes, types and devices only. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
+# `torch.utils.checkpoint` itself notices only fewer tensors, or other shapes, types or devices. In your own training, call this function once for each kind of block, on a copy (`copy.deepcopy(block)`), because the test itself runs the block twice. It finds what differs between the first run and the second, not what changes later.
 #
 # ## Frozen embeddings and integer inputs
 #

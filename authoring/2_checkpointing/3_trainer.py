@@ -184,7 +184,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# (The authors read their card with a few lines of their own, which divide by 1024 x 1024 and print MB; so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low: the card ran the PyTorch of 2022, which kept other things than today's; [the last lesson](../4_whole_picture/1_published_table.ipynb) finds out which.
+# (The authors read their card with a few lines of their own, which divide by 1024 x 1024 and print MB; so the two columns can be compared.) The last two rows come out within a few percent of the published figures. The first is too low: the card ran the PyTorch of 2022, which kept other things than today's; [a later lesson](../4_whole_picture/1_published_table.ipynb) finds out which.
 #
 # What did checkpointing cost the authors? Their text gives a rule of thumb, "about 20%". Their last two rows, in samples a second and in seconds:
 
