@@ -1,6 +1,6 @@
 """Processes of a server that has imported everything and computed nothing: a fork of it is ready in milliseconds, and sound."""
 
-import multiprocessing
+import multiprocessing.util  # registers its own farewell, which waits for processes: those who end them do it after this import
 import os
 import sys
 import threading
@@ -22,6 +22,14 @@ def server_context(preloaded: list[str]):
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(preloaded)
     return context
+
+
+def import_ahead(preloaded: list[str]) -> None:
+    """Start the server on importing these, while this process does other things; nothing where there is no server."""
+    if server_context(preloaded).get_start_method() == "forkserver":
+        from multiprocessing import forkserver  # not there on Windows
+
+        forkserver.ensure_running()
 
 
 def start(context, target: Callable, *args, daemon: bool | None = None) -> BaseProcess:

@@ -1,6 +1,6 @@
 """Kernels for nbval, forked from one process that has imported what every lesson imports: some seconds of processor less a notebook.
 
-The process that is forked has imported and computed nothing, under the environment of a notebook's run, hash seed and threads
+So is the server from which a notebook's own processes come. The process that is forked has imported and computed nothing, under the environment of a notebook's run, hash seed and threads
 included. Of the course itself it imports nothing, so that `import trainlean` is as new to the kernel as to a learner's.
 """
 
@@ -10,11 +10,13 @@ import ctypes
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 from importlib import import_module
+from multiprocessing import connection, forkserver
 from pathlib import Path
 
 import psutil
@@ -31,7 +33,10 @@ PRELOADED = [
     "ipykernel.ipkernel",
     "ipywidgets",
     "anywidget",
+    "ipyparallel.engine.app",
 ]
+# What a process of the course's own server imports besides, once somebody asks for one.
+OF_THE_COURSE = ["trainlean.exercises.checking", "trainlean.devices.inside", "trainlean.reviews"]
 PLACE = "TRAINLEAN_KERNEL_SERVER"  # the server's socket, for all workers of a run
 
 
@@ -136,6 +141,7 @@ def _run(request, done):
     os.environ.clear()
     os.environ.update(request["env"], JPY_PARENT_PID=str(os.getppid()))
     os.chdir(request["cwd"])
+    _start_fork_server()
     # What pandas sets when it is imported in a kernel, and not in a terminal.
     import_module("pandas").set_option("display.max_columns", 20)
     sys.argv = ["ipykernel_launcher", *request["arguments"]]
@@ -144,6 +150,26 @@ def _run(request, done):
 
         kernelapp.launch_new_instance()
     atexit._run_exitfuncs()
+    os._exit(0)
+
+
+def _start_fork_server():
+    """multiprocessing's, as it would be started by the notebook, but with the imports behind it."""
+    server = forkserver._forkserver
+    server._forkserver_address = address = connection.arbitrary_address("AF_UNIX")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    alive, server._forkserver_alive_fd = os.pipe()
+    if pid := os.fork():
+        server._forkserver_pid = pid
+        listener.close()
+        os.close(alive)
+        return
+    os.close(server._forkserver_alive_fd)
+    select.select([listener, alive], [], [])  # many notebooks never ask
+    with contextlib.suppress(SystemExit):  # the notebook has ended
+        forkserver.main(listener.detach(), alive, OF_THE_COURSE)
     os._exit(0)
 
 

@@ -16,13 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import psutil
 
-from trainlean.devices.forking import can_fork, engine_set
+from trainlean.devices.forking import can_fork, fork_engines, prepare_engines
 from trainlean.devices.fresh import run_in_fresh_processes
 from trainlean.devices.inside import (
     call_packed,
@@ -123,6 +124,7 @@ class Devices:
         self.ids: list[int] = []
         self.client: Any = None  # an ipyparallel.Client while they run
         self.guard: subprocess.Popen | None = None
+        self.forked: list[BaseProcess] = []  # the engines, where they are processes of our own
         self.about = "not running"
 
     def __repr__(self):
@@ -196,6 +198,10 @@ class Devices:
         if self.client is not None:
             self.client.close()
             self.client = None
+        for engine in self.forked:
+            engine.kill()
+            engine.join()
+        self.forked = []
         if self.guard is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):  # then it goes on by itself
                 self.guard.communicate(
@@ -257,15 +263,23 @@ class Devices:
             shutdown_atexit=False,  # the guard does it
             log_level=100,
             delay=0,
-            **({"engines": engine_set()} if can_fork() else {}),
             # An engine counts as there after a heartbeat, of which there is otherwise one in three seconds.
             controller_args=[
                 "--HeartMonitor.period=200",
                 "--HeartMonitor.max_heartmonitor_misses=100",
             ],
         )
-        cluster.start_cluster_sync()
-        return cluster.connect_client_sync()
+        if not can_fork():
+            cluster.start_cluster_sync()
+            return cluster.connect_client_sync()
+        prepare_engines()
+        cluster.start_controller_sync()
+        client = cluster.connect_client_sync()
+        arguments = [f"--profile-dir={cluster.profile_dir}", f"--cluster-id={cluster_id}"]
+        self.forked = fork_engines(
+            cluster.n, arguments, {**os.environ, "IPP_CLUSTER_ID": cluster_id}
+        )
+        return client
 
     def _join(self) -> None:
         views = [self.client[engine] for engine in self.ids]

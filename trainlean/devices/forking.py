@@ -1,14 +1,14 @@
-"""Engines that are forked from one process, which imports what they will need: once, whatever their number."""
+"""Engines forked from the server that other processes of this course come from: what they need is imported once, whatever their number."""
 
-import contextlib
 import ctypes
 import gc
-import importlib
 import os
 import random
 import signal
 import sys
+from multiprocessing.process import BaseProcess
 
+from trainlean.processes import import_ahead, server_context, start
 from trainlean.workspace import the_device
 
 # What lessons import on ranks; an engine has those of them that the notebook has imported, too.
@@ -19,7 +19,6 @@ HEAVY = (
     "transformers.trainer",
     "transformers.models.bert.modeling_bert",
 )
-PASSED_ON = (signal.SIGINT, signal.SIGTERM)
 
 
 def can_fork() -> bool:
@@ -27,57 +26,36 @@ def can_fork() -> bool:
     return sys.platform == "linux" and the_device() == "cpu"
 
 
-def engine_set() -> type:
-    """ipyparallel's launcher for a set of engines that one command starts, with the command below in place of `mpiexec`."""
-    from ipyparallel.cluster.launcher import MPIEngineSetLauncher
-
-    class ForkedEngineSetLauncher(MPIEngineSetLauncher):
-        def find_args(self):
-            command = "from trainlean.devices.forking import main; main()"
-            modules = ",".join(name for name in HEAVY if name in sys.modules)
-            return [sys.executable, "-c", command, str(self.n), modules, *self.program_args]
-
-    return ForkedEngineSetLauncher
+def prepare_engines() -> None:
+    """Let the server begin with its imports, while the controller starts."""
+    import_ahead(_preloaded())
 
 
-def main() -> None:
-    """`NUMBER MODULES ARGUMENTS...`: import the modules, run so many engines with these arguments, and stay until all have ended."""
-    number, modules, *arguments = sys.argv[1:]
-    # Libraries ask for cards while they are imported: then without CUDA, which no fork could use any more.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    for name in ("ipyparallel.engine.app", *filter(None, modules.split(","))):
-        with contextlib.suppress(Exception):  # an engine that needs it says so itself
-            importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # what has been imported stays; shared pages are not written to
-    engines: list[int] = []
-
-    def pass_on(received, frame):
-        for engine in engines:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(engine, received)
-
-    # A signal that comes while engines are forked waits until all are known: none is left out.
-    before = [signal.signal(one, pass_on) for one in PASSED_ON]
-    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
-    for _ in range(int(number)):
-        engines.append(_fork(arguments, before))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-    for _ in engines:
-        os.wait()  # whichever ends: what watches one sees no end while nobody has asked for its status
+def fork_engines(n: int, arguments: list[str], environment: dict[str, str]) -> list[BaseProcess]:
+    """`n` engines of ipyparallel, as `ipengine ARGUMENTS` starts them; they end with this process, and with their server."""
+    context = server_context(_preloaded())
+    return [start(context, _run, arguments, environment, daemon=False) for _ in range(n)]
 
 
-def _fork(arguments: list[str], handlers: list) -> int:
-    parent = os.getpid()
-    if engine := os.fork():
-        return engine
-    # The system ends it with the one that would have passed a signal on.
+def _preloaded() -> list[str]:
+    # Checks of ranks find their part there, too.
+    heavy = [name for name in HEAVY if name in sys.modules]
+    return ["ipyparallel.engine.app", "trainlean.devices.inside", *heavy]
+
+
+def _run(arguments: list[str], environment: dict[str, str]) -> None:
+    # The system ends it with the server, frozen or not.
+    server = os.getppid()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if os.getppid() != server:
         os._exit(0)
-    for one, handler in zip(PASSED_ON, handlers, strict=True):
-        signal.signal(one, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    os.setsid()  # an interrupt of the notebook comes by way of `Devices`
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silence, stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    gc.freeze()  # what has been imported stays; a meter's collector need not look at it
     sys.argv = ["ipengine", *arguments]
     random.seed()  # as in a process of its own
     if numpy := sys.modules.get("numpy"):

@@ -41,7 +41,7 @@ from trainlean.notebooks.statements import (
     statements,
     text_hash,
 )
-from trainlean.processes import server_context, start, too_long, wait_for
+from trainlean.processes import import_ahead, server_context, start, too_long, wait_for
 from trainlean.workspace import COURSE, CourseError
 
 START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
@@ -269,10 +269,7 @@ def _import_ahead(notebook) -> None:
     """Start the server on importing what the notebook names, while this process does other things."""
     words = " ".join(cell.source for cell in notebook.cells)
     heavy = [module for name, module in HEAVY.items() if name in words]
-    if server_context([*PRELOADED, *heavy]).get_start_method() == "forkserver":
-        from multiprocessing import forkserver  # not there on Windows
-
-        forkserver.ensure_running()
+    import_ahead([*PRELOADED, *heavy])
 
 
 def _see_and_send(path: str, name: str, seed: int, sender) -> None:
