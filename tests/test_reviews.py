@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 import sys
+import types
 from collections import Counter
 
 import pytest
 import torch
 
 from trainlean.reviews import Review, batches, dataset, load_reviews, load_tokenizer
-from trainlean.workspace import COURSE
+from trainlean.workspace import COURSE, CourseError
 
 UNIGRAM_CEILING = 0.76
 
@@ -217,22 +218,33 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
 # ---------------------------------------------------------------- the hub
 
 
+class ClassLabel:
+    """As `datasets` describes a column of labels."""
+
+    names = ("pos", "neg")
+
+
+class Rows(list):
+    """As `datasets` gives them."""
+
+    features = {"label": ClassLabel()}
+
+
 @pytest.fixture
 def hub(monkeypatch):
     """A hub that answers, with one data set on it."""
-    datasets = pytest.importorskip("datasets")
     import huggingface_hub
 
-    features = datasets.Features(
-        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])}
-    )
-    rows = datasets.Dataset.from_dict({"text": ["fine", "bad"], "label": [0, 1]}, features=features)
+    rows = Rows([{"text": "fine", "label": 0}, {"text": "bad", "label": 1}])
+    package = types.ModuleType("datasets")
+    package.ClassLabel, package.load_dataset = ClassLabel, lambda name, split: rows
+    package.exceptions = types.SimpleNamespace(DatasetNotFoundError=LookupError)
+    monkeypatch.setitem(sys.modules, "datasets", package)
     asked = []
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(
         huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: asked.append(name)
     )
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: rows)
     return asked
 
 
@@ -248,17 +260,19 @@ def test_a_wrong_column_of_a_hub_data_set_is_named(hub):
         load_reviews("someone/reviews", text="review")
 
 
+def test_the_package_that_reads_the_hub_is_asked_for(hub, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(CourseError, match="someone/reviews .*pip install datasets"):
+        load_reviews("someone/reviews")
+
+
 def test_without_a_network_one_sentence_says_so_soon(monkeypatch):
-    pytest.importorskip("datasets")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     import huggingface_hub
 
     # an address that nothing answers, so that the test says the same on a machine that is online
     monkeypatch.setattr(huggingface_hub.HfApi, "__init__", _nowhere(huggingface_hub.HfApi.__init__))
-    monkeypatch.setattr(
-        "datasets.load_dataset",
-        lambda *_, **__: pytest.fail("load_dataset keeps trying for half a minute"),
-    )
+    monkeypatch.setitem(sys.modules, "datasets", None)  # which would keep trying for half a minute
     with pytest.raises(
         ConnectionError, match="the hub cannot be reached.*load_reviews\\(\\)"
     ) as raised:
@@ -267,7 +281,6 @@ def test_without_a_network_one_sentence_says_so_soon(monkeypatch):
 
 
 def test_offline_mode_says_the_same():
-    pytest.importorskip("datasets")
     code = "from trainlean.reviews import load_reviews\nload_reviews('stanfordnlp/imdb')"
     ended = subprocess.run(
         [sys.executable, "-c", code],

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainlean.workspace import COURSE
+from trainlean.workspace import COURSE, CourseError
 
 _LABELS = {"0": 0, "1": 1, "negative": 0, "positive": 1, "neg": 0, "pos": 1, "false": 0, "true": 1}
 _LABELS_IN_WORDS = "0 or 1, or negative or positive"
@@ -37,7 +37,7 @@ def load_reviews(
 
     `source` is None (the course's own), the path of a file in UTF-8, or a hub id such as "stanfordnlp/imdb". `text` and
     `label` name the columns; a label is 0 or 1, or negative or positive. Columns `stars` and `category` are kept.
-    Raises FileNotFoundError, ValueError (a column, label or encoding that is wrong, and where) or ConnectionError.
+    Raises FileNotFoundError, ValueError (a column, label or encoding that is wrong, and where) or ConnectionError; CourseError where the hub's package is not installed.
     """
     if source is None:
         source = COURSE / "data" / "reviews.jsonl"
@@ -168,7 +168,6 @@ def _looks_like_hub_id(source: str) -> bool:
 
 
 def _from_hub(name: str, text: str, label: str) -> list[Review]:
-    import datasets  # a second of import that the course's own reviews do not need
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
@@ -188,6 +187,16 @@ def _from_hub(name: str, text: str, label: str) -> list[Review]:
             Exception
         ):  # what it raises without a network differs between versions of the hub's client
             raise unreachable from None
+    try:
+        # Not installed with the course: transformers would import it with each Trainer, a second that the own reviews do not need.
+        import datasets
+    except ImportError:
+        if constants.HF_HUB_OFFLINE:
+            raise unreachable from None
+        raise CourseError(
+            f"Reading {name} from the hub needs the package datasets: run `pip install datasets`, "
+            "or give the path of a CSV or JSON-lines file."
+        ) from None
     try:
         rows = datasets.load_dataset(name, split="train")
     except datasets.exceptions.DatasetNotFoundError:
