@@ -697,6 +697,9 @@ print("own means:              ", compare(own, everything))
 print("over tokens of all ranks:", compare(counted, everything))
 
 # %% [markdown]
+# The multiplication is right for a loss that was divided by the count. But it stands in `Trainer.compute_loss`, which asks whether the model *accepts* loss arguments, not whether it divides. So a classifier like BERT gets it too: on several devices its gradients and its logged loss are $k$ × devices times too large, and without accumulation still as many times as there are devices. (Tried with two processes, not run here.) `model.accepts_loss_kwargs = False` takes both factors away.
+
+# %% [markdown]
 # ### Exercise: `num_items_in_batch`
 #
 # *Difficulty* ** · *8 minutes* · *Why*: label smoothing, class weights, distillation: sooner or later you will write a loss of your own.
@@ -960,7 +963,7 @@ for name, value in {
 #
 # - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
 # - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
-# - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built. Otherwise, in most of them, gradients and logged loss are $k$ times too large.
+# - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
 # - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself, BERT does not.
 # - A falling loss proves nothing. Compare the first gradient with that of a plain `backward()` on the large batch.
 #
