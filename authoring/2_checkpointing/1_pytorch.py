@@ -279,7 +279,7 @@ with Meter() as checkpointed:
 plot_timeline({"plain": plain, "checkpointed": checkpointed})
 
 # %% [markdown]
-# Compare the orange; both stand on one scale. Each forward pass now leaves only a low slope of boundaries. Spikes in the forward pass are what a layer makes inside (its *interior*), discarded when the layer ends. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
+# Compare the orange; both stand on one scale. (*F* is forward, *bwd* backward.) Each forward pass now leaves only a low slope of boundaries. Spikes in the forward pass are what a layer makes inside (its *interior*), discarded when the layer ends. The backward pass shows the saw: four teeth, one for each layer, which is computed again, used, and freed.
 
 # %%
 for category in plain.peak:
@@ -1054,7 +1054,7 @@ except CheckpointError as error:
     print(*str(error).splitlines()[:4], sep="\n")
 
 # %% [markdown]
-# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew (in transformers: `use_cache=True`). Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is hardly autocast, which computes products in 16 bits: that is set back for the second run, like the random state. (Its memory of converted weights is not. With a selective policy, two checkpoints that share a weight stop with another error: issue 193338 of PyTorch.)
+# Read the two shapes: what was 3 became 6. A dimension that doubles is a cache or a list that grew (in transformers: `use_cache=True`). Another size or type, or fewer tensors, is an `if` or a choice of experts that went another way. A size of 0 is a weight that sharding (weights spread over devices) had taken away again (as in DeepSpeed's pull request #8148). It is seldom autocast, which computes products in 16 bits: that is set back for the second run, like the random state. (Its memory of converted weights is not. With a selective policy, two checkpoints that share a weight stop with another error: issue 193338 of PyTorch. An older report of this error under autocast, 141896, is still open.)
 # `debug=True` puts all operations of both passes into the message. `determinism_check="none"` leaves out the comparison, not the fault. The same block, a little further:
 
 # %%

@@ -410,7 +410,7 @@ plot_checkpointed_layers(
 #
 # Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundaries of checkpointed layers to the processor's memory and back, for every micro-batch. (Their bytes, where every layer is checkpointed, are printed above the picture.) What that costs in seconds the course has not measured.
 #
-# (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; nobody has published the points between.
+# (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; the published table has no points between.
 #
 # ### Exercise: arguments for a memory budget
 #
@@ -592,7 +592,7 @@ races = {
 plot_race(races, BARS.values())
 
 # %% [markdown]
-# Read the panels from the first bar. A shorter second bar is the price of checkpointing alone. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.
+# Read the panels from the first bar, and compare only bars whose lines do not overlap. A shorter second bar is the price of checkpointing alone. A longer third bar means that checkpointing won at the same memory, a shorter one that it lost. The fewer tokens, the more the number of operations counts; the more tokens, the more the FLOPs. Where your machine draws the line is in your picture, and a busy machine blurs it.
 #
 # The explorer lets you settle it yourself, with the runs of 32 tokens (`ckpt` is every layer, `ckpt/2` every second one). *Compare at* "fixed batch" leaves the runs of one effective batch; "fixed memory" asks for the fastest run under the budget line, at any batch. Move the line up a little, and 16 at once fit with checkpointing, long before the next plain run does; choose a point with checkpointing that was not measured, and measure it.
 

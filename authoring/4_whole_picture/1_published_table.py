@@ -316,7 +316,7 @@ frame.loc["mean absolute error"] = frame.abs().mean()
 frame.map(lambda error: f"{error:+.1%}").replace("-0.0%", "+0.0%")
 
 # %% [markdown]
-# The first two know nothing of activations, so they come near only where few are left. The third is too low where its state is right (AdamW), and it meets 8-bit Adam's row exactly, although it counts 16 bytes a weight where that row takes fewer. So two of its errors must cancel there. Take them apart:
+# The first two know nothing of activations, so they come near only where few are left. The third is too low where its state is right (AdamW), and it meets 8-bit Adam's row to a tenth of a percent, although it counts 16 bytes a weight where that row takes fewer. So two of its errors must cancel there. Take them apart:
 
 # %%
 row = find_rows(["adam8bit"])[0]
@@ -334,7 +334,7 @@ rest = meter(row) - parts["weights"] - parts["gradients"] - parts["optimizer sta
 print(f"what it does not know of, the rest:     {(parts['activations'] - rest) / MiB:+8,.0f} MiB")
 
 # %% [markdown]
-# The rule's state is too large. Its activations are too small (those of 2022 held the softmax's input, too), and it knows nothing of the allocator's blocks. The errors nearly cancel. A total that agrees proves nothing about its parts. None of the three knows the optimizer, although each could be told.
+# The rule's state is too large. Its activations are too small (those of 2022 held the softmax's input, too), and it knows nothing of the allocator's blocks. The errors nearly cancel. A total that agrees proves nothing about its parts. All three take Adam's state, whatever the optimizer.
 # A formula is quick and needs no code; the trace sees what the libraries really do.
 #
 # ## Rows of today
@@ -688,7 +688,7 @@ for size in (16160, 10000, 6000):
 # %% [markdown]
 # ## All points
 #
-# Last, two questions for the whole course. Which techniques does the fastest point under each budget use? And how far is each prediction from its published twin? Move the budget down from 16,000 MiB and see.
+# Last, two questions for the whole course. Which techniques does the fastest point under each budget use? And how far is each prediction from its published twin? Move the budget up to 16,000 MiB, then down, and see.
 #
 # Published, predicted and measured, in one explorer. A prediction has no seconds: it stands at the speed of its published twin, and gets the allocator's part and the context, as the graphics driver counts them. Choose the small model to see your own runs.
 # Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well, with what the driver counted for the whole device.

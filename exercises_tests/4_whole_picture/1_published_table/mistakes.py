@@ -136,7 +136,7 @@ largest_micro_batch = (
         {
             FITS: "peak(1) + (micro_batch - 1) * (peak(2) - peak(1)) + context <= budget",
         },
-        why="Memory need not grow in a line: attention keeps a score for each pair of tokens, and an allocator hands out whole blocks. What `peak` says of the size itself decides.",
+        why="Memory need not grow in a line: with larger micro-batches the peak may lie at another moment, and an allocator hands out whole blocks. What `peak` says of the size itself decides.",
         hint="For which micro-batches does your function ask `peak`?",
     ),
     Mistake(
