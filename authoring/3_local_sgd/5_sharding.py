@@ -429,7 +429,7 @@ if rank == 0:
 table_of(devices.pull("counts")[0])
 
 # %% [markdown]
-# Not one more, either way. The weights are gathered for the backward pass anyway, and what is computed again uses them. In torch 2.13 both orders compute and send the same, and end with the same weights. (Not measured here: kernels that overlap on a card, where the order may matter for time. [torchtitan](https://github.com/pytorch/torchtitan), PyTorch's own example for large models, puts checkpointing *inside*, before `fully_shard`.)
+# Not one more, either way. The weights are gathered for the backward pass anyway, and what is computed again uses them. (The FLOPs are about a sixth more and not a third: the recomputation stops before a block's second layer, which is half of its work.) In torch 2.13 both orders compute and send the same, and end with the same weights. (Not measured here: kernels that overlap on a card, where the order may matter for time. [torchtitan](https://github.com/pytorch/torchtitan), PyTorch's own example for large models, puts checkpointing *inside*, before `fully_shard`.)
 #
 # So of the three techniques checkpointing goes best with sharding: it costs computing only. Accumulation costs bytes on the link, or the memory that sharding had saved.
 #

@@ -225,7 +225,7 @@ pd.DataFrame([predicted_row("llama-1b"), predicted_row("qwen-7b")])
 # Llama's layers are checkpointed, so of their activations little is left. What the batch still takes is for the greater part three copies of the logits.
 #
 # Qwen2.5 7B is another case. Weights and AdamW's state are there at every moment. What decides is which is larger: three copies of the logits, when the backward pass begins, or the gradients of all weights, when it ends.
-# Here it is the gradients (they are not 0 at the peak). The logits are the peak again where few weights have a gradient: with an adapter, in the next lesson.
+# Here it is the gradients (they are not 0 at the peak). The logits are the peak again where few weights have a gradient: with an adapter, in the next lesson. With accumulation the two are no longer apart: from the second micro-batch on all gradients are there when its backward pass begins, *beside* three copies of its logits.
 # So *count what the copies of the logits take, and what the gradients take*. A copy grows with the tokens of a micro-batch and with the vocabulary, and with nothing else.
 #
 # (Configurations: Llama 3.2 1B and Qwen2.5 7B as their makers published them.)

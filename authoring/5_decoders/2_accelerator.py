@@ -549,6 +549,7 @@ for handler in (AutocastKwargs(), AutocastKwargs(enabled=False)):
         logits = model.lm_head(hidden)
     off = ((logits - exact).norm() / exact.norm()).item()
     print(f"enabled={handler.enabled!s:5} logits in {logits.dtype}, {off:.2%} off")
+AcceleratorState._reset_state(reset_partial_state=True)  # float32 again, if you go back
 
 # %% [markdown]
 # The plugin has a surprise. The same word, `"bf16"`, stands for this:

@@ -105,19 +105,32 @@ reveal(
 numbers = torch.arange(32).view(4, 8)
 rows = [{"input_ids": row, "labels": row} for row in numbers]
 config = GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=50, bos_token_id=0, eos_token_id=0)
-with tempfile.TemporaryDirectory() as folder:
-    arguments = TrainingArguments(folder, per_device_train_batch_size=1, use_cpu=True)
-    trainer = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=rows)
-    batches = iter(trainer.get_train_dataloader())
-    _, counted = trainer.get_batch_samples(batches, 4, torch.device("cpu"))
-print(f"transformers {transformers.__version__} counts {int(counted)} targets")
-print(f"the gradient is {28 / int(counted):.3f} times the right one")
+
+
+def targets_counted(model):
+    """What the Trainer divides the loss of these four texts by."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(folder, per_device_train_batch_size=1, use_cpu=True)
+        trainer = Trainer(model, arguments, train_dataset=rows)
+        batches = iter(trainer.get_train_dataloader())
+        return int(trainer.get_batch_samples(batches, 4, torch.device("cpu"))[1])
+
+
+counted = targets_counted(GPT2LMHeadModel(config))
+print(f"transformers {transformers.__version__} counts {counted} targets")
+print(f"the gradient is {28 / counted:.3f} times the right one")
 
 # %% [markdown]
 # Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does.
 #
-# **Cure**: `compute_loss_func` with your own count, as in the [lesson on the Trainer](../1_accumulation/3_trainer.ipynb).
-#
+# **Cure**: name the loss before the Trainer is built. (Or give each text the label -100 in its first place; that helps in all of the versions below. A `compute_loss_func` does not: it is handed the same count.)
+
+# %%
+named = GPT2LMHeadModel(config)
+named.loss_type = "ForCausalLM"  # the loss that it takes anyway
+print("counted, with the loss named:", targets_counted(named))
+
+# %% [markdown]
 # **Versions**: 4.46.1 counted targets, 4.46.2 to 5.9.0 labels, for every model. 5.10.1 counts Llama's targets; GPT-2's labels are counted in 5.23 still.
 #
 # ### 17. Negatives of other micro-batches
@@ -392,14 +405,15 @@ def ddp_outcome(reentrant, find_unused):
     model = HalfCheckpointed(reentrant)
     model = DistributedDataParallel(model, find_unused_parameters=find_unused)
     try:
-        model(torch.randn(2, 4)).sum().backward()
+        for _ in range(2):  # DDP sees only in the second step that the first one is not finished
+            model(torch.randn(2, 4)).sum().backward()
     except RuntimeError as error:
         return str(error).split(".")[0]
     return "works"
 
 
 # %% [markdown]
-# **Predict.** Two flags: `use_reentrant` and `find_unused_parameters`. Which of the four combinations fail?
+# **Predict.** Two flags: `use_reentrant` and `find_unused_parameters`. Which of the four combinations fail, in one of two steps?
 
 # %%
 with one_process():
@@ -409,9 +423,11 @@ with one_process():
             print(f"find_unused {find_unused!s:5} reentrant {reentrant!s:5}: {outcome}")
 
 # %% [markdown]
-# One of four, and neither cause is there: each parameter is used once, in `forward`. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
+# Three of four. Without the search `spare`, which gets no gradient, stops the second step, and the rest of that error says so. People then switch the search on, and where the checkpoint is reentrant they meet the other error.
 #
-# **Cure**: `use_reentrant=False`, or no search.
+# Neither of its two causes is there: no parameter is used outside `forward`, or by two checkpoints. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
+#
+# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient, leaving out the search is a cure as well.
 #
 # **Versions**: torch 1.10.0 (FocalNet's report) and 2.13.
 #
