@@ -151,7 +151,7 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the numbered reviews. From there on, no further saving of activations would help.
+# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the batch itself, the numbers of its tokens. From there on, no further saving of activations would help.
 # The times say little here: a good part of each is the Trainer's start-up. Speed gets its own section below.
 #
 # The FLOPs rise in the third row only: accumulation computes nothing twice, checkpointing does.
@@ -410,7 +410,7 @@ plot_checkpointed_layers(
 #
 # Between $n=2$ and $n=1$ there is a wide gap. A layer at a time can be chosen by hand, as above. `offload=True`, in the same dictionary, moves the kept boundaries of checkpointed layers to the processor's memory and back, for every micro-batch. (Their bytes, where every layer is checkpointed, are printed above the picture.) What that costs in seconds the course has not measured.
 #
-# (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; nobody has published the points between.
+# (The picture's axis of memory begins at 6000 MiB: the steps are smaller than they look.) The published figures stand where their settings are on the axis of FLOPs; the page has no points between.
 #
 # ### Exercise: arguments for a memory budget
 #
