@@ -832,7 +832,7 @@ check(choose_segments)
 #
 # ## Keep B, because it is expensive
 #
-# So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved. (What it answers with `MUST_` holds under `torch.compile` as well; what it answers with `PREFER_` a compiler may decide otherwise.)
+# So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved. (An answer that begins with `MUST_` binds `torch.compile`, too; one with `PREFER_` it may overrule.)
 
 
 # %%
