@@ -189,7 +189,7 @@ print(
 #
 # A second forward pass is a fourth unit. So where everything trains, checkpointing costs 4/3 of plain training's FLOPs, unless PyTorch can leave something out.
 #
-# **Predict.** Eight blocks, each `Linear`, `tanh`, `Linear`, each checkpointed. How many forward units does PyTorch really spend?
+# **Predict.** Eight blocks, each `Linear`, `tanh`, `Linear`, each checkpointed. Where plain training spends 3 forward units, how many does PyTorch really spend?
 
 # %%
 # BEGIN SOLUTION
@@ -464,7 +464,7 @@ runs = [measure_bert(32, 1, "off"), measure_bert(32, 1, "every layer")]
 summary(runs)
 
 # %% [markdown]
-# GFLOP counts operations, and does not change from machine to machine. The time does, and the course does not grade it.
+# GFLOP counts floating-point operations, and does not change from machine to machine. The time does, and the course does not grade it.
 # [Checkpointing with the Trainer](3_trainer.ipynb) takes the time apart, and asks when checkpointing makes training faster.
 #
 # **A good place to stop for today.**
@@ -559,7 +559,7 @@ for preserve in (True, False):
 # Write `checkpoint(block, *inputs)` with an autograd function of your own, without calling PyTorch's.
 #
 # - `block` is an `nn.Module` that returns one tensor; `inputs` are tensors. `checkpoint` returns `block(*inputs)`.
-# - Between forward and backward only the inputs are kept, themselves and not as copies (and the block, whose weights are there anyway). The block runs twice.
+# - Between forward and backward only the inputs are kept, themselves and not as copies (and the block, whose weights are there anyway, and the random state). The block runs twice.
 # - Inputs *and* weights get the gradients of plain training, with dropout too. Some inputs and weights require none (data, whole numbers, frozen layers), and the backward pass must not stumble over them.
 # - After the backward pass the random state is as if nothing had been recomputed. (The state of the processor's generator, here. On a graphics card the same must be done for the card's own.)
 #
@@ -832,7 +832,7 @@ check(choose_segments)
 #
 # ## Keep B, because it is expensive
 #
-# So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved.
+# So far a segment kept nothing but its input. In $A + B = C$, suppose that A is cheap to compute and B expensive. Then discard A and *keep B*. That is **selective checkpointing**: a *policy* is asked for each operation in the segment whether its result shall be saved. (An answer that begins with `MUST_` binds `torch.compile`, too; one with `PREFER_` it may overrule.)
 
 
 # %%
@@ -870,7 +870,7 @@ print(
 )
 
 # %% [markdown]
-# Two products are the backward pass, one is the forward pass; the one that is saved is the recomputation of B.
+# Two products are the backward pass, one is the forward pass; the one that is spared is the recomputation of B.
 #
 # The policy does not see your Python lines but PyTorch's basic operations (`torch.ops.aten`). Which ones go through a layer of BERT?
 

@@ -151,7 +151,7 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the numbered reviews. From there on, no further saving of activations would help.
+# Accumulation takes the activations down to a quarter. (In exchange the gradients are there at the peak: they wait for the last micro-batch of the window.) Checkpointing takes them down so far that the peak *moves*: in the third row it lies in the optimizer's step, where no layer's activations are left, only the batch itself, the numbers of its tokens. From there on, no further saving of activations would help.
 # The times say little here: a good part of each is the Trainer's start-up. Speed gets its own section below.
 #
 # The FLOPs rise in the third row only: accumulation computes nothing twice, checkpointing does.

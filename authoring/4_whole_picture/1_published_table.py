@@ -227,12 +227,12 @@ for name, run in {
     )
 
 # %% [markdown]
-# If what is allocated is near the card's memory, the training is too large, and this course is what helps. If what is reserved and idle is large (the message asks for less than it says is reserved), the memory is there in pieces, none of which is large enough: inputs of ever new lengths do that. Then pad to a few lengths, or set `PYTORCH_ALLOC_CONF=expandable_segments:True` (in older versions `PYTORCH_CUDA_ALLOC_CONF`), as the message recommends.
+# If what is allocated is near the card's memory, the training is too large, and this course is what helps. If what is reserved and idle is large (more than what was asked for), the memory is there in pieces, none of which is large enough: inputs of ever new lengths do that. Then pad to a few lengths, or set `PYTORCH_ALLOC_CONF=expandable_segments:True` (in older versions `PYTORCH_CUDA_ALLOC_CONF`), as the message recommends.
 
 # %% [markdown]
 # ## Every row
 #
-# The same for all rows. What is modelled in each:
+# The same for all rows. *all* stands for 1x4, checkpointed, with fp16. What is modelled in each:
 #
 # - *fp16*: `autocast`, which lets each operation choose its type. Weights, gradients and state stay `float32`; a half-size copy of each weight matrix joins the activations, and CUDA's softmax and normalisation work in `float32`.
 # - *Adafactor*: the optimizer of transformers itself, traced. For a matrix it keeps one number for each row and column.
@@ -688,7 +688,7 @@ for size in (16160, 10000, 6000):
 # %% [markdown]
 # ## All points
 #
-# Last, two questions for the whole course. Which techniques does the fastest point under each budget use? And how far is each prediction from its published twin? Move the budget up to 16,000 MiB, then down, and see.
+# Last, two questions for the whole course. Which techniques does the fastest point under each budget use? And how far is each prediction from its published twin? Set the budget to 16,000 MiB, move it down, and see.
 #
 # Published, predicted and measured, in one explorer. A prediction has no seconds: it stands at the speed of its published twin, and gets the allocator's part and the context, as the graphics driver counts them. Choose the small model to see your own runs.
 # Where somebody has recorded the table on another card with `trainlean measure --record`, its points are here as well, with what the driver counted for the whole device.

@@ -193,6 +193,14 @@ def test_an_optional_lesson_is_asked_about_only_where_it_was_done(shown):
     }
 
 
+def test_a_lesson_that_was_left_out_is_not_asked_about():
+    """The first lesson of the unit leads to the optional one, past two others."""
+    before = LESSONS[: LESSONS.index("2_checkpointing/4_budgets")]
+    assert "1_accumulation/4_lazy_tensors" not in recall.taken(before) and len(before) > 5
+    append_record("progress", {"notebook": "2_checkpointing/1_pytorch"})
+    assert recall.taken(before) == ["2_checkpointing/1_pytorch"]
+
+
 def test_what_was_not_known_comes_again_first(shown):
     recall.recall(LESSONS[1])
     quiz = shown[-1]

@@ -25,14 +25,12 @@ TRIES = 50  # draws of numbers until the wrong answers differ from the right one
 
 
 def recall(lesson: str, number: int = 3) -> None:
-    """Ask `number` questions from the lessons before this one; those that were not known, and the longest unasked, come first.
+    """Ask `number` questions from the lessons before this one that were taken; those that were not known, and the longest unasked, come first.
 
     `lesson` is a path such as "1_accumulation/2_accelerator". CourseError: no lesson of that name, or no number of questions.
     """
     lessons = list(question_files())
-    before = [
-        one for one in lessons[: lessons.index(lesson_named(lesson))] if one not in passed_over()
-    ]
+    before = taken(lessons[: lessons.index(lesson_named(lesson))])
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise CourseError(f"recall asks a whole number of questions from 1, not {number!r}.")
     if questions_asked() and (questions := fresh_questions(before, number)):
@@ -187,6 +185,17 @@ def begun(lesson: str | None) -> list[str]:
     else:
         last = lessons.index(lesson_named(lesson))
     return [one for one in lessons[: last + 1] if one == lesson or one not in passed_over()]
+
+
+def taken(lessons: Sequence[str]) -> list[str]:
+    """Those of the lessons in which an exercise was checked; where there is none, all but the optional ones.
+
+    The course has short cuts: its heads name which lessons come before, and those are seldom all that stand before.
+    """
+    done = {record["notebook"] for record in read_records("progress")}
+    return [one for one in lessons if one in done] or [
+        one for one in lessons if one not in passed_over()
+    ]
 
 
 def passed_over() -> set[str]:
