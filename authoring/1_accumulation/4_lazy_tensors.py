@@ -86,7 +86,7 @@ print(recorded_graph(loss))
 plot_graph(torch._C._lazy._get_tensors_dot([loss]))
 
 # %% [markdown]
-# `mark_step()` ends the recording: everything that waits is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more.
+# `mark_step()` ends the recording: everything that waits is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more. (With `wait=True` the call returns when the graph has been run, not before.)
 
 # %%
 mark_step(wait=True)
