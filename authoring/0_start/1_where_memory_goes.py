@@ -170,7 +170,7 @@ summary(runs)
 plot_memory(runs)
 
 # %% [markdown]
-# Weights and optimizer state keep their length. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no layer's activations are left (what is still counted as such are the numbered reviews):
+# Weights and optimizer state keep their length. Activations double when the batch doubles. At the smallest batch the peak lies in the optimizer's step, where no layer's activations are left (what is still counted as such is the batch itself, the numbered reviews):
 # that is the other one of the two peaks. The numbers, from batch 4 on:
 
 # %%

@@ -246,7 +246,7 @@ reveal("length of the undivided step", round(undivided / 2.04, 3), "times the ri
 # %% [markdown]
 # **2.04000** both ways. Undivided, `.grad` holds the sum of four means where one mean is wanted. The number of micro-batches decides, not the number of samples in them.
 #
-# Watch it run. `record` ran the function below line by line over the data *twice* (two windows), and noted weight, gradient and micro-batch after every line.
+# Watch it run. `record` runs `train_toy` line by line over the data *twice* (two windows), and notes weight, gradient and micro-batch after every line.
 # The player replays that recording: step forward and back, and look at the gradient when `zero_grad()` has run.
 
 # %%
@@ -454,7 +454,7 @@ plot_memory(large_runs)
 #
 # So the rule is: **make the micro-batch as large as memory allows, then accumulate up to the batch you want.** 4 x 16, not 1 x 64.
 #
-# What about time? The FLOPs for a review are equal to the last one:
+# What about time? The FLOPs for a review are exactly the same in all of these runs:
 
 # %%
 runs = small_runs + large_runs
@@ -464,7 +464,7 @@ print("the same FLOPs for a review:", len({run.flops / run.samples for run in ru
 # (The meter counts matrix products. What the optimizer computes is not among them.)
 # Accumulation does the same work in smaller pieces. So, compared with the *true* large batch, it saves no work, and pieces that are too small cost time: look at 1 x 64.
 # On the graphics card of the published figures (a V100), 1 x 4 cost the 14 % above.
-# Among the larger pieces the sign may flip: one that fits into the processor's caches may even be a little faster than the whole. Three repeats are few, so run the cell again, and believe a difference that comes back each time.
+# Among the larger pieces the sign may flip: one that fits into the processor's caches may even be a little faster than the whole. Three repeats are few, so run the cell that begins with `large_runs =` again, and believe a difference that comes back each time.
 #
 # You may read that accumulation makes training 20 to 30 % *faster* (for instance in transformers' pull request #14935, a guide to speed). That compares runs of one micro-batch size, with accumulation and without it, such as `4 x 16` with `4 x 1`: one optimizer step in place of sixteen.
 # Fewer steps take less time, and it is another training run: sixteen times the batch.
@@ -481,7 +481,7 @@ for micro_batch, steps, lr in ((4, 1, 0.005), (4, 16, 0.005), (4, 16, 16 * 0.005
 # %% [markdown]
 # With the old learning rate the weights hardly move. (Here one step with sixteen times the rate goes further than sixteen small ones: each small step already sees what those before it have changed.)
 #
-# For SGD the usual first guess is a rate that grows with the batch and is reached little by little in the first steps, a *warm-up* (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with its square root (Malladi et al. 2022).
+# For SGD the usual first guess is a rate that grows with the batch and is reached little by little in the first steps, a *warm-up* (Goyal et al. 2017); for AdamW, whose steps do not grow with the gradient, one that grows with the square root of the batch (Malladi et al. 2022).
 # Both fail where the batch is so large that averaging more takes out little noise. They are where a search begins, and no more.
 #
 # Try the points between. Choose one that was not run, and the button measures it here and now, with the loop above.
@@ -666,7 +666,7 @@ for micro_batches in (6, 8):
     print(f"{micro_batches} micro-batches, {len(steps)} steps: the first wrong one is {wrong}")
 
 # %% [markdown]
-# The repair is three lines: the loss gets its targets, the condition is `(index + 1) % k == 0`, and what is left when an epoch ends makes a step of its own, with its own divisor.
+# The repair has three parts: the loss gets its targets, the condition is `(index + 1) % k == 0`, and what is left when an epoch ends makes a step of its own, with its own divisor.
 # `train_accumulated_to_the_end`, called once for each epoch, is that loop.
 #
 # ## When micro-batches do not weigh the same

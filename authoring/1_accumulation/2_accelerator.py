@@ -274,7 +274,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 #             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 #             optimizer.step()
 # ```
-# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided is left to you; that comes right after.
+# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided is left to you; that comes further below.
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.

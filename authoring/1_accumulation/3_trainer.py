@@ -502,7 +502,7 @@ check(exact_trainer)
 # %% [markdown]
 # ## The cure
 #
-# The next cell is folded, because it holds one answer to the exercise. Open it when yours is done: it makes a cured BERT, which the rest of the lesson uses.
+# The next cell is folded, because it holds one answer to the exercise. Open it when yours is done, and run it in any case: it makes a cured BERT, which the rest of the lesson uses.
 
 
 # %% jupyter={"source_hidden": true}

@@ -52,7 +52,7 @@ recall("1_accumulation/4_lazy_tensors")
 # %% [markdown]
 # ## A tensor that waits
 #
-# The backend is started once in a process (a second `init()` is an error). Then `"lazy"` is a device like any other: tensors are moved to it with `.to("lazy")`.
+# The backend is started once in a process. (A second `init()` raises an error and changes nothing; to run the next cell again, leave that line out.) Then `"lazy"` is a device like any other: tensors are moved to it with `.to("lazy")`.
 
 # %%
 from torch._lazy import mark_step, metrics, ts_backend
@@ -86,7 +86,7 @@ print(recorded_graph(loss))
 plot_graph(torch._C._lazy._get_tensors_dot([loss]))
 
 # %% [markdown]
-# `mark_step()` ends the recording: everything that waits is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more.
+# `mark_step()` ends the recording: everything that waits is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more. (With `wait=True` the call returns when the graph has been run, not before.)
 
 # %%
 mark_step(wait=True)
@@ -125,7 +125,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The first batch is compiled, its repetitions are not. The first batch of five is compiled again: another size is another graph. That is why lazy frameworks want every batch padded to the same length, and no short last batch.
+# The first batch is compiled, its repetitions are not. The first batch of five is compiled again: another size is another graph. (Run the cell once more, and all six come from the cache.) That is why lazy frameworks want every batch padded to the same length, and no short last batch.
 #
 # ## Your loop, lazily
 #
