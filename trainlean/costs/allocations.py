@@ -107,7 +107,7 @@ class Recorder:
         """Hear no more, and bring `events` up to now."""
         self._allocate()
         events = _autograd._disable_profiler().experimental_event_tree()
-        heard = [event for event in events if event.name == "[memory]"]
+        heard: list = [event for event in events if event.name == "[memory]"]
         begin, end = (
             self._best(marks, events)
             for marks, events in (
