@@ -659,6 +659,51 @@ plot_loss_against_bytes(methods_drawn)
 # - **Fragments**: the weights are divided into $P$ parts, for instance layers. Every $H/P$ steps one part is sent. The bytes of a round are the same, the most at once is a $P$-th.
 # - **Overlap**: nobody waits. The part is on its way while the ranks go on for $\tau$ steps, and what arrives is mixed with what each rank has learned meanwhile (half and half, here).
 #
+# On the four ranks, with the toy from above: `async_op=True` starts an all-reduce and returns at once, `wait()` ends when the sum is there. A part sets off $\tau$ steps before its turn is over, so that nothing is under way at the end.
+
+
+# %%
+# %%px
+def in_fragments(inner, local_steps, outer_lr, momentum, parts, late):
+    every = local_steps // parts  # late is less than that
+
+    def after(step, model, group, state):
+        weights, common = flat_weights(model), state["common"]
+        velocity = state.setdefault("velocity", torch.zeros_like(common))
+        if (step + late) % every == 0:  # one part sets off
+            part = torch.arange(len(weights)).chunk(parts)[(step + late) // every % parts]
+            gradient = common[part] - weights[part]
+            work = dist.all_reduce(gradient, group=group, async_op=True)
+            state["under way"] = part, gradient, work
+        if step % every == 0:  # and arrives
+            part, gradient, work = state.pop("under way")
+            work.wait()
+            gradient /= dist.get_world_size(group)
+            velocity[part] = momentum * velocity[part] + gradient
+            common[part] -= outer_lr * (gradient + momentum * velocity[part])
+            weights[part] = (weights[part] + common[part]) / 2 if late else common[part]
+            nn.utils.vector_to_parameters(weights, model.parameters())
+
+    return inner, after
+
+
+whole = trained(in_fragments(sgd, 6, 0.7, 0.9, parts=1, late=0), everybody)
+difference = (whole - trained(diloco(sgd, 6, 0.7, 0.9), everybody)).abs()
+counts = {
+    f"DiLoCo, H = 6, P = {parts}, τ = {late}": counted(
+        lambda: trained(in_fragments(sgd, 6, 0.7, 0.9, parts, late), everybody, **wide)
+    )
+    for parts, late in ((1, 0), (2, 0), (2, 1))
+}
+if rank == 0:
+    print("P = 1, τ = 0: weights differ from DiLoCo's < 1e-12:", bool(difference.max() < 1e-12))
+
+# %%
+communication_table(as_runs(devices.pull("counts")[0]))
+
+# %% [markdown]
+# The same bytes, in calls of half the size. With $\tau = 1$ the ranks compute a step while a part is on its way.
+#
 # In the link model a part makes a rank wait only for what is left of its all-reduce after $\tau$ steps of computing. The decoder with a billion weights again, $H = 100$:
 
 # %%

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from trainings import TRAININGS, Branches
 
+from trainlean.costs import allocations
 from trainlean.costs.measuring import measure
 from trainlean.costs.meter import Meter
 from trainlean.costs.runs import summary
@@ -128,6 +129,25 @@ def test_what_a_communicating_thread_holds_ends_with_its_last_use():
         dist.destroy_process_group()
     assert 4 * 200_000 <= meter.peak_bytes < 4 * 201_000
     assert meter.allocator_peak < 4 * 201_000
+
+
+def test_a_collectives_own_thread_writes_nothing_that_a_meter_frees(monkeypatch):
+    """Gloo's thread ends the label of a collective, at times after the meter has gone: the process died of it."""
+    heard, disable = [], allocations._autograd._disable_profiler
+
+    def names():
+        told = disable()
+        heard.extend(event.name for event in told.experimental_event_tree())
+        return told
+
+    monkeypatch.setattr(allocations._autograd, "_disable_profiler", names)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with Meter():
+            dist.all_reduce(torch.ones(1000))
+    finally:
+        dist.destroy_process_group()
+    assert set(heard) == {"[memory]"}
 
 
 def test_a_gradient_that_another_thread_lets_go_of_does_not_come_back():

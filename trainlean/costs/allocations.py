@@ -41,6 +41,9 @@ _CONFIG = ProfilerConfig(
     ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig(), ""
 )
 _ACTIVITIES = {ProfilerActivity.CPU}
+# A kind of call that nobody makes here. The label that gloo gives a collective (a USER_SCOPE) is ended by gloo's thread, which
+# then writes into what this thread may have freed meanwhile: the process ended now and then.
+_SCOPES = {RecordScope.LITE_INTERPRETER}
 # libkineto asks for it once, and writes two lines at each start and stop without it.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
@@ -97,13 +100,14 @@ class Recorder:
     def start(self):
         """Hear from now on."""
         _autograd._prepare_profiler(_CONFIG, _ACTIVITIES)
-        _autograd._enable_profiler(_CONFIG, _ACTIVITIES, {RecordScope.USER_SCOPE})  # type: ignore[call-arg]
+        _autograd._enable_profiler(_CONFIG, _ACTIVITIES, _SCOPES)  # type: ignore[call-arg]
         self._allocate()
 
     def stop(self):
         """Hear no more, and bring `events` up to now."""
         self._allocate()
-        heard = list(_memory_events(_autograd._disable_profiler().experimental_event_tree()))
+        events = _autograd._disable_profiler().experimental_event_tree()
+        heard: list = [event for event in events if event.name == "[memory]"]
         begin, end = (
             self._best(marks, events)
             for marks, events in (
@@ -134,14 +138,6 @@ class Recorder:
         """A moment on our clock and on the profiler's, as near to each other as can be: around the quickest allocation."""
         quickest = min(range(MARKS), key=lambda i: marks[i][1] - marks[i][0])
         return sum(marks[quickest]) / 2, events[quickest].start_time_ns
-
-
-def _memory_events(events):
-    for event in events:
-        if event.name == "[memory]":
-            yield event
-        else:  # somebody's label
-            yield from _memory_events(event.children)
 
 
 @contextmanager
