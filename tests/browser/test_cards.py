@@ -1,4 +1,4 @@
-"""Cards where neither JupyterLab nor the course's pages give colours: VS Code's, in both themes."""
+"""Cards in VS Code, in both themes."""
 
 import pytest
 from seen_pages import violations
@@ -11,7 +11,9 @@ THEMES = {
     "light": ("#ffffff", "#3b3b3b", "#f8f8f8", "#3b3b3b", "#0000001f"),
     "dark": ("#1f1f1f", "#cccccc", "#2b2b2b", "#d0d0d0", "#3c3c3c"),
 }
+# Microsoft's Jupyter extension brings JupyterLab's light colours along, in every theme.
 PAGE = """<html lang="en"><title>VS Code</title><style>
+:root {{ --jp-layout-color1: white; --jp-layout-color2: #eeeeee; --jp-content-font-color1: black; }}
 :root {{ --vscode-editor-background: {0}; --vscode-foreground: {1}; --vscode-textCodeBlock-background: {2}; }}
 body {{ background: {0}; color: {1}; }} code {{ color: {3}; background: {4}; }}
 </style><main>{5}</main></html>"""

@@ -6,10 +6,11 @@ from html import escape
 
 from trainlean.pictures.colours import CARD_TEXT, CODE_PAPER, GUESSED, NEWS, PAPER
 
-# Of the page where it has some (JupyterLab, the course's pages, VS Code), so that a card is dark on a dark page.
-_PAPER = f"var(--jp-layout-color1, var(--vscode-editor-background, {PAPER}))"
-_TEXT = f"var(--jp-content-font-color1, var(--vscode-foreground, {CARD_TEXT}))"
-_CODE = f"var(--jp-layout-color2, var(--vscode-textCodeBlock-background, {CODE_PAPER}))"
+# Of the page where it has some (VS Code, JupyterLab, the course's pages), so that a card is dark on a dark page. VS Code's come
+# first: there its Jupyter extension defines JupyterLab's as well, light in every theme.
+_PAPER = f"var(--vscode-editor-background, var(--jp-layout-color1, {PAPER}))"
+_TEXT = f"var(--vscode-foreground, var(--jp-content-font-color1, {CARD_TEXT}))"
+_CODE = f"var(--vscode-textCodeBlock-background, var(--jp-layout-color2, {CODE_PAPER}))"
 
 
 class Card:
