@@ -1,7 +1,8 @@
 """Kernels for nbval, forked from one process that has imported what every lesson imports: some seconds of processor less a notebook.
 
-So is the server from which a notebook's own processes come. The process that is forked has imported and computed nothing, under the environment of a notebook's run, hash seed and threads
-included. Of the course itself it imports nothing, so that `import trainlean` is as new to the kernel as to a learner's.
+So is the server from which a notebook's own processes come. The process that is forked has computed nothing, and imported it
+all under the environment of a notebook's run, hash seed and threads included. Of the course itself it imports nothing, so
+that `import trainlean` is as new to the kernel as to a learner's.
 """
 
 import atexit
@@ -77,7 +78,10 @@ def start_server(place: Path, env: dict[str, str]) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(place))
         listener.listen()
-        command = [sys.executable, __file__, str(os.getpid()), str(listener.fileno()), *PRELOADED]
+        # From a "<string>", as multiprocessing's: of these lines none is a learner's, of whom a rank's message tells.
+        code = f"exec(compile(open({__file__!r}).read(), '<string>', 'exec'))"
+        numbers = str(os.getpid()), str(listener.fileno())
+        command = [sys.executable, "-c", code, *numbers, *PRELOADED]
         server = subprocess.Popen(command, env=env, pass_fds=[listener.fileno()])
     atexit.register(server.kill)
     os.environ[PLACE] = str(place)
@@ -106,7 +110,7 @@ def _end_with(parent: int) -> None:
 
 def _serve(parent, listener, preloaded):
     _end_with(parent)
-    del sys.path[0]  # the folder of this file, which no notebook sees
+    del sys.path[0]  # the folder of `python -c`, which no notebook sees
     for name in preloaded:
         import_module(name)
     gc.collect()
