@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from trainings import TRAININGS, Branches
+from trainings import TRAININGS, Branches, fit, mlp, rows
 
 from trainlean.costs import allocations
 from trainlean.costs.measuring import measure
@@ -44,7 +44,22 @@ def test_the_peak_is_the_allocators(name):
     assert one.verdict == "agrees" and one.said == ""
 
 
-@pytest.mark.parametrize("name", ["unet", "lstm", "bfloat16_weights"])
+def test_distributed_tensors_are_counted_once():
+    """As the same training on plain tensors: the allocator itself tells another number now and then, of threads that communicate."""
+
+    def plain():
+        model = mlp(64, 512, 10)
+        fit(model, rows, optimizer=torch.optim.AdamW(model.parameters()))
+
+    peaks = []
+    for train in (plain, TRAININGS["distributed_tensors"]):
+        with Meter() as meter:
+            train()
+        peaks.append(meter.peak_bytes)
+    assert peaks[1] == pytest.approx(peaks[0], rel=0.001)
+
+
+@pytest.mark.parametrize("name", ["unet", "lstm", "bfloat16_weights", "lazy_modules"])
 def test_scratch_memory_of_kernels_is_said_with_its_size(name):
     with pytest.warns(UserWarning, match="scratch memory"), Meter() as meter:
         TRAININGS[name]()

@@ -157,6 +157,29 @@ def test_what_runs_before_a_redefinition_sees_the_definition_before_it():
     assert run_statements(needed_for("later", found))["later"]() == 6
 
 
+def test_the_search_grows_with_a_notebook_not_with_its_square():
+    """Thousands of statements that use each other were read for a minute and a quarter; counted in calls, not in seconds."""
+
+    def calls(size):
+        names = [f"a{number}" for number in range(size)]
+        tangle = (f"{n} = [{', '.join(names[:p][-20:])}]" for p, n in enumerate(names))
+        notebook, count = notebook_of("\n".join(tangle), f"answer = {names[-1]}"), 0
+
+        def called(*_):
+            nonlocal count
+            count += 1
+
+        before = sys.getprofile()
+        sys.setprofile(called)
+        try:
+            needed_for("answer", statements(notebook)[0])
+        finally:
+            sys.setprofile(before)
+        return count
+
+    assert calls(200) < 2.5 * calls(100)
+
+
 def test_a_star_import_may_bind_anything():
     found, _ = statements(notebook_of("from math import *", "def answer():\n    return sqrt(4)"))
     assert run_statements(needed_for("answer", found))["answer"]() == 2
