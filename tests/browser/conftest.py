@@ -81,7 +81,6 @@ def _open_page(chromium):
     yield opened
     for key, page, listeners in used:
         if key is not None and not page.is_closed():
-            page.goto("about:blank")
             for event, heard in listeners.items():
                 page.remove_listener(event, heard)
             PAGES[key] = page
