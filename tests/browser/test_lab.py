@@ -1,4 +1,7 @@
-"""A lesson in JupyterLab, as a learner uses it: run, answer, measure, save, close, open again, restart the kernel; in the course's own environment."""
+"""JupyterLab as `trainlean lab` opens it, in the course's own environment: the map with the learner's progress, and a lesson as a learner uses it.
+
+The lesson lies where the course's first one does. All goes on in one page, since opening it takes longest.
+"""
 
 import json
 import re
@@ -10,9 +13,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from running_lab import PATIENCE, TOKEN, RunningLab
 from seen_pages import violations
 
+from trainlean.notebooks.course import course_map
 from trainlean.notebooks.notebook import KERNELSPEC
 from trainlean.notebooks.saving import STATE, VIEW
 
+LESSONS = course_map()
+FIRST = LESSONS[0]
+LESSON = f"lessons/{FIRST.name}.ipynb"
 CELLS = [
     new_markdown_cell(
         "# A lesson\n\n" + "It explains a thing at length. " * 20 + "\n\n## Exercise: one"
@@ -60,16 +67,36 @@ recall("1_accumulation/1_pytorch")
 put_in_order("train_accumulated")"""
     ),
 ]
+ASKING = ":is(.tl-quiz, .tl-lines)"
+WINDOW = {"width": 1440, "height": 900}
+# What Notebook 7 says of itself in its console, whatever it shows.
+OF_NOTEBOOK = (
+    r"reading 'schema'|'filebrowser:open-path' not registered|403 .*/static/notebook/\w+\.woff2"
+)
 FIRST_EXPLORER, SECOND_EXPLORER, PLAYER, SLOW, CALLS, QUESTIONS = 3, 4, 5, 7, 8, 9
 
 
 class Lab(RunningLab):
-    """JupyterLab on a folder with one lesson."""
+    """JupyterLab on the course with one lesson."""
 
     def __init__(self, folder):
-        self.lesson = folder / "lesson.ipynb"
+        self.lesson = folder / LESSON
+        self.lesson.parent.mkdir(parents=True)
         nbformat.write(new_notebook(cells=CELLS, metadata={"kernelspec": KERNELSPEC}), self.lesson)
-        super().__init__(folder, self.lesson)
+        super().__init__(folder)
+
+    def answered(self, exercise, outcome, points, mistake=""):
+        """Write down what a lesson's kernel writes down of an answer."""
+        record = {
+            "notebook": FIRST.name,
+            "exercise": exercise,
+            "outcome": outcome,
+            "points": points,
+            "mistake": mistake,
+        }
+        (self.folder / "TRAINLEAN_WORK").mkdir(exist_ok=True)
+        with open(self.folder / "TRAINLEAN_WORK" / "progress.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
 
     def answers(self, kind):
         """How many answers of a kind the learner's records have, once the kernel has written them."""
@@ -81,10 +108,6 @@ class Lab(RunningLab):
             time.sleep(0.1)
         return 0
 
-    @property
-    def address(self):
-        return f"{self.root}lab/tree/lesson.ipynb?token={TOKEN}&reset"
-
 
 @pytest.fixture(scope="module")
 def lab(chromium, tmp_path_factory):
@@ -93,19 +116,21 @@ def lab(chromium, tmp_path_factory):
     lab.end()
 
 
-@pytest.fixture
-def lesson(lab, open_page):
-    return open_lesson(lab, open_page)
-
-
-def open_lesson(lab, open_page):
-    page = open_page(lab.address, viewport={"width": 1440, "height": 900})
+@pytest.fixture(scope="module")
+def page(lab, open_page_of_module):
+    """JupyterLab on the map."""
+    page = open_page_of_module(f"{lab.root}lab?token={TOKEN}&reset", viewport=WINDOW)
     page.set_default_timeout(PATIENCE * 1000)
+    page.locator("#trainlean-start").get_by_role("heading", name="Train Lean").wait_for()
+    return page
+
+
+def lesson_is_there(page):
+    """Wait until a lesson and its kernel are."""
     page.wait_for_selector(".jp-Notebook .jp-Cell")
     page.wait_for_function(
         "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
     )
-    return page
 
 
 def command(page, name, **arguments):
@@ -141,9 +166,24 @@ def says(page, number, words, selector=""):
     ).first.wait_for()
 
 
+# In letters' heights.
+WIDEST = (
+    "(all) => Math.max(...all.map((p) => p.clientWidth / parseFloat(getComputedStyle(p).fontSize)))"
+)
+
+
 def titled(explorer, words):
     """Wait until an explorer shows this point."""
     explorer.locator(".tl-title").first.filter(has_text=re.compile(f"^{words}$")).wait_for()
+
+
+def dark(page, is_dark):
+    """Change the theme, and wait until it is seen: meanwhile a splash screen lies above all."""
+    command(page, "apputils:change-theme", theme=f"JupyterLab {'Dark' if is_dark else 'Light'}")
+    page.wait_for_function(
+        "(light) => document.body.dataset.jpThemeLight === light && !document.querySelector('#jupyterlab-splash')",
+        arg=str(not is_dark).lower(),
+    )
 
 
 def save(page, lab):
@@ -157,9 +197,38 @@ def views(notebook):
     return [output.data[VIEW] for output in outputs if VIEW in output.get("data", {})]
 
 
-def test_a_learners_day(lab, chromium, open_page, lesson):
-    """In one test, since each step begins where the one before ends, and opening takes longest."""
-    page = lesson
+def test_the_map_opens_first_shows_progress_and_leads_into_lessons(lab, page):
+    start = page.locator("#trainlean-start")
+    assert start.get_by_role("heading", level=3).count() == len(LESSONS)
+    assert page.locator(".jp-Launcher").count() == 0
+    assert page.get_by_text("Would you like to").count() == 0  # news, privacy
+    assert "Begin with the first lesson" in start.inner_text()
+    assert start.locator(".state.open").count() == sum(len(one.exercises) for one in LESSONS)
+    assert start.locator("p").evaluate_all(WIDEST) <= 46
+
+    # What a lesson's kernel writes down is on the map when it comes into view again.
+    names = [name for name, _ in FIRST.exercises]
+    lab.answered(names[0], "right", FIRST.exercises[0][1])
+    lab.answered(names[1], "wrong", 0, "weights forgotten")
+    start.get_by_role("link", name=FIRST.title).first.click()
+    lesson_is_there(page)
+    assert page.evaluate("jupyterapp.shell.currentWidget.context.path") == LESSON
+    page.locator(".lm-TabBar-tab", has_text="Train Lean").first.click()
+    start.locator(".state.right").first.wait_for()
+    card = start.locator(".lesson").first
+    assert f"1 right, 1 wrong, {len(names) - 2} open" in card.inner_text()
+    assert f"{names[1]}: wrong (weights forgotten)" in card.inner_text()
+    assert f"1 of {start.locator('.state').count()} exercises are right" in start.inner_text()
+    assert violations(page, "#trainlean-start") == []
+    dark(page, True)
+    assert violations(page, "#trainlean-start") == []
+    dark(page, False)
+
+
+def test_a_learners_day(lab, page, open_page):
+    """In one test, since each step begins where the one before ends."""
+    page.get_by_role("link", name=FIRST.title).first.click()
+    lesson_is_there(page)
     assert page.get_by_text("Would you like to").count() == 0  # news
     prose = (
         cell(page, 0)
@@ -211,8 +280,7 @@ def test_a_learners_day(lab, chromium, open_page, lesson):
     lines.locator(".tl-check").press("Enter")
     assert lines.locator(".tl-verdict").inner_text()
     lines.locator(".tl-answer button").first.press("ArrowRight")  # kept without another check
-    assert violations(page, ".jp-Notebook .tl-quiz") == []
-    assert violations(page, ".jp-Notebook .tl-lines") == []
+    assert violations(page, f".jp-Notebook {ASKING}") == []
     assert lab.answers("recall") >= 1 and lab.answers("lines") == 1
 
     # Measure: one press and a double click are a measurement each. The button is off before the kernel hears of it.
@@ -245,18 +313,18 @@ def test_a_learners_day(lab, chromium, open_page, lesson):
     assert time.monotonic() - began < 15 and button.is_enabled() and bar.is_hidden()
 
     # Dark theme.
-    command(page, "apputils:change-theme", theme="JupyterLab Dark")
+    dark(page, True)
     cell(page, FIRST_EXPLORER).locator(".tl-explorer.tl-dark").wait_for()
     assert violations(page, ".jp-Notebook .tl-explorer") == []
     cell(page, PLAYER).locator(".tl-player.tl-dark").wait_for()
     assert violations(page, ".jp-Notebook .tl-player") == []
     for kind in (".tl-quiz", ".tl-lines"):
         cell(page, QUESTIONS).locator(f"{kind}.tl-dark").wait_for()
-    assert violations(page, ".jp-Notebook .tl-quiz") == []
+    assert violations(page, f".jp-Notebook {ASKING}") == []
     card = cell(page, 2).locator(".jp-OutputArea-output div[style*=border-left]").first
     paper = card.evaluate("(one) => getComputedStyle(one).backgroundColor")
     assert max(int(share) for share in re.findall(r"\d+", paper)[:3]) < 100
-    command(page, "apputils:change-theme", theme="JupyterLab Light")
+    dark(page, False)
 
     # Save: the widgets are kept with the notebook, the progress bar is not.
     first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
@@ -271,9 +339,11 @@ def test_a_learners_day(lab, chromium, open_page, lesson):
     assert lab.lesson.stat().st_size < 500_000
     kept = lab.lesson.read_bytes()
 
-    # Restart the kernel: explorer and player live on, and the button says what it lacks.
-    page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    # Restart the kernel: the explorer says so before anything is pressed; it and the player live on.
+    page.evaluate("void jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
+    status = first.locator(".tl-status")
+    status.filter(has_text=re.compile("^No kernel answers.*Run this cell")).wait_for(timeout=10_000)
     first.get_by_label("fixed batch").check()
     button.click()
     says(page, FIRST_EXPLORER, "^No kernel answers", ".tl-status")
@@ -288,12 +358,20 @@ def test_a_learners_day(lab, chromium, open_page, lesson):
     for number in (FIRST_EXPLORER, SECOND_EXPLORER, PLAYER):
         assert "image/png" in saved.cells[number].outputs[0].data
 
+    # With the cell run again the word is gone, and the button measures.
+    run(page, FIRST_EXPLORER)
+    status.filter(has_not_text="No kernel answers").wait_for()
+    button.click()
+    says(page, FIRST_EXPLORER, "×1 measured", ".tl-status")
+
     # Close, and open again what was saved before, on the next day.
     page.close()
     for session in lab.ask("sessions"):
         lab.ask(f"sessions/{session['id']}", "DELETE")
     lab.lesson.write_bytes(kept)
-    page = open_lesson(lab, open_page)
+    page = open_page(f"{lab.root}lab/tree/{LESSON}?token={TOKEN}&reset", viewport=WINDOW)
+    page.set_default_timeout(PATIENCE * 1000)
+    lesson_is_there(page)
     first = cell(page, FIRST_EXPLORER).locator(".tl-explorer")
     first.wait_for()
     titled(first, "8×2, measured")
@@ -309,12 +387,14 @@ def test_a_learners_day(lab, chromium, open_page, lesson):
         assert page.get_by_text("Error displaying widget").count() == 0
     page.close()
 
-    # Notebook 7 shows it, too, in a window as high as the lesson. What it says of itself in the console is not looked at.
-    page = chromium.new_page(viewport={"width": 1000, "height": 6000})
+    # Notebook 7 shows it, too, in a window as high as the lesson.
+    page = open_page(
+        f"{lab.root}notebooks/{LESSON}?token={TOKEN}",
+        own=OF_NOTEBOOK,
+        viewport={"width": 1000, "height": 6000},
+    )
     page.set_default_timeout(PATIENCE * 1000)
-    page.goto(f"{lab.root}notebooks/lesson.ipynb?token={TOKEN}")
     titled(page.locator(".tl-explorer").first, "8×2, measured")
     for kind, count in ((".tl-explorer", 2), (".tl-player", 1), (".tl-quiz", 1), (".tl-lines", 1)):
         page.locator(kind).nth(count - 1).wait_for()
     assert page.get_by_text("Error displaying widget").count() == 0
-    page.close()

@@ -327,6 +327,7 @@ def test_explorer_and_player_live_on_a_lessons_page(site, open_page):
     before = title.inner_text()
     explorer.get_by_role("option").last.click()
     assert title.inner_text() != before
+    page.evaluate(PLAIN)
     for part in (".tl-explorer", ".tl-player"):
         assert violations(page, part) == []
     page.emulate_media(color_scheme="dark")
@@ -337,6 +338,7 @@ def test_explorer_and_player_live_on_a_lessons_page(site, open_page):
 
 def test_search_by_keyboard_from_a_folder(site, open_page):
     page = opened(open_page, site, PLAYING)
+    page.evaluate(PLAIN)
     page.keyboard.press("/")
     page.keyboard.type("reentrant warning", delay=1)
     status = page.locator("#found [role=status]")

@@ -7,8 +7,9 @@ import subprocess
 import time
 import urllib.request
 from pathlib import Path
+from unittest import mock
 
-from trainlean.cli import lab_command
+from trainlean import cli
 from trainlean.doctor import prepare_jupyter
 
 TOKEN = "made-for-this-test"
@@ -16,9 +17,9 @@ PATIENCE = 60  # seconds until something is there that a quiet machine has in a 
 
 
 class RunningLab:
-    """JupyterLab on a lesson, or on the course's map without one; what it writes down about its user goes below `folder`."""
+    """JupyterLab on the course's map, with the lessons that lie in `folder`; what it writes down about its user goes there, too."""
 
-    def __init__(self, folder, lesson=None):
+    def __init__(self, folder):
         self.folder = folder
         own = {
             name: str(folder / name)
@@ -32,11 +33,14 @@ class RunningLab:
             )
         }
         prepare_jupyter()
+        with mock.patch.object(cli, "COURSE", folder):
+            opens = cli.lab_command(browser=False)
         command = [
-            *lab_command(lesson, browser=False),
+            *opens,
             f"--IdentityProvider.token={TOKEN}",
             "--LabApp.expose_app_in_browser=True",
             "--ServerApp.port=0",
+            "--LanguageServerManager.autodetect=False",  # of servers that node has installed
         ]
         self.log = open(folder / "lab.log", "w+", encoding="utf-8")  # noqa: SIM115
         # Quiet about speed: a learner's own bars are shown.

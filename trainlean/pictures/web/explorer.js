@@ -700,7 +700,7 @@ function measuring(model, get) {
   });
   model.on("msg:custom", heard);
   model.on("change:status", changed);
-  model.on("comm_live_status_update", again);
+  model.on("comm_live_update", again);
   again();
   return {
     element,
@@ -709,7 +709,7 @@ function measuring(model, get) {
       clearTimeout(waiting);
       model.off("msg:custom", heard);
       model.off("change:status", changed);
-      model.off("comm_live_status_update", again);
+      model.off("comm_live_update", again);
     },
   };
 }
