@@ -5,8 +5,11 @@ import warnings
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from tqdm.notebook import tqdm_notebook
 
 from trainlean import load_runs, measure_in_turn
+from trainlean.costs.measuring import _bar
+from trainlean.notebooks.saving import VIEW
 
 
 @pytest.fixture
@@ -63,3 +66,12 @@ def test_no_more_repeats_than_the_environment_allows(order, monkeypatch, limit, 
 def test_nothing_to_measure_is_a_sentence():
     with pytest.raises(ValueError, match="at least one"):
         measure_in_turn([])
+
+
+def test_a_notebooks_bar_has_no_text_that_would_be_left_of_it(monkeypatch):
+    shown = []
+    monkeypatch.setattr("tqdm.auto.tqdm", tqdm_notebook)
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    with _bar(2, "tiny", shown=True) as bar:
+        bar.update()
+    assert [one["text/plain"] for one in shown] == [""] and VIEW in shown[0]

@@ -37,13 +37,9 @@ def measure(
     stand for them, for tests that compare no seconds.
     """
     _check_callable(train)
-    from tqdm.auto import tqdm
-
     asked, repeats = repeats, allowed_repeats(repeats)
     seconds = []
-    with tqdm(
-        total=1 + repeats, desc=name, leave=False, disable=not (progress and _watched())
-    ) as bar:
+    with _bar(1 + repeats, name, progress and _watched()) as bar:
         with Meter() as meter:
             start = time.perf_counter()
             train()
@@ -70,6 +66,23 @@ def measure(
     if save and not (torch.distributed.is_initialized() and torch.distributed.get_rank()):
         save_run(run)
     return run
+
+
+def _bar(total: int, name: str, shown: bool):
+    """A progress bar that leaves nothing behind.
+
+    In a notebook it has no text: VS Code saves a bar's output, and shows its text when the notebook is opened again.
+    """
+    from tqdm.auto import tqdm
+    from tqdm.notebook import tqdm_notebook
+
+    if not (shown and issubclass(tqdm, tqdm_notebook)):
+        return tqdm(total=total, desc=name, leave=False, disable=not shown)
+    from IPython.display import display
+
+    bar = tqdm(total=total, desc=name, leave=False, display=False)
+    display(bar.container._repr_mimebundle_() | {"text/plain": ""}, raw=True)
+    return bar
 
 
 def measure_in_turn(
