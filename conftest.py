@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items):
 
 
 class Together(LoadScopeScheduling):
-    """What one worker runs together: a notebook, whose cells share a kernel; the tests of an exercise, which see its oracle and its mistakes once; else a file.
+    """What one worker runs together: a notebook, whose cells share a kernel; the tests of an exercise, which see its oracle and its mistakes once; those of the browser, which share one; else a file.
 
     xdist's own groups (`--dist loadgroup`) are written into a name that pytest 9.2 no longer reads.
     """
@@ -68,6 +68,8 @@ class Together(LoadScopeScheduling):
         path, _, test = nodeid.partition("::")
         if path.endswith(("test_exercises.py", "test_strangers.py")) and "[" in test:
             return test.partition("[")[2].partition("-")[0].rstrip("]")
+        if path.startswith("tests/browser/"):
+            return "tests/browser"
         return nodeid if path.endswith("test_benchmarks.py") else path
 
 
