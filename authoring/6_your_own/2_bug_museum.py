@@ -371,7 +371,7 @@ reveal("sum of the second step of exhibit 8", second.sum().item(), "times the ri
 #
 # ### 9. Every window its tokens
 #
-# **Reported**: [transformers, issue 24725](https://github.com/huggingface/transformers/issues/24725) (July 2023) asked for a sum over tokens in place of a mean of means. In October 2024 it was found to matter in most trainers; pull request [34191](https://github.com/huggingface/transformers/pull/34191) is the first of several that mended it there. A cure for [mlx-lm, pull request 1413](https://github.com/ml-explore/mlx-lm/pull/1413) (June 2026), was not merged.
+# **Reported**: [transformers, issue 24725](https://github.com/huggingface/transformers/issues/24725) (July 2023) asked for a sum over tokens in place of a mean of means. In October 2024 it was found to matter in most trainers; pull request [34191](https://github.com/huggingface/transformers/pull/34191) is the first of several that mended it there. A cure for mlx-lm, [pull request 1413](https://github.com/ml-explore/mlx-lm/pull/1413) (June 2026) and again [1544](https://github.com/ml-explore/mlx-lm/pull/1544), was not merged.
 #
 # Now the witness has a weight for each *token*. One window of four micro-batches with 1, 3, 2 and 2 tokens:
 

@@ -340,11 +340,16 @@ score = score_training(
 #
 # ## What if
 #
-# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and at most quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds.)
+# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and at most quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds. With one accumulation step, the default, no gradients wait beside the next forward pass: then longer texts seem to fit than do here.)
 
 # %%
 sliders = what_if(
-    config, task="causal-lm", sequence_length=LENGTH, lengths=(16, 256), budget=BUDGET
+    config,
+    task="causal-lm",
+    sequence_length=LENGTH,
+    lengths=(16, 256),
+    budget=BUDGET,
+    accumulation_steps=2,  # the first sum of gradients waits; more steps need no more bytes
 )
 sliders
 
@@ -373,11 +378,11 @@ else:
     own = plan_training(my_config, my_budget, my_batch, task=my_task, sequence_length=my_length)
     for row in own.rows[:5]:
         print(row.setup.label, row.setup.attention, megabytes(row.needed))
-    # what_if(my_config, task=my_task) has the sliders for it.
+    # what_if(my_config, task=my_task, accumulation_steps=2) has the sliders for it.
 
 # %% [markdown]
 # ## What to keep
 #
 # - First ask where the bytes are. A technique helps only where it works on the largest part.
-# - All settings of one batch are the same training, as long as micro-batches are weighed by the tokens that count and no sample's result depends on the others (as in batch norm).
+# - All settings of one batch are the same training, as long as micro-batches are weighed by the tokens that count, and no sample's result depends on the others (as in batch norm) or on chance (as with dropout).
 # - Of what fits, take what computes least; where seconds matter, measure the few that look best.
