@@ -141,7 +141,7 @@ reveal(
 )
 
 # %% [markdown]
-# Counting steps sees none of them. The length of the first gradient sees a factor. It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
+# Counting steps sees none of them. The length of the first gradient sees a factor. (The loop that zeroes and does not divide is caught by chance: it steps with one micro-batch of four, and in data as noisy as this that is much longer than the mean of all four.) It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged says nothing about what was stepped with.
 # Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With Adam, or where every gradient is cut, a loop without the division ends close to the right one.
