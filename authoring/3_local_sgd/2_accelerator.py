@@ -574,7 +574,7 @@ except DeviceError as error:
     print(error)
 
 # %% [markdown]
-# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In a plain script rank 0's process ends with its error, and with gloo rank 1 stops at once with "Connection closed by peer", as the [first lesson of this unit](1_pytorch.ipynb) showed. With NCCL it may wait instead, as it does anywhere if rank 0 catches the error and lives on, until the group's time is up. `torchrun` ends all processes when one fails.
+# Rank 1 has averaged its weights with those of a rank that had already failed, and then waited in vain. Here the course's devices notice it. In a plain script rank 0's process ends with its error, and with gloo rank 1 stops at once with "Connection closed by peer", as the [first lesson of this unit](1_pytorch.ipynb) showed. With NCCL, which carries the messages between graphics cards, it may wait instead, as it does anywhere if rank 0 catches the error and lives on, until the group's time is up. `torchrun` ends all processes when one fails.
 #
 # The same happens without any error when the ranks make unequal numbers of steps. `prepare` deals the micro-batches evenly (`even_batches=True`), so leave that on.
 #

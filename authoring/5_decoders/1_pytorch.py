@@ -659,6 +659,8 @@ def measure_decoder(
 ):
     checkpointed = checkpointing not in ("off", 0, False)
     samples = micro_batch * accumulation_steps
+    if samples * 128 > len(stream):
+        raise ValueError(f"The stream of {len(stream):,} tokens has no {samples} texts.")
     window = pieces(samples, 128)
     loss_of = in_chunks(loss_chunk) if loss_chunk else without
     return measure(

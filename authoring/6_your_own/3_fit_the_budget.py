@@ -358,18 +358,18 @@ sliders
 
 # %%
 print(f"{megabytes(BUDGET)} are {BUDGET / 2**20:.1f} MiB, the sliders' unit")
-for table in sliders.scalings:
-    fits = [size for size in range(16, 257) if table.run(1, size).peak_bytes <= BUDGET]
-    how = "every layer" if table.setup.checkpointing else "off"
+for scaling in sliders.scalings:
+    fits = [size for size in range(16, 257) if scaling.run(1, size).peak_bytes <= BUDGET]
+    how = "every layer" if scaling.setup.checkpointing else "off"
     print(f"checkpointing {how}: up to {max(fits)} tokens")
 
 # %% [markdown]
 # ## Your own model
 #
-# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. For any other module write a function that returns it, a sample batch and the loss: `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
+# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above, so it takes longer. For any other module write a function that returns it, a sample batch and the loss: `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
 
 # %%
-my_config = None  # such as transformers.AutoConfig.from_pretrained("a folder on this disk")
+my_config = None  # such as LlamaConfig(hidden_size=512)
 my_task, my_budget, my_batch, my_length = "causal-lm", 16_000_000_000, 64, 512
 
 if my_config is None:
