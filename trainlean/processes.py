@@ -20,6 +20,8 @@ def server_context(preloaded: list[str]):
         "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     )
     if context.get_start_method() == "forkserver":
+        # Libraries ask for cards while they are imported: then without CUDA, which no fork could use any more.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         context.set_forkserver_preload(preloaded)
     return context
 
