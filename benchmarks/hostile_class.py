@@ -50,6 +50,7 @@ import hostile  # noqa: E402  the attacks by code, which the tests of the sandbo
 
 LESSON, ONE, TWO = "1_accumulation/1_pytorch", "train_accumulated", "train_accumulated_to_the_end"
 SEED, HONEST = 7, 30
+SHORT = (1, 3, 1)  # of each kind, honest ones, workers
 LIMITS = Limits(
     memory=200 * MiB,
     address_space=4096 * MiB,
@@ -482,5 +483,5 @@ def options() -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = options()
-    size = (1, 3, 1) if given.short else (None, HONEST, given.workers)
+    size = SHORT if given.short else (None, HONEST, given.workers)
     sys.exit(bool(main(*size, given.keep)))
