@@ -627,6 +627,8 @@ def test_after_a_right_answer_and_no_other(shown):
 
 def test_a_right_answer_that_cannot_be_recorded_stays_right(shown):
     scope: dict = {}
-    exec("def loop(*given):\n    by_count(*given)", {"by_count": by_count}, scope)  # without source
+    # Without source: what `python -c` began with is that of a "<string>", from Python 3.13 on.
+    code = compile("def loop(*given):\n    by_count(*given)", "<nowhere>", "exec")
+    exec(code, {"by_count": by_count}, scope)
     check(train_accumulated=scope["loop"], seed=1)
     assert [repr(one) for one in shown] == ["train_accumulated: right, 3 of 3 points"]
