@@ -188,7 +188,7 @@ def _from_hub(name: str, text: str, label: str) -> list[Review]:
         ):  # what it raises without a network differs between versions of the hub's client
             raise unreachable from None
     try:
-        # Not installed with the course: transformers would import it with each Trainer, a second that the own reviews do not need.
+        # Not installed with the course: transformers would import its 500 modules with each Trainer.
         import datasets
     except ImportError:
         if constants.HF_HUB_OFFLINE:

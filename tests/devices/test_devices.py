@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from trainlean.costs.meter import Meter
-from trainlean.devices import inside, waiting
+from trainlean.devices import engines, inside, waiting
 from trainlean.devices.engines import run_on_devices, start_devices, stop_devices
 from trainlean.devices.forking import can_fork
 from trainlean.devices.waiting import DeviceError
@@ -195,7 +195,7 @@ def test_a_missing_ipyparallel_and_a_closed_loopback_get_a_sentence(monkeypatch)
 
 
 def test_engines_stay_and_know_their_rank(pair, capsys):
-    engines = pair.run(os.getpid)
+    running = pair.run(os.getpid)
     assert pair.pull("rank") == [0, 1] and pair.pull("world_size") == [2, 2]
     # Forked from one process or not, each draws for itself.
     drawn = pair.run(lambda: (random.random(), np.random.rand()))
@@ -203,8 +203,8 @@ def test_engines_stay_and_know_their_rank(pair, capsys):
     pair.push(shared=[1, 2])
     assert pair.pull("shared") == [[1, 2], [1, 2]]
     assert start_devices(2, timeout=2) is pair
-    assert run_on_devices(os.getpid) == engines  # the running ones are used
-    assert not set(run_on_devices(os.getpid, n=1)) & set(engines)  # another number needs others
+    assert run_on_devices(os.getpid) == running  # the running ones are used
+    assert not set(run_on_devices(os.getpid, n=1)) & set(running)  # another number needs others
     with pytest.raises(
         DeviceError, match="rank 0 and rank 1 raised NameError: no variable 'absent' here"
     ):
@@ -218,6 +218,16 @@ def test_nothing_is_forked_where_ranks_use_a_card(monkeypatch):
     assert can_fork() == (sys.platform == "linux")
     monkeypatch.setenv("TRAINLEAN_DEVICE", "cuda")
     assert not can_fork()
+
+
+def test_engines_come_where_none_may_be_forked(monkeypatch):
+    """As on a Mac, and with a card."""
+    stop_devices()
+    monkeypatch.setattr(engines, "can_fork", lambda: False)
+    started = start_devices(1)
+    assert started.forked == [] and started.pull("rank") == [0]
+    stop_devices()
+    assert not children_of(os.getpid())
 
 
 def test_a_call_leaves_the_variables_of_the_engines_alone(pair, capsys):
