@@ -9,7 +9,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from unittest import mock
 
@@ -311,14 +310,16 @@ def _same_group(ranks=None, *_, **__):
     return rank
 
 
-def _interrupt(threads: set[int]):
+def _interrupt(threads: list[threading.Thread]):
     """Raise Interrupted in these threads until they have ended; nothing helps against a call that never comes back to Python."""
     end = time.monotonic() + LAST_SECONDS
-    while threads and time.monotonic() < end:
-        for thread in tuple(threads):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread), ctypes.py_object(Interrupted)
-            )
+    # One that is still being started is not yet alive, but among all there are.
+    while (left := set(threads) & set(threading.enumerate())) and time.monotonic() < end:
+        for thread in left:
+            if thread.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted)
+                )
         time.sleep(0.2)
 
 
@@ -331,11 +332,11 @@ def as_ranks(work: Callable[[Rank], object], world_size: int = 2) -> list:
     from torch.testing._internal.distributed.multi_threaded_pg import ThreadLocalWorld
 
     meeting, c10d = Meeting(world_size), distributed.distributed_c10d
-    threads: set[int] = set()
+    results: list = [None] * world_size
+    errors: dict[int, BaseException] = {}
     before, c10d._world = c10d._world, ThreadLocalWorld()
 
     def on(number):
-        threads.add(threading.get_ident())
         rank = Rank(meeting, number)
         torch._C._distributed_c10d._register_process_group(rank.group_name, rank)
         c10d._world.default_pg = rank
@@ -343,37 +344,37 @@ def as_ranks(work: Callable[[Rank], object], world_size: int = 2) -> list:
         c10d._world.pg_map[rank] = ("gloo", None)
         c10d._world.pg_names[rank] = rank.group_name
         try:
-            return work(rank), None
-        except Exception as error:
-            return None, error
+            results[number] = work(rank)
+        except BaseException as error:
+            errors[number] = error
         finally:
             torch._C._distributed_c10d._unregister_process_group(rank.group_name)
             c10d._world.default_pg = None
             meeting.end(rank)
-            threads.discard(threading.get_ident())
 
+    # Daemons: of one that nothing ends no process waits at its own end.
+    threads = [
+        threading.Thread(target=on, args=(number,), daemon=True) for number in range(world_size)
+    ]
     try:
-        with (
-            mock.patch.object(distributed, "new_group", _same_group),
-            ThreadPoolExecutor(world_size) as pool,
-        ):
-            ended = [pool.submit(on, number) for number in range(world_size)]
-            try:
-                results = [future.result() for future in ended]
-            except KeyboardInterrupt:  # the pool would wait for loops that never end
-                _interrupt(threads)
-                raise
+        with mock.patch.object(distributed, "new_group", _same_group):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    except KeyboardInterrupt:
+        _interrupt(threads)
+        raise
     finally:
         c10d._world = before
-    errors = {number: error for number, (_, error) in enumerate(results) if error is not None}
-    for error in errors.values():
+    for _, error in sorted(errors.items()):
         if not (isinstance(error, WaitedInVain) or "/gloo/" in str(error)):
             raise error
-    for number, error in errors.items():  # told with the line of the answer that waited
+    for number, error in sorted(errors.items()):  # told with the line of the answer that waited
         # A group of gloo's own says of a rank that never came that a connection was closed, or a time ran out.
         told = (
             meeting.failure
             or f"rank {number} waited in vain: not all ranks came to the same collective"
         )
         raise DeviceError(f"{told}.").with_traceback(error.__traceback__)
-    return [value for value, _ in results]
+    return results

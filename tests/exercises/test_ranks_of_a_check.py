@@ -208,14 +208,15 @@ def test_an_answer_with_a_class_of_its_cell_is_shared():
     assert for_every_rank(cell["Counter"], 2) == [cell["Counter"]] * 2
 
 
-def test_an_interrupt_ends_ranks_whose_loops_never_end():
-    def forever(rank):
-        while True:
-            try:
-                rank.number += 0
-            except Exception:
-                continue
+def forever(rank):
+    while True:
+        try:
+            rank.number += 0
+        except Exception:
+            continue
 
+
+def test_an_interrupt_ends_ranks_whose_loops_never_end():
     stop = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     before = threading.active_count()
     stop.start()
@@ -224,3 +225,16 @@ def test_an_interrupt_ends_ranks_whose_loops_never_end():
     stop.join()
     assert threading.active_count() == before
     assert as_ranks(lambda rank: by_all_reduce(torch.ones(1)).item(), RANKS) == [1, 1, 1]
+
+
+def test_an_interrupt_while_ranks_are_started_ends_those_that_are(monkeypatch):
+    start, before = threading.Thread.start, threading.active_count()
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(threading.Thread, "start", interrupted)
+        as_ranks(forever)
+    assert threading.active_count() == before

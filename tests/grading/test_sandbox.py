@@ -200,10 +200,10 @@ def test_every_other_submission_keeps_its_grade(run):
 
 
 def test_no_neighbour_takes_a_submission_s_processes(run):
-    """Each submission is counted by itself: a neighbour need not even be probed again."""
+    """Each submission is counted by itself: a neighbour need not be probed again for want of them; on a busy machine it may be for time."""
     neighbour = run.rows["h sleeping processes, honest neighbour"]
     assert outcomes(neighbour)[ATTACKED] == RIGHT, neighbour.verdicts
-    assert neighbour.notes == ()
+    assert all("for want of time" in note for note in neighbour.notes), neighbour.notes
 
 
 def test_what_failed_for_want_of_something_was_probed_again_alone(run):
