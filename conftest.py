@@ -18,6 +18,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 from trainlean.notebooks.building import end_processes, kernel_processes, notebook_environment
 
+gc.disable()  # until the tests are collected: it would look at all of torch again and again while that is imported
+
 
 @pytest.fixture(autouse=True)
 def work(tmp_path, monkeypatch) -> Path:
@@ -77,6 +79,17 @@ def pytest_collection_finish():
     """What has been imported stays: the collector, which a meter calls each time, need not look at all of torch."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def what_came_stays():
+    """Nor at what a test has imported and libraries have noted: where it was called, it looks once more, and never again."""
+    before = gc.get_stats()[2]
+    yield
+    if gc.get_stats()[2] != before:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -32,7 +32,7 @@ def _built(seed, layers, *, dropout=0.0, weights=0.5, tied=False, frozen=False):
         use_cache=False,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = BertForSequenceClassification(config)
     inside = model.bert.encoder.layer
     if tied:

@@ -56,7 +56,7 @@ def draw(case: Case, seed: int, *, width: int = 4, samples: int = 3):
     """A fresh model and its micro-batches (inputs, targets), each [samples, width]; the same for the same case and seed."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = Toy(width, tied=case.tied, frozen=case.frozen)
     data = [
         tuple(torch.randn(samples, width, generator=generator) for _ in range(2))

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import gc
 import inspect
 import logging
 import random
@@ -34,6 +33,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from transformers.integrations import moe
 
 from trainlean.arguments import says_itself
+from trainlean.collector import spared
 from trainlean.costs.allocator import replay
 from trainlean.costs.batches import map_tensors, tensors_of_batch
 from trainlean.costs.blocks import WEIGHTS
@@ -367,10 +367,7 @@ class _Opened(ExitStack):
 
     def _enter(self):
         self.enter_context(TURN)
-        # The collector, which the meter calls, would look at all of torch, for a quarter of the time that a trace takes.
-        if not gc.get_freeze_count():
-            gc.freeze()
-            self.callback(gc.unfreeze)
+        self.enter_context(spared())  # a quarter of the time that a trace takes
         self.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         # It prints a traceback of what becomes a sentence here.

@@ -1,7 +1,6 @@
 """What a probe sees of an answer, and how that travels between processes."""
 
 import contextlib
-import gc
 import io
 import json
 import random
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from trainlean.collector import spared
 from trainlean.exercises.comparing import Observation
 from trainlean.exercises.exercise import Exercise
 from trainlean.notebooks.statements import Needed, run_statements
@@ -97,24 +97,19 @@ def _with_what_was_left_out(seen: Seen, needed: Needed) -> Seen:
 
 @contextlib.contextmanager
 def undisturbed(seed: int) -> Iterator[None]:
-    """Randomness starts from the seed inside and goes on outside as if nothing had happened; warnings are kept quiet.
-
-    What is already there is kept from the garbage collector, which a meter calls before and a Trainer after each training, and
-    which takes ten times as long while it looks at all of torch.
-    """
+    """Randomness starts from the seed inside and goes on outside as if nothing had happened; warnings are kept quiet, and so is the collector."""
     import torch
 
     before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), spared():
         warnings.simplefilter("ignore")
-        torch.manual_seed(seed)
+        # Not torch.manual_seed, which notes its whole stack for each kind of card that is not in use.
+        torch.default_generator.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
-        gc.freeze()
         try:
             yield
         finally:
-            gc.unfreeze()
             random.setstate(before[0])
             np.random.set_state(before[1])
 

@@ -6,6 +6,7 @@ and the verdict falls where the frames are read. No torch operation happens here
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import multiprocessing
@@ -177,11 +178,13 @@ class Worker:
 
     def _import(self, modules: Iterable[str]) -> None:
         """Import modules here, for all submissions; one that cannot be had is missed by whoever uses it."""
+        gc.disable()  # a tenth of the time that torch takes
         for module in modules:
             if module not in self.imported:
                 self.imported.add(module)
                 with contextlib.suppress(Exception):
                     importlib.import_module(module)
+        gc.enable()
 
     def _temporary_folder(self) -> str:
         folder = tempfile.mkdtemp(prefix="submission-")

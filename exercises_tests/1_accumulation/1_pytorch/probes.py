@@ -338,7 +338,7 @@ def draw_window(case: Window, seed: int):
     """A fresh model and window: input_ids and labels, each [texts, length]; padding and the start of some texts are not to be learned."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = TinyLanguageModel(tied=case.tied, frozen=case.frozen)
     micro_batches = []
     for texts, length in zip(case.texts, case.lengths, strict=True):

@@ -106,7 +106,7 @@ class ToyWithLoss(Toy):
 def draw_toy(recipe: Recipe, seed: int):
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = ToyWithLoss(4)
     # Targets so large that the gradient's norm is well above 1: clipping at the default would be seen.
     samples = [
@@ -221,7 +221,7 @@ def classifier(seed: int, frozen: bool):
         **small, initializer_range=1.0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = BertForSequenceClassification(config)
         torch.nn.init.normal_(model.classifier.weight, std=0.3)
     model.bert.embeddings.requires_grad_(not frozen)
@@ -327,7 +327,7 @@ def language_model(seed: int, tied: bool, frozen: bool):
         "max_position_embeddings": LENGTH,
     }
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = LlamaForCausalLM(
             LlamaConfig(**small, tie_word_embeddings=tied, initializer_range=0.5)
         )

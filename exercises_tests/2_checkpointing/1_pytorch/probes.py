@@ -188,7 +188,7 @@ def checkpoint(answer, seed):
     shown = {}
     with borrowed() as calls:
         for case in CHECKPOINT_CASES:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             blocks = make_blocks(case)
             needs = case in (RELEASED, "two inputs that are trained")
             x = (
@@ -317,7 +317,7 @@ def run_in_segments(answer, seed):
     shown = {}
     for number, segments, kind in SEGMENT_CASES:
         case = name_case(number, segments, kind)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         layers = [Layer(dropout=0.5 * ("dropout" in kind)) for _ in range(number)]
         layers = [layer.train("eval mode" not in kind) for layer in layers]
         if kind == "a layer three times":  # twice in the first segment, and first in the last
@@ -493,7 +493,7 @@ def save_linear(answer, seed):
 
 def train_attention(run, seed):
     """One forward and backward pass through the layers, which `run(block, x)` runs forward."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     block = nn.Sequential(*(Attention() for _ in range(DEPTH)))  # whoever counts runs out
     x = torch.randn(TEXTS, LENGTH + seed % 3, SIZE).requires_grad_()
     with Counter() as counter:

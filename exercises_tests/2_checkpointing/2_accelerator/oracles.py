@@ -68,7 +68,7 @@ def run_checkpointed(seed):
     for name, kind in STACKS.items():
         where = f"a model{name}"
         model, tokens, padding, labels = draw_stack(one_after_the_other, seed, **kind)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         output = model(tokens, padding)
         shown[f"the output ({where})"] = output
         cross_entropy(output, labels).backward()

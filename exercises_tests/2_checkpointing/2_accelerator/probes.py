@@ -83,13 +83,13 @@ class Masks:
 
     def __init__(self, seed: int):
         self.seed, self.last, self.seeded = seed, 10**9 + seed, 0  # which nobody else sets
-        torch.manual_seed(self.last)
+        torch.default_generator.manual_seed(self.last)
 
     def __call__(self, model, args, named):
         if not in_backward():
             self.seeded += self.last != torch.initial_seed()
         self.last = self.seed + int(named["input_ids"].sum())
-        torch.manual_seed(self.last)
+        torch.default_generator.manual_seed(self.last)
 
 
 def draw_classifier(case: Case, seed: int):
@@ -218,7 +218,7 @@ STACKS = {
 def draw_stack(run, seed, **kind):
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = Stack(run, **kind)
     tokens = torch.randint(20, (3, LENGTH), generator=generator)
     padding = torch.arange(LENGTH) >= torch.randint(2, LENGTH + 1, (3, 1), generator=generator)
@@ -245,7 +245,9 @@ def run_checkpointed(answer, seed):
         where = f"a model{name}"
         model, tokens, padding, labels = draw_stack(answer, seed, **kind)
         again = Again(model, [block.project for block in model.blocks])
-        model.register_forward_pre_hook(lambda *_: torch.manual_seed(seed) and None)
+        model.register_forward_pre_hook(
+            lambda *_: torch.default_generator.manual_seed(seed) and None
+        )
         output = model(tokens, padding)
         shown[f"the output ({where})"] = output
         cross_entropy(output, labels).backward()
@@ -574,7 +576,7 @@ def draw_twice(seed):
     kinds = list(TWICE)
     for number, place in enumerate(np.random.default_rng(seed).permutation(len(kinds)), 1):
         kind = kinds[place]
-        torch.manual_seed(seed + number)
+        torch.default_generator.manual_seed(seed + number)
         name = f"the answer for block {number} ({kind})"
         inputs = torch.randn(1 + (kind == "two inputs"), 6, WIDTH).unbind()
         yield kind, name, TWICE[kind](), inputs

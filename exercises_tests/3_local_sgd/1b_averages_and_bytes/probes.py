@@ -157,7 +157,7 @@ def draw_replicas(seed: int, world_size: int, gradients: bool, how: dict) -> lis
     """One trained model per rank: frozen weights are equal where the replicas began equal, everything else is different."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = Normed(**how)
     models = [copy.deepcopy(model) for _ in range(world_size)]
     for number, one in enumerate(models):

@@ -82,7 +82,7 @@ def ends_together(question, seed: int) -> bool:
     ends = []
     for local in (True, False):
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             models = [torch.nn.Linear(4, 4).double()]
         models.append(copy.deepcopy(models[0]))
         make = {

@@ -101,7 +101,7 @@ def draw(case: Case, seed: int):
     """A fresh model and the samples of one epoch."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = ToyWithLoss(4, tied=case.tied, frozen=case.frozen)
     count = case.world_size * case.steps * case.accumulation_steps * MICRO_BATCH
     return model, [

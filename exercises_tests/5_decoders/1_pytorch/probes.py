@@ -226,7 +226,7 @@ def draw_masters(case, seed):
     """A bf16 model and its micro-batches. Most of a window's gradient comes from its first, so that the rest are small beside it."""
     number, steps, kind = case
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(STEADY[seed % len(STEADY)])
+        torch.default_generator.manual_seed(STEADY[seed % len(STEADY)])
         model = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2))
         if kind == "a frozen layer":
             model[0].requires_grad_(False)

@@ -87,7 +87,7 @@ def make_it_learn(seed):
         model, ids = draw_stack(case, seed)
         asked = {name for name, one in model.named_parameters() if one.requires_grad}
         shown[f"what is trained ({case})"] = ", ".join(sorted(asked))
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         logits = model.plain(ids)
         logits.square().mean().backward()
         shown[f"whether the output has a gradient ({case})"] = True

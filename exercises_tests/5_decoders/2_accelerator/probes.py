@@ -44,7 +44,7 @@ def draw_shares(lengths, seed):
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = Bigrams()
     shares = []
     for of_rank in lengths:
@@ -251,7 +251,7 @@ STACKS = ("the head is trained", "the head is frozen", "blocks with dropout")
 
 def draw_stack(case, seed):
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         stack = Stack(frozen_head="frozen" in case, dropout=0.5 * ("dropout" in case))
         return stack, torch.randint(9, (2, 5))
 
@@ -272,7 +272,7 @@ def make_it_learn(answer, seed):
             for _ in range(2):  # a cure that works once is none
                 model.zero_grad()
                 model.ran.clear()
-                torch.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)
                 logits = model(ids)
                 in_forward = len(model.ran)
                 if logits.requires_grad:

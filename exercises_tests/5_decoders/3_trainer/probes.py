@@ -83,7 +83,7 @@ def draw_loss(case, seed):
     texts, length, _, more, head_alone = case
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = Decoder()
     model.model.requires_grad_(not head_alone)
     ids = torch.randint(1, VOCABULARY, (texts, length), generator=generator)

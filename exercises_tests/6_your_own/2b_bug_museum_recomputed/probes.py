@@ -54,7 +54,7 @@ BLOCKS = {  # what is asked about: which blocks, and whether their input needs a
 def draw_blocks(case: str, seed: int):
     """The blocks, a head that trains, and the embedding before the first block, with the random state that follows."""
     kinds, trains = BLOCKS[case]
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     blocks, head = [kind() for kind in kinds], nn.Linear(WIDTH, 1)
     blocks = [block or blocks[0] for block in blocks]
     embedding = nn.Embedding(10, WIDTH).requires_grad_(trains)

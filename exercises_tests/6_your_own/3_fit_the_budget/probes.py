@@ -54,7 +54,7 @@ def _built(seed, tied, frozen, layers):
         attn_implementation="eager",
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = LlamaForCausalLM(config).train()
     if frozen:
         model.model.layers[0].requires_grad_(False)
