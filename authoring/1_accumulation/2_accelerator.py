@@ -330,7 +330,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# **Two models** that train together (a generator and its critic, an encoder for texts and one for pictures) share one block. With two blocks a micro-batch is counted twice:
+# **Two models** that train together under one loss (an encoder and a decoder, say) share one block. (A generator and its critic share one, too. But within a window `zero_grad` does nothing: switch the critic's gradients off for the generator's pass, `critic.requires_grad_(False)`, or its step holds the generator's as well.) With two blocks a micro-batch is counted twice:
 
 
 # %%
