@@ -369,7 +369,7 @@ print_receipts(receipts_of(train_two_models(Accelerator.accumulate)))
 #
 # ## One Accelerator at a time
 #
-# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. It has its own counter of steps; but all Accelerators of a process share the accumulation settings, the device and the precision.</div>
+# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. It has its own counter of steps; but all Accelerators of a process share the accumulation settings, the flag <code>sync_gradients</code>, the device and the precision. (A loop that ends within a window leaves the flag False, and a loop without <code>accumulate</code> then never steps.)</div>
 
 # %%
 first = Accelerator(cpu=True, gradient_accumulation_steps=4)
@@ -435,6 +435,7 @@ def steps_in_two_epochs(**settings):
                 accelerator.backward(output(model, batch))
                 optimizer.step()
                 optimizer.zero_grad()
+    accelerator.sync_gradients = True  # all Accelerators share it; in an open window it is False
     return receipts
 
 
