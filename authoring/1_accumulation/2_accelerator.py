@@ -931,7 +931,7 @@ print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 #
 # - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; one forward and one backward in each `accumulate` block; clip only when `accelerator.sync_gradients`.
 # - `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
-# - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices. Trust neither the docstring nor `adjust_scheduler`.
+# - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices; a warm-up in steps is multiplied by the devices, too. Trust neither the docstring nor `adjust_scheduler`.
 # - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that. One synchronisation is one all-reduce for each bucket.
 # - One `Accelerator` in a process: the newest one sets the accumulation for all, the first one the precision.
 #
