@@ -539,7 +539,7 @@ plot_compare(
 )
 
 # %% [markdown]
-# It must be done *before* the Trainer is built, because the Trainer looks once.
+# It must be done *before* the Trainer is built, because the Trainer looks once. (With LoRA from peft it looks at the model inside: set the flag before `get_peft_model`. On the wrapped model it does nothing, and nothing tells you.)
 #
 # ## Why so few have noticed
 #
@@ -963,7 +963,7 @@ for name, value in {
 #
 # - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
 # - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
-# - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
+# - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built, and before `get_peft_model`. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
 # - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself, BERT does not.
 # - A falling loss proves nothing. Compare the first gradient with that of a plain `backward()` on the large batch.
 #
