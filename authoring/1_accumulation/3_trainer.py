@@ -434,6 +434,7 @@ def who_divides(name):
     tiny = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50}
     tiny |= {"num_attention_heads": 2, "pad_token_id": 0, "num_labels": 2}
     tiny |= {"image_size": 8, "patch_size": 4}  # for the one that looks at images
+    tiny |= {"decoder_start_token_id": 0}  # for the one that translates
     tiny |= dict.fromkeys(["bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"])
     model_class = getattr(transformers, name)
     model = model_class(model_class.config_class(**tiny)).eval()
@@ -462,6 +463,7 @@ for name in (
     "ViTForImageClassification",
     "BertForTokenClassification",
     "BertForMaskedLM",
+    "T5ForConditionalGeneration",
     "LlamaForCausalLM",
 ):
     left, divides = who_divides(name)
@@ -469,7 +471,7 @@ for name in (
 pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "factor"])
 
 # %% [markdown]
-# The factor is there where the division is left to a model that does not divide: in most classifiers of texts, and in BERT's losses over tokens. It is not there where the model divides (Llama's language model, ViT), or where the model says of itself that it does not (ESM).
+# The factor is there where the division is left to a model that does not divide: in most classifiers of texts, most taggers, most masked language models, and in translators and summarisers like T5 and BART. It is not there where the model divides (Llama's language model; ViT with one label for each image), or where the model says of itself that it does not (ESM).
 
 # %% [markdown]
 # **A good place to stop for today.** The factor is found and explained. What follows is its cure, why it stays hidden, and losses over tokens.
@@ -757,9 +759,9 @@ for model_class, config in configs.items():
 # A text of 8 tokens has 7 targets. The name `GPT2LMHeadModel` is not recognised. Its loss falls back to the default one, which shifts the labels; the count does not. So all 8 are counted, and every gradient is 7/8 of the right one, with the large batch too. To find such an error, compare with a plain `backward()`, not with the Trainer's own large batch.
 
 # %% [markdown]
-# ### BERT's losses over tokens
+# ### Models that ignore the count
 #
-# Taggers (NER) and masked language models with BERT are a third case: BERT ignores the count, so the factor is there; and the flag leaves a mean of means. Here is a tagger on the same texts, which tells even token numbers from odd ones. Its labels are not shifted:
+# Most taggers (NER) and masked language models, T5 and BART are a third case: they ignore the count, so the factor is there; and the flag leaves a mean of means. Here is BERT as a tagger on the same texts, which tells even token numbers from odd ones. Its labels are not shifted:
 
 
 # %%
@@ -792,7 +794,7 @@ for name, model, more in [
     print(f"{name:28} {compare(gradients(model, arguments(4, 4), tags, **more)[0], tag_reference)}")
 
 # %% [markdown]
-# Only the sum divided by the count is exact here.
+# Only the sum divided by the count is exact here. (For T5 and BART the data must then hold `decoder_input_ids`: the Trainer takes the labels out, of which the model would make them.)
 #
 # ### Evaluation has a peak of its own
 #
@@ -964,7 +966,7 @@ for name, value in {
 # - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
 # - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
 # - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built, and before `get_peft_model`. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
-# - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself, BERT does not.
+# - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself; BERT, most taggers, T5 and BART do not.
 # - A falling loss proves nothing. Compare the first gradient with that of a plain `backward()` on the large batch.
 #
 # Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, [gradient checkpointing](../2_checkpointing/1_pytorch.ipynb), takes those.
