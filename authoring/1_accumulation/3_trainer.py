@@ -699,7 +699,7 @@ print("own means:              ", compare(own, everything))
 print("over tokens of all ranks:", compare(counted, everything))
 
 # %% [markdown]
-# The multiplication is right for a loss that was divided by the count. But it stands in `Trainer.compute_loss`, which asks whether the model *accepts* loss arguments, not whether it divides. So a classifier like BERT gets it too: on several devices its gradients and its logged loss are $k$ × devices times too large, and without accumulation still as many times as there are devices. (Tried with two processes, not run here.) `model.accepts_loss_kwargs = False` takes both factors away. And a `compute_loss` of your own that divides by the count has to multiply by the number of devices itself.
+# The multiplication is right for a loss that was divided by the count. But it stands in `Trainer.compute_loss`, which asks whether the model *accepts* loss arguments, not whether it divides. So a classifier like BERT gets it too: on several devices its gradients and its logged loss are $k$ × devices times too large, and without accumulation still as many times as there are devices, as is its `eval_loss`. (Tried with two processes, not run here.) `model.accepts_loss_kwargs = False` takes both factors away. And a `compute_loss` of your own that divides by the count has to multiply by the number of devices itself.
 
 # %% [markdown]
 # ### Exercise: `num_items_in_batch`
