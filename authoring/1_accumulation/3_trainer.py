@@ -555,7 +555,7 @@ def vector(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-start = vector(small_bert(seed=0))
+untrained = vector(small_bert(seed=0))
 
 
 def as_it_comes_and_cured(**changes):
@@ -564,7 +564,7 @@ def as_it_comes_and_cured(**changes):
         for model in (small_bert(seed=0), cured_bert())
     ]
     ends = [vector(trainer.model) for trainer in trainers]
-    moved = [(end - start).norm().item() for end in ends]
+    moved = [(end - untrained).norm().item() for end in ends]
     apart = (ends[0] - ends[1]).norm().item() / moved[1]
     limit = changes["max_grad_norm"] or float("inf")
     cut = [
@@ -920,7 +920,7 @@ for make_optimizer, settings in [
                 make_optimizer.__name__,
                 version.__name__,
                 f"{end.norm():.4f}",
-                f"{(end - start).norm():.4f}",
+                f"{(end - untrained).norm():.4f}",
                 same,
             )
         )
