@@ -704,7 +704,7 @@ print("over tokens of all ranks:", compare(counted, everything))
 # %% [markdown]
 # ### Exercise: `num_items_in_batch`
 #
-# *Difficulty* ** · *8 minutes* · *Why*: label smoothing, class weights, distillation: sooner or later you will write a loss of your own.
+# *Difficulty* ** · *8 minutes* · *Why*: class weights, distillation, a focal loss: sooner or later you will write a loss of your own.
 #
 # Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
 #
@@ -818,7 +818,7 @@ best = {"preprocess_logits_for_metrics": lambda logits, labels: logits.argmax(-1
 print("the best word only:      ", evaluation_peak(**no_metrics, **best))
 
 # %% [markdown]
-# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. (`batch_eval_metrics=True` keeps no logits at all: then `compute_metrics` is called for each batch, and must add up by itself.) `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
+# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. (`batch_eval_metrics=True` keeps no logits at all: then `compute_metrics` is called for each batch, with `compute_result`, true for the last one, and must add up by itself.) `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
 
 # %% [markdown]
 # ## The last, shorter window
