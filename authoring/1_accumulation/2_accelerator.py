@@ -330,7 +330,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# **Two models** that train together (a generator and its critic, an encoder for texts and one for pictures) share one block. With two blocks a micro-batch is counted twice:
+# **Two models** that train together under one loss (an encoder and a decoder, say) share one block. (A generator and its critic share one, too. But within a window `zero_grad` does nothing: switch the critic's gradients off for the generator's pass, `critic.requires_grad_(False)`, or its step holds the generator's as well.) With two blocks a micro-batch is counted twice:
 
 
 # %%
@@ -369,7 +369,7 @@ print_receipts(receipts_of(train_two_models(Accelerator.accumulate)))
 #
 # ## One Accelerator at a time
 #
-# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. It has its own counter of steps; but all Accelerators of a process share the accumulation settings, the device and the precision.</div>
+# <div style="border-left:4px solid #b3541e;background:#fff7ed;color:#1f2937;padding:8px 14px;max-width:720px"><b>Warning.</b> An <code>Accelerator</code> looks like an object of its own. It has its own counter of steps; but all Accelerators of a process share the accumulation settings, the flag <code>sync_gradients</code>, the device and the precision. (A loop that ends within a window leaves the flag False, and a loop without <code>accumulate</code> then never steps.)</div>
 
 # %%
 first = Accelerator(cpu=True, gradient_accumulation_steps=4)
@@ -435,6 +435,7 @@ def steps_in_two_epochs(**settings):
                 accelerator.backward(output(model, batch))
                 optimizer.step()
                 optimizer.zero_grad()
+    accelerator.sync_gradients = True  # all Accelerators share it; in an open window it is False
     return receipts
 
 
@@ -930,7 +931,7 @@ print(f"largest difference < 1e-6: {bool(difference < 1e-6)}")
 #
 # - `prepare` model, optimizer, data loader and scheduler; `accelerator.backward` divides; one forward and one backward in each `accumulate` block; clip only when `accelerator.sync_gradients`.
 # - `backward` divides by $k$ always: in a short last window, multiply the loss by $k$ / its micro-batches.
-# - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices. Trust neither the docstring nor `adjust_scheduler`.
+# - The schedule's length: $\lceil$ micro-batches of a device / $k \rceil$ × epochs × devices; a warm-up in steps is multiplied by the devices, too. Trust neither the docstring nor `adjust_scheduler`.
 # - `no_sync` goes around forward *and* backward, for all micro-batches but the last. `accumulate` does that. One synchronisation is one all-reduce for each bucket.
 # - One `Accelerator` in a process: the newest one sets the accumulation for all, the first one the precision.
 #

@@ -381,7 +381,7 @@ for k in (1, 2, 4, 8):
     print(f"{16 // k:2} x {k}: {compare(first, reference)}")
 
 # %% [markdown]
-# The direction is right, the length is $k$ times too large. This is not your model, nor your data. It is open issue [#47688](https://github.com/huggingface/transformers/issues/47688) of transformers, and nothing warns you. BERT's `forward` has had what causes it since transformers 5.0; it was measured here with 5.23 only.
+# The direction is right, the length is $k$ times too large. This is not your model, nor your data. It is open issue [#47688](https://github.com/huggingface/transformers/issues/47688) of transformers, and nothing warns you. BERT's `forward` has had what causes it since transformers 5.0, and the classifiers of ModernBERT and Llama had it in 4.57 already (read there); it was measured here with 5.23 only.
 #
 # ## The proof
 #
@@ -434,6 +434,7 @@ def who_divides(name):
     tiny = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50}
     tiny |= {"num_attention_heads": 2, "pad_token_id": 0, "num_labels": 2}
     tiny |= {"image_size": 8, "patch_size": 4}  # for the one that looks at images
+    tiny |= {"decoder_start_token_id": 0}  # for the one that translates
     tiny |= dict.fromkeys(["bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"])
     model_class = getattr(transformers, name)
     model = model_class(model_class.config_class(**tiny)).eval()
@@ -462,6 +463,7 @@ for name in (
     "ViTForImageClassification",
     "BertForTokenClassification",
     "BertForMaskedLM",
+    "T5ForConditionalGeneration",
     "LlamaForCausalLM",
 ):
     left, divides = who_divides(name)
@@ -469,7 +471,7 @@ for name in (
 pd.DataFrame(rows, columns=["model", "left to the model", "model divides", "factor"])
 
 # %% [markdown]
-# The factor is there where the division is left to a model that does not divide: in most classifiers of texts, and in BERT's losses over tokens. It is not there where the model divides (Llama's language model, ViT), or where the model says of itself that it does not (ESM).
+# The factor is there where the division is left to a model that does not divide: in most classifiers of texts, most taggers, most masked language models, and in translators and summarisers like T5 and BART. It is not there where the model divides (Llama's language model; ViT with one label for each image), or where the model says of itself that it does not (ESM).
 
 # %% [markdown]
 # **A good place to stop for today.** The factor is found and explained. What follows is its cure, why it stays hidden, and losses over tokens.
@@ -539,7 +541,7 @@ plot_compare(
 )
 
 # %% [markdown]
-# It must be done *before* the Trainer is built, because the Trainer looks once.
+# It must be done *before* the Trainer is built, because the Trainer looks once. (With LoRA from peft it looks at the model inside: set the flag before `get_peft_model`. On the wrapped model it does nothing, and nothing tells you.)
 #
 # ## Why so few have noticed
 #
@@ -553,7 +555,7 @@ def vector(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-start = vector(small_bert(seed=0))
+untrained = vector(small_bert(seed=0))
 
 
 def as_it_comes_and_cured(**changes):
@@ -562,7 +564,7 @@ def as_it_comes_and_cured(**changes):
         for model in (small_bert(seed=0), cured_bert())
     ]
     ends = [vector(trainer.model) for trainer in trainers]
-    moved = [(end - start).norm().item() for end in ends]
+    moved = [(end - untrained).norm().item() for end in ends]
     apart = (ends[0] - ends[1]).norm().item() / moved[1]
     limit = changes["max_grad_norm"] or float("inf")
     cut = [
@@ -697,12 +699,12 @@ print("own means:              ", compare(own, everything))
 print("over tokens of all ranks:", compare(counted, everything))
 
 # %% [markdown]
-# The multiplication is right for a loss that was divided by the count. But it stands in `Trainer.compute_loss`, which asks whether the model *accepts* loss arguments, not whether it divides. So a classifier like BERT gets it too: on several devices its gradients and its logged loss are $k$ × devices times too large, and without accumulation still as many times as there are devices. (Tried with two processes, not run here.) `model.accepts_loss_kwargs = False` takes both factors away. And a `compute_loss` of your own that divides by the count has to multiply by the number of devices itself.
+# The multiplication is right for a loss that was divided by the count. But it stands in `Trainer.compute_loss`, which asks whether the model *accepts* loss arguments, not whether it divides. So a classifier like BERT gets it too: on several devices its gradients and its logged loss are $k$ × devices times too large, and without accumulation still as many times as there are devices, as is its `eval_loss`. (Tried with two processes, not run here.) `model.accepts_loss_kwargs = False` takes both factors away. And a `compute_loss` of your own that divides by the count has to multiply by the number of devices itself.
 
 # %% [markdown]
 # ### Exercise: `num_items_in_batch`
 #
-# *Difficulty* ** · *8 minutes* · *Why*: label smoothing, class weights, distillation: sooner or later you will write a loss of your own.
+# *Difficulty* ** · *8 minutes* · *Why*: class weights, distillation, a focal loss: sooner or later you will write a loss of your own.
 #
 # Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
 #
@@ -757,9 +759,9 @@ for model_class, config in configs.items():
 # A text of 8 tokens has 7 targets. The name `GPT2LMHeadModel` is not recognised. Its loss falls back to the default one, which shifts the labels; the count does not. So all 8 are counted, and every gradient is 7/8 of the right one, with the large batch too. To find such an error, compare with a plain `backward()`, not with the Trainer's own large batch.
 
 # %% [markdown]
-# ### BERT's losses over tokens
+# ### Models that ignore the count
 #
-# Taggers (NER) and masked language models with BERT are a third case: BERT ignores the count, so the factor is there; and the flag leaves a mean of means. Here is a tagger on the same texts, which tells even token numbers from odd ones. Its labels are not shifted:
+# Most taggers (NER) and masked language models, T5 and BART are a third case: they ignore the count, so the factor is there; and the flag leaves a mean of means. Here is BERT as a tagger on the same texts, which tells even token numbers from odd ones. Its labels are not shifted:
 
 
 # %%
@@ -792,7 +794,7 @@ for name, model, more in [
     print(f"{name:28} {compare(gradients(model, arguments(4, 4), tags, **more)[0], tag_reference)}")
 
 # %% [markdown]
-# Only the sum divided by the count is exact here.
+# Only the sum divided by the count is exact here. (For T5 and BART the data must then hold `decoder_input_ids`: the Trainer takes the labels out, of which the model would make them.)
 #
 # ### Evaluation has a peak of its own
 #
@@ -816,7 +818,7 @@ best = {"preprocess_logits_for_metrics": lambda logits, labels: logits.argmax(-1
 print("the best word only:      ", evaluation_peak(**no_metrics, **best))
 
 # %% [markdown]
-# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. (`batch_eval_metrics=True` keeps no logits at all: then `compute_metrics` is called for each batch, and must add up by itself.) `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
+# `preprocess_logits_for_metrics` keeps of each batch what the metric needs. (`batch_eval_metrics=True` keeps no logits at all: then `compute_metrics` is called for each batch, with `compute_result`, true for the last one, and must add up by itself.) `eval_accumulation_steps` moves what is kept to the CPU now and then; it helps a card, and not the machine. Accumulation and checkpointing change nothing here: a smaller `per_device_eval_batch_size` makes each batch smaller, and all the logits are still kept.
 
 # %% [markdown]
 # ## The last, shorter window
@@ -918,7 +920,7 @@ for make_optimizer, settings in [
                 make_optimizer.__name__,
                 version.__name__,
                 f"{end.norm():.4f}",
-                f"{(end - start).norm():.4f}",
+                f"{(end - untrained).norm():.4f}",
                 same,
             )
         )
@@ -963,8 +965,8 @@ for name, value in {
 #
 # - `per_device_train_batch_size` is the micro-batch; `gradient_accumulation_steps` counts micro-batches; `max_steps` and `warmup_steps` count optimizer steps.
 # - Gradients are there in `on_pre_optimizer_step` and `on_optimizer_step`, and gone in `on_step_end`.
-# - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
-# - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself, BERT does not.
+# - Text classifiers: `model.accepts_loss_kwargs = False` before the Trainer is built, and before `get_peft_model`. Otherwise, in most of them, gradients and logged loss are $k$ × devices times too large; on several devices, without accumulation too.
+# - Losses over tokens: a sum, divided by `num_items_in_batch`. Llama does that itself; BERT, most taggers, T5 and BART do not.
 # - A falling loss proves nothing. Compare the first gradient with that of a plain `backward()` on the large batch.
 #
 # Accumulation takes away the activations of all micro-batches but one. What is left are the activations of that one: the next unit, [gradient checkpointing](../2_checkpointing/1_pytorch.ipynb), takes those.
