@@ -62,7 +62,7 @@ print(len(train_right(32, 1)), "steps with the large batch,", len(train_right(8,
 
 
 # %%
-def wrong_loop(divide, zero_inside=False, zero_after=True, backwards=None):
+def wrong_loop(divide, zero_inside=False, zero_after=True):
     """The loop above with a fault."""
 
     def train(micro_batch, accumulation_steps):
@@ -141,7 +141,7 @@ reveal(
 )
 
 # %% [markdown]
-# Counting steps sees none of them. The length of the first gradient sees a factor. The two loops that zero inside the window it refuses by luck: how long a single micro-batch's gradient is depends on its samples. It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
+# Counting steps sees none of them. The length of the first gradient sees a factor. Of the two loops that zero inside the window it refuses the undivided one only by luck: how long a single micro-batch's gradient is depends on its samples. (A quarter of it is nearly always too short.) It misses the loop that goes wrong from the second step on, and it would miss a gradient of the right length that points elsewhere.
 #
 # So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged says nothing about what was stepped with.
 # Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With Adam, or where every gradient is cut, a loop without the division ends close to the right one.
@@ -339,7 +339,7 @@ except AssertionError as error:
 #
 # ## What to keep
 #
-# - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth.
+# - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth for what accumulation changes; a fault that both have it does not show (exhibit 16 of the museum).
 # - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length.
 # - A test sees what its data lets it see: a rest of two micro-batches or more and none, more than two ranks and all of them, texts of different lengths.
 # - Before you trust a test, see it fail: run it on wrong loops.

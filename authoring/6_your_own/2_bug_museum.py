@@ -296,7 +296,9 @@ first = receipts_of(train_two_blocks)[0]
 reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each step")
 
 # %% [markdown]
-# The accelerator counts blocks, and there are two for each micro-batch. So the window is half as long and divided by $k$ all the same: twice the steps, and the shares of each add up to a half.
+# The accelerator counts blocks, and there are two for each micro-batch. So with an even $k$ the window is half as long and divided by $k$ all the same: twice the steps, and the shares of each add up to a half. With an odd $k$ the receipts look right.
+#
+# On several devices no $k$ above 1 is right: in the micro-batch that steps, the first model's block still says that nothing is to be averaged, and this model steps with gradients that differ from device to device.
 #
 # **Cure**: one block for all models.
 #
@@ -415,7 +417,7 @@ print(f"in the mean of means the first token counts {shares[0] / shares[1]:.0f} 
 #
 # **Versions**: transformers up to 4.45.2; 4.46.0 counts the tokens of the window. mlx-lm 0.32.2 divides by $k$.
 #
-# **A good place to stop for today.** Nine exhibits, and one instrument for all of them.
+# **A good place to stop for today.** Nine exhibits, and one instrument for nearly all of them.
 #
 # ## Room 2: once per window
 #
@@ -618,7 +620,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 # %% [markdown]
 # Two micro-batches are lost, and the step has half of its window. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
 #
-# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch ends its window, so saving by steps and by epochs both come at a window's end.
+# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch is meant to end its window, but up to 4.51.3 the length of the last window was counted in samples, so it could still be cut ([issue 37777](https://github.com/huggingface/transformers/issues/37777)). Since 4.52 saving by steps and by epochs both come at a window's end.
 #
 # ## The second instrument
 #
@@ -718,7 +720,7 @@ print(f"{'train_sum':18} {name_fault(recorded(train_sum, micro_batches=8), 4)}")
 # %% [markdown]
 # ## Exercise: cure the windows
 #
-# *Difficulty* ** · *6 minutes* · *Why*: bugs come in company. This loop has what [burn, issue 5695](https://github.com/tracel-ai/burn/issues/5695) reported, and one fault of this room more.
+# *Difficulty* ** · *6 minutes* · *Why*: bugs come in company. This loop has the two faults that [burn, issue 5695](https://github.com/tracel-ai/burn/issues/5695) reported, and a third one of this museum.
 #
 # ```python
 # def train(model, optimizer, scheduler, loss_function, micro_batches, k):
@@ -802,8 +804,8 @@ check(cured_average)
 # %% [markdown]
 # ## What to keep
 #
-# - Counting steps, finite losses and lengths of gradients let most of these pass. Receipts do not: which micro-batch is in which step, and with what share.
-# - What receipts do not show is what happens beside the gradient: the learning rate, the averaged weights, what a checkpoint forgets.
+# - Counting steps, finite losses and a glance at the first gradient's length let most of these pass. Receipts do not: which micro-batch is in which step, and with what share.
+# - What receipts do not show is what happens beside the gradient: the learning rate, the averaged weights.
 # - The same faults come back, in new projects and in each language. Several of these reports are from 2026, of bugs that were explained years before.
 # - Not every alarm is a bug. The run decides.
 #

@@ -233,7 +233,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
-# **Versions**: DeepSpeed has the setting since 0.7.6, with all stages of ZeRO since 0.10.1; torch 2.13 adds up in the type of the weight.
+# **Versions**: DeepSpeed has the setting since 0.7.6, with all stages of ZeRO since 0.10.1; torch 2.13 adds up in the type of the weight, unless its `grad_dtype` is set (AdamW refuses such gradients).
 #
 # **A good place to stop for today.** What follows is about checkpointing and devices.
 #

@@ -50,11 +50,11 @@ def new_model():
 
 
 def texts(count=BATCH):
-    """Random tokens. In every second text the first half is a prompt with labels of -100."""
+    """Random tokens. Half of the texts, the first ones, begin with a prompt: labels of -100."""
     torch.manual_seed(1)
     tokens = torch.randint(config.vocab_size, (count, LENGTH))
     labels = tokens.clone()
-    labels[::2, : LENGTH // 2] = -100
+    labels[: count // 2, : LENGTH // 2] = -100
     return {"input_ids": tokens, "labels": labels}
 
 
@@ -81,7 +81,7 @@ guess("share of the vocabulary", my_guess, "%")
 # ## By hand: what one row is made of
 #
 # A decoder gives a number for each token of the vocabulary at each place of each text. These are the *logits*: micro-batch × length × vocabulary numbers.
-# Beside them stand the weights, their gradients and the optimizer's two averages, whatever the micro-batch.
+# Beside them stand the weights, their gradients and the optimizer's two averages, whatever the micro-batch. (With the whole batch at once the gradients are not there yet at the fullest moment.)
 #
 # ### Exercise: explain one row
 #
@@ -91,7 +91,7 @@ guess("share of the vocabulary", my_guess, "%")
 #
 # - Some weights may be frozen (`requires_grad` is False): they have neither gradient nor state. A weight that is used in two places is there once.
 # - AdamW keeps two numbers for each weight that is trained, of the weight's own type. Leave its step counters out.
-# - The logits are numbers of 4 bytes, whatever type the weights have; `model.config.vocab_size` is the size of the vocabulary.
+# - Count 4 bytes for each number of the logits: the loss takes them in float32, whatever type the weights have. `model.config.vocab_size` is the size of the vocabulary.
 
 
 # %% exercise="explain_row" points=2
@@ -253,7 +253,7 @@ mine
 # - `batch` holds `"input_ids"` and `"labels"`, both [samples, length]. Take `micro_batch` samples at a time; the last part may be smaller. The batch stays as it is.
 # - `model(input_ids=..., labels=...).loss` is the mean over the part's tokens that count: those from the second place on whose label is not -100 (each is predicted from what stands before it). The step must be that of the mean over all such tokens of the batch.
 # - Where `checkpointing` is True, switch the model's own checkpointing on, so that each of its layers is computed twice; else leave it as it is, on or off.
-# - Each part goes through the whole model once, logits and all: `check` compares the FLOPs. Keep no more in memory than one part needs, and leave no gradients behind.
+# - Each part goes through the whole model once, logits and all: `check` compares the FLOPs. Keep no more in memory than one part needs: let no name hold the model's output while `backward()` runs. Leave no gradients behind.
 
 
 # %% exercise="train_within" points=4
@@ -300,7 +300,7 @@ print(f"weights as after the large batch's steps: {apart < 1e-4}")
 # %% [markdown]
 # ## Then the plan
 #
-# `plan_training` does what you did, with all of the course's settings: it asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. From a terminal it is `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm`; there it measures seconds on your machine, too.
+# `plan_training` does what you did, and can do it with all of the course's settings; here it gets those of your table. It asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. From a terminal `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm` looks at the others, too, and measures seconds on your machine.
 
 # %%
 found = plan_training(
@@ -383,6 +383,6 @@ else:
 # %% [markdown]
 # ## What to keep
 #
-# - First ask where the bytes are. A technique helps only where it works on the largest part.
+# - First ask where the bytes are. A technique saves at most the part that it works on, so begin with the largest.
 # - All settings of one batch are the same training, as long as micro-batches are weighed by the tokens that count, and no sample's result depends on the others (as in batch norm) or on chance (as with dropout).
 # - Of what fits, take what computes least; where seconds matter, measure the few that look best.

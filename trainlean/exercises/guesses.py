@@ -23,12 +23,12 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
     if value is None:
         display(
             bars_card(
-                f"No guess yet for {name}: put a number (in {unit}) in place of None and run this cell before the next one."
+                f"No guess yet for {name}: put a number ({unit}) in place of None and run this cell before the next one."
             )
         )
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-        raise CourseError(f"The guess for {name} is {shown(value)}; it must be a number in {unit}.")
+        raise CourseError(f"The guess for {name} is {shown(value)}; it must be a number ({unit}).")
     first, _, revealed = _history(name)
     append_record(
         "guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()}
@@ -45,7 +45,7 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
     `origin` says how the value was found: measured, predicted. CourseError: a value that is no finite number.
     """
     if not _finite(value):
-        raise CourseError(f"The value of {name} is {shown(value)}; it must be a number in {unit}.")
+        raise CourseError(f"The value of {name} is {shown(value)}; it must be a number ({unit}).")
     guessed, guessed_unit, _ = _history(name)
     append_record(
         "guesses",

@@ -20,14 +20,13 @@ def accepts_all(*answers) -> Mistake:
     )
 
 
-def refuses_all(*answers) -> Mistake:
+def refuses_all(
+    *answers,
+    why: str = "It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit: what it compares them with is something else.",
+    hint: str = "Which two calls of `train` must give the same list?",
+) -> Mistake:
     """A test that holds a training against something else than its large batch."""
-    return Mistake(
-        "refuses every training",
-        *answers,
-        why="It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit: what it compares them with is something else.",
-        hint="Which two calls of `train` must give the same list?",
-    )
+    return Mistake("refuses every training", *answers, why=why, hint=hint)
 
 
 def last_step_only(*answers) -> Mistake:
@@ -263,6 +262,12 @@ test_last_window = (
             "train(32, 1, samples), train(8, 4, samples)": "train(8, 1, samples), train(8, 4, samples)"
         }
     ),
+    Mistake(
+        "all samples in one step",
+        {SAMPLES: "for samples in (56,):", "train(32, 1, samples)": "train(samples, 1, samples)"},
+        why="The large batch makes one step with all samples, and a right training steps once for each window. What passes is a training that puts the rest into the window before.",
+        hint="How many windows do your samples fill, and how many steps does `train(samples, 1, samples)` make?",
+    ),
     accepts_all(
         {
             "train(32, 1, samples), train(8, 4, samples)": "train(8, 4, samples), train(8, 4, samples)"
@@ -271,6 +276,7 @@ test_last_window = (
     ),
 )
 
+LARGE = "(large,) = train(32, 1)"
 RANKS = "for ranks in (2, 4):"
 OWN = "for own in train(32 // ranks, ranks):"
 RANK_COUNT = "            assert len(own) == len(large)\n"
@@ -302,17 +308,17 @@ test_ranks = (
         why="With two ranks there is one pair and no third rank: what is averaged in pairs, or leaves out the last of several, looks right.",
         hint="Which mistakes need a third rank to be seen?",
     ),
-    Mistake(
-        "ranks that cannot share 32 samples",
-        {RANKS: "for ranks in (3,):"},
+    refuses_all(
+        {LARGE: "large = train(32, 1)"},
+        {OWN: "for own in train(16, ranks):"},
         {RANKS: "for ranks in (2, 3, 4):"},
-        why="Three ranks cannot share 32 samples evenly: their steps have another batch, and a right training steps with another gradient than the large batch's.",
-        hint="What is `micro_batch * ranks` in each of your calls?",
+        why="It refuses right trainings of every kind, so what it compares is something else: `train(32, 1)` is a list with one rank's list in it, and only where `micro_batch * ranks` is 32 (three ranks cannot share it) has a step the large batch's samples.",
+        hint="What is `len(train(32, 1))`, and what is `micro_batch * ranks` in each of your calls?",
     ),
     Mistake(
         "the ranks compared with each other",
         {
-            "    (large,) = train(32, 1)\n": "",
+            f"    {LARGE}\n": "",
             OWN: "large, *others = train(32 // ranks, ranks)\n        for own in others:",
         },
         why="Ranks that agree can agree on a wrong gradient: a sum in place of the mean, or one rank's for all.",
@@ -379,6 +385,7 @@ test_ranks = (
 )
 
 LENGTHS = "lengths = list(range(1, 17))"
+TOKEN_SIZES = "train(8, 1, lengths), train(2, 4, lengths)"
 
 test_token_weights = (
     Mistake(
@@ -432,11 +439,13 @@ test_token_weights = (
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
         "(other - one).abs().max() < 1e-3",
     ),
+    refuses_all(
+        {TOKEN_SIZES: "train(8, 1, lengths), train(1, 4, lengths)"},
+        {TOKEN_SIZES: "train(2, 1, lengths), train(2, 4, lengths)"},
+    ),
     accepts_all(
         {EACH: ""},
         {f"assert {ENTRIES}": ENTRIES, COUNT: ""},
-        {
-            "train(8, 1, lengths), train(2, 4, lengths)": "train(2, 4, lengths), train(2, 4, lengths)"
-        },
+        {TOKEN_SIZES: "train(2, 4, lengths), train(2, 4, lengths)"},
     ),
 )

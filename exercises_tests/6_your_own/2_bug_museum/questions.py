@@ -10,7 +10,7 @@ BECAUSE = (
         "sum of a step's shares in exhibit 1",
         "Why did the project's two tests stay green?",
         (
-            "The number of steps is right, and so is that the loss is finite.",
+            "The number of steps is right and the loss is finite; they asked for nothing else.",
             "What is wrong is the gradient's length, and neither test looks at a gradient.",
         ),
         (
@@ -27,7 +27,7 @@ BECAUSE = (
         "Why is a window only half as long?",
         (
             "The accelerator counts blocks, and each micro-batch opens two.",
-            "After half of the micro-batches it has counted a whole window.",
+            "With an even k, it has counted a whole window after half of the micro-batches.",
         ),
         (
             "The two models share the micro-batches among them.",

@@ -400,6 +400,29 @@ train_within = (
         hint="By what must each part's loss be multiplied so that the sum is a mean?",
     ),
     Mistake(
+        "the output held through the backward pass",
+        {
+            BACKWARD: "outputs = model(**part)\n        (outputs.loss * share).backward()",
+        },
+        why="As long as a name holds the output, the logits are there beside the copies of them that the backward pass makes. The loss itself does not need them any more.",
+        hint="What does your name hold while backward() runs, and who needs it then?",
+    ),
+    Mistake(
+        "one backward pass at the end",
+        {
+            END: f"        total = total + model(**part).loss * share\n    total.backward()\n{STEP}{CLEAR}",
+            TOKENS: f"{TOKENS}\n    total = 0",
+        },
+        why="A sum of losses keeps the graphs of all parts until backward(), so the batch is in memory at once after all.",
+        hint="When is what the first part has kept set free?",
+    ),
+    Mistake(
+        "checkpointing switched off",
+        {SWITCH: f"{SWITCH}    else:\n        model.activation_checkpointing_disable()\n"},
+        why="A model may come with checkpointing switched on, and where it is not asked for here it was to be left as it is.",
+        hint="What happens to a model that was checkpointed before your function was called?",
+    ),
+    Mistake(
         "tokens counted without the shift",
         {TOKENS: TOKENS.replace("[:, 1:]", ""), SHARE: SHARE.replace("[:, 1:]", "")},
         {
@@ -447,15 +470,6 @@ train_within = (
         hint="Which call moves the weights?",
     ),
     Mistake(
-        "one backward pass at the end",
-        {
-            END: f"        total = total + model(**part).loss * share\n    total.backward()\n{STEP}{CLEAR}",
-            TOKENS: f"{TOKENS}\n    total = 0",
-        },
-        why="A sum of losses keeps the graphs of all parts until backward(), so the batch is in memory at once after all.",
-        hint="When is what the first part has kept set free?",
-    ),
-    Mistake(
         "the whole batch at once",
         {PARTS: 'range(0, len(batch["labels"]), len(batch["labels"]))', SLICE: "value"},
         why="The gradient is right, but the whole batch is in memory at once.",
@@ -482,12 +496,6 @@ train_within = (
         hint="What do you do when `checkpointing` is False?",
     ),
     Mistake(
-        "checkpointing switched off",
-        {SWITCH: f"{SWITCH}    else:\n        model.activation_checkpointing_disable()\n"},
-        why="A model may come with checkpointing switched on, and where it is not asked for here it was to be left as it is.",
-        hint="What happens to a model that was checkpointed before your function was called?",
-    ),
-    Mistake(
         "the labels changed",
         {
             TOKENS: 'batch["labels"][:, 0] = -100\n    tokens = (batch["labels"] != -100).sum()',
@@ -495,14 +503,6 @@ train_within = (
         },
         why="The count is right, and the caller's own labels are others afterwards.",
         hint="Which of your lines writes into the batch?",
-    ),
-    Mistake(
-        "the output held through the backward pass",
-        {
-            BACKWARD: "outputs = model(**part)\n        (outputs.loss * share).backward()",
-        },
-        why="As long as a name holds the output, the logits are there beside the copies of them that the backward pass makes. The loss itself does not need them any more.",
-        hint="What does your name hold while backward() runs, and who needs it then?",
     ),
     Mistake(
         "the first part again and again",

@@ -502,3 +502,50 @@ def test_token_weights(train):
     assert len(large) == len(parts)
     for one, other in zip(large, parts):
         assert (one - other).norm() <= 1e-5 * one.norm()
+
+
+# %% test_ranks: wrong, refuses every training
+# train(32, 1) is a list of ranks
+def test_ranks(train):
+    large = train(32, 1)
+    for got in train(8, 4):
+        assert len(got) == len(large)
+        for a, b in zip(large, got):
+            assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_ranks: wrong, refuses every training
+# a step of twice the samples
+def test_ranks(train):
+    large = train(32, 1)[0]
+    for micro_batch, ranks in ((16, 2), (16, 4)):
+        for own in train(micro_batch, ranks):
+            assert len(own) == len(large)
+            assert all((a - b).norm() < 1e-4 * a.norm() for a, b in zip(large, own))
+
+
+# %% test_ranks: wrong, refuses every training
+# three ranks with ten samples each
+def test_ranks(train):
+    truth = train(32, 1)[0]
+    for own in train(10, 3):
+        assert len(own) == len(truth)
+        for mine, right in zip(own, truth):
+            assert (mine - right).norm() < 1e-4 * right.norm()
+
+
+# %% test_last_window: wrong, all samples in one step
+def test_last_window(train):
+    large, parts = train(48, 1, 48), train(8, 4, 48)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_token_weights: wrong, refuses every training
+def test_token_weights(train):
+    lengths = [3, 1, 5, 2, 8, 1, 9, 4, 2, 7, 1, 6, 12, 3, 2, 5]
+    large, parts = train(8, 1, lengths), train(1, 4, lengths)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-4 * a.norm()
