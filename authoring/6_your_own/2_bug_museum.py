@@ -172,7 +172,7 @@ print(f"cured:       {cured / large:.2f} times")
 # %% [markdown]
 # **Not divided**, once more. The Trainer leaves the division to a model that does not do it.
 #
-# **Cure**: `model.accepts_loss_kwargs = False` before the Trainer is built, for losses that are means over samples. The [lesson on the Trainer](../1_accumulation/3_trainer.ipynb) shows both places in the source.
+# **Cure**: `model.accepts_loss_kwargs = False` before the Trainer is built (and before `get_peft_model`), for losses that are means over samples. The [lesson on the Trainer](../1_accumulation/3_trainer.ipynb) shows both places in the source.
 #
 # **Versions**: BERT has it since 5.0.0, and in 5.23 still. In 4.57.1 its `forward` takes no `**kwargs`, and the Trainer divides.
 #
