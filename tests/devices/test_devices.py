@@ -197,6 +197,7 @@ def test_a_missing_ipyparallel_and_a_closed_loopback_get_a_sentence(monkeypatch)
 def test_engines_stay_and_know_their_rank(pair, capsys):
     running = pair.run(os.getpid)
     assert pair.pull("rank") == [0, 1] and pair.pull("world_size") == [2, 2]
+    assert pair.run(os.getenv, "CUDA_VISIBLE_DEVICES") == ["", ""]  # no hook waits for a card
     # Forked from one process or not, each draws for itself.
     drawn = pair.run(lambda: (random.random(), np.random.rand()))
     assert drawn[0][0] != drawn[1][0] and drawn[0][1] != drawn[1][1]

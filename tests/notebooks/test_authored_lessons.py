@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 
 import nbformat
 import pytest
@@ -24,8 +25,13 @@ SAID = re.compile(r"\bas (it is|they are|it was|they were|before)\b")
 LINK = re.compile(r"\]\(([^)#\s]+\.ipynb)\)")
 
 
+@cache
+def authored(name):
+    return read_authored(LESSONS[name])
+
+
 def code_cells(name):
-    return [cell.source for cell in read_authored(LESSONS[name]).cells if cell.cell_type == "code"]
+    return [cell.source for cell in authored(name).cells if cell.cell_type == "code"]
 
 
 def imports_of(source):
@@ -65,10 +71,10 @@ def test_what_must_stay_as_it_is_is_said_where_the_exercise_is_set():
 @pytest.mark.parametrize("name", LESSONS)
 def test_no_line_of_code_runs_out_of_sight(name):
     """Not in the solution, and not in the lesson with its stubs."""
-    authored = read_authored(LESSONS[name])
+    solution = authored(name)
     wide = [
         line
-        for notebook in (authored, make_lesson(authored))
+        for notebook in (solution, make_lesson(solution))
         for cell in notebook.cells
         if cell.cell_type == "code"
         for line in cell.source.splitlines()
@@ -133,7 +139,7 @@ def test_links_to_other_lessons_lead_somewhere(name):
     here = LESSONS[name].authored.parent
     broken = [
         target
-        for cell in read_authored(LESSONS[name]).cells
+        for cell in authored(name).cells
         if cell.cell_type == "markdown"
         for target in LINK.findall(cell.source)
         if not (here / target).resolve().with_suffix(".py").is_file()
@@ -143,7 +149,7 @@ def test_links_to_other_lessons_lead_somewhere(name):
 
 @pytest.mark.parametrize("name", LESSONS)
 def test_a_lesson_is_in_the_readme_and_says_its_minutes_there_too(name):
-    text = "\n".join(cell.source for cell in read_authored(LESSONS[name]).cells[:1])
+    text = "\n".join(cell.source for cell in authored(name).cells[:1])
     minutes = re.search(r"\*\*Minutes\*\*: (\d+)", text)
     rows = [
         line
@@ -174,8 +180,8 @@ def stretches(cells):
 
 @pytest.mark.parametrize("name", LESSONS)
 def test_the_minutes_are_counted_and_nobody_sits_too_long(name):
-    counted = stretches(make_lesson(read_authored(LESSONS[name])).cells)
-    first = read_authored(LESSONS[name]).cells[0].source
+    counted = stretches(make_lesson(authored(name)).cells)
+    first = authored(name).cells[0].source
     stated = int(re.search(r"\*\*Minutes\*\*: (\d+)", first)[1])
     assert abs(stated - sum(counted)) <= max(5, sum(counted) / 10), f"counted: {sum(counted):.0f}"
     assert max(counted) <= 1.1 * AT_A_STRETCH, [round(minutes) for minutes in counted]

@@ -35,13 +35,20 @@ def pretend(kind: str, setattr=setattr) -> None:
     def everywhere(value):
         return lambda *_, **__: value
 
+    def hidden():
+        return kind == "cuda" and os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+
     def available(*_, **__):
-        """Not for torch.compile, which keeps streams and a generator's state of any card there is: they have no stand-ins."""
-        return not sys._getframe(1).f_globals.get("__name__", "").startswith("torch._dynamo")
+        """Not for torch.compile, which keeps streams and a generator's state of any card there is, and tries its patterns there: they have no stand-ins."""
+        asking = sys._getframe(1).f_globals.get("__name__", "")
+        return not (hidden() or asking.startswith(("torch._dynamo", "torch._inductor")))
+
+    def count(*_, **__):
+        return 0 if hidden() else CARDS if kind == "cuda" else 1
 
     setattr(torch.accelerator, "is_available", available)
     setattr(torch.accelerator, "current_accelerator", everywhere(torch.device(kind)))
-    setattr(torch.accelerator, "device_count", everywhere(CARDS if kind == "cuda" else 1))
+    setattr(torch.accelerator, "device_count", count)
     # What torch's own averager and optimizers ask of any card, wherever the tensors are.
     setattr(torch.accelerator, "synchronize", everywhere(None))
     idle = SimpleNamespace(is_capturing=everywhere(False))
@@ -53,8 +60,8 @@ def pretend(kind: str, setattr=setattr) -> None:
             if hasattr(module, "_lazy_init"):
                 setattr(module, "_lazy_init", moved())
         setattr(torch.cuda, "is_available", available)
+        setattr(torch.cuda, "device_count", count)
         for name, value in {
-            "device_count": CARDS,
             "get_device_name": "a pretended card",
             "get_device_capability": (9, 0),
             "is_bf16_supported": True,

@@ -84,6 +84,8 @@ def join_group(rank: int, local_rank: int, threads: int, group: dict) -> None:
     }
     if not group["cuda"]:
         settings["ACCELERATE_USE_CPU"] = "true"  # without it Accelerate starts no group on a CPU
+        # Where there is a card, PowerSGD's hook would wait for one, and fails with a CPU's tensors.
+        settings["CUDA_VISIBLE_DEVICES"] = ""
     if group["loopback"] and sys.platform.startswith(("linux", "darwin")):
         settings["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform.startswith("linux") else "lo0"
     os.environ.update({name: str(value) for name, value in settings.items()})
