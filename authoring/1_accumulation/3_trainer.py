@@ -420,7 +420,7 @@ for items in (None, 16, 1_000_000):
     print(f"num_items_in_batch={items!s:8} loss {model(**batch, **given).loss.item():.3f}")
 
 # %% [markdown]
-# It does not. BERT's `forward` takes `**kwargs` for other reasons, passes them on to its layers, and computes its classification loss as a plain mean. The Trainer relies on the model, the model does not know that, and $k$ means add up.
+# It does not. BERT's `forward` takes `**kwargs` for other reasons, passes them on to its layers, and computes its classification loss as a plain mean. The Trainer relies on the model, the model does not know that, and so the means of $k$ micro-batches are added up and not divided.
 #
 # (The condition also asks `num_items_in_batch is not None`. The Trainer counts only batches with `labels`; a question answering model, whose targets have other names, keeps its division.)
 #
@@ -794,7 +794,7 @@ for name, model, more in [
     print(f"{name:28} {compare(gradients(model, arguments(4, 4), tags, **more)[0], tag_reference)}")
 
 # %% [markdown]
-# Only the sum divided by the count is exact here. (For T5 and BART the data must then hold `decoder_input_ids`: the Trainer takes the labels out, of which the model would make them.)
+# Only the sum divided by the count is exact here. (For T5 and BART the data must then hold `decoder_input_ids`: the Trainer takes the labels out, of which the model would make them. T5 raises an error without them; BART may take the shifted inputs instead, without a word.)
 #
 # ### Evaluation has a peak of its own
 #

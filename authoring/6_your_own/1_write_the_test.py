@@ -168,7 +168,7 @@ for scale in (1.0, 1e6, 1e-4):
         )
 
 # %% [markdown]
-# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth; the mistakes of these lessons are a per cent and more.
+# Sums taken in another order round differently, so `torch.equal` refuses right loops. And no fixed number fits: what is rounding in a long gradient is a grave error in a short one. Above, 1e-3 refuses the right loop with long gradients and passes the wrong one with short ones. **Compare the difference with the gradient's own length.** In float32 rounding stays near a millionth; the mistakes of these lessons are half a per cent and more.
 
 # %% [markdown]
 # ## Exercise: a test for accumulation

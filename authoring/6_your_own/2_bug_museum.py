@@ -446,7 +446,7 @@ show_receipts(train_clipped_in_pieces)
 print(f"length of step 1: {receipts_of(train_clipped_in_pieces)[0].norm():.2f}")
 
 # %% [markdown]
-# The last. What is already there is cut each time, the newest only once. The length is the limit, as it should be, so a log of gradient lengths shows nothing.
+# The last. What is already there is cut each time, the newest only once. The step is as long as the limit, as it should be. What `clip_grad_norm_` returns, and a log shows, is the length before the cut; nobody sees from it alone what it should have been.
 #
 # **Cure**: `if accelerator.sync_gradients:` before the clipping. `step` waits for the window, `clip_grad_norm_` does not.
 #
@@ -620,7 +620,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 # %% [markdown]
 # Two micro-batches are lost, and the step has half of its window. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
 #
-# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch is meant to end its window, but up to 4.51.3 the length of the last window was counted in samples, so it could still be cut ([issue 37777](https://github.com/huggingface/transformers/issues/37777)). Since 4.52 saving by steps and by epochs both come at a window's end.
+# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch is meant to end its window, but up to 4.51.3 the length of the last window was counted in samples, so it could still be cut ([issue 37777](https://github.com/huggingface/transformers/issues/37777)). Since 4.52 saving by steps and by epochs both come at a window's end, where the data have a length. A stream (an `IterableDataset` without one) may still end inside a window in 5.23: its rest waits in `.grad` for the next epoch, and a checkpoint by epochs loses it.
 #
 # ## The second instrument
 #
@@ -732,7 +732,7 @@ print(f"{'train_sum':18} {name_fault(recorded(train_sum, micro_batches=8), 4)}")
 #             optimizer.zero_grad()
 #         scheduler.step()
 # ```
-# Write it again as `cured_windows`, with the same arguments. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch; it stays as it is.
+# Write it again as `cured_windows`, with the same arguments. `loss_function` gives the mean over a micro-batch's samples. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch; it stays as it is.
 #
 # - Each window steps with the gradient of its large batch; the last, shorter window is a window too. Afterwards nothing is left in `.grad`.
 # - The schedule moves once for each optimizer step, after it. (If you hook into the optimizer, take the hook off at the end.)

@@ -123,7 +123,7 @@ print(f"the gradient is {28 / counted:.3f} times the right one")
 # %% [markdown]
 # Not in the version installed here, and the large batch has the same factor: comparing accumulation with it shows nothing. A comparison with a plain `backward()` does.
 #
-# **Cure**: name the loss before the Trainer is built. (Or give each text the label -100 in its first place; that helps in all of the versions below. A `compute_loss_func` does not: it is handed the same count.)
+# **Cure**: name the loss before the Trainer is built (and before `get_peft_model`). (Or give each text the label -100 in its first place; that helps in all of the versions below. A `compute_loss_func` does not: it is handed the same count.)
 
 # %%
 named = GPT2LMHeadModel(config)
@@ -229,7 +229,7 @@ for k in (16, 256, 1024, 4096):
 reveal("mean of 4096 ones in bf16", low, "times the right one")
 
 # %% [markdown]
-# When the sum is 256 times as large as what is added, adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
+# When the sum is 256 times as large as what is added (some hundred times, where they are no powers of two), adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #
@@ -263,13 +263,13 @@ def train_with_dropout(micro_batch, accumulation_steps, checkpointing, keep_stat
 
 
 # %% [markdown]
-# **Predict.** Which is wrong with another mask in the recomputation: the loss of the first step, its gradient, or both?
+# **Predict.** Which is wrong with another mask in the recomputation: the loss of the first micro-batch, its gradient, or both?
 
 # %%
 same_training(train_with_dropout, batch=16, accumulation_steps=2, checkpointing=True)
 
 # %% [markdown]
-# The gradient. The forward pass, and so the first loss, is as it should be; the backward pass asks for the activations and gets those of another network.
+# The gradient. The first forward pass, and so its loss, is as it should be; the backward pass asks for the activations and gets those of another network.
 #
 # **Cure**: leave `preserve_rng_state` at its default, `True`. In OLMo-core it had been off for long, and harmless, as long as no model of the project had dropout.
 #

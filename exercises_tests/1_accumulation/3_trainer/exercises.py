@@ -52,8 +52,8 @@ EXERCISES = (
         mistakes=mistakes.accumulation_arguments,
         hints=(
             "Effective batch = micro-batch x accumulation steps: which two of these three are arguments, and which must be computed?",
-            "Everything that the task names and you do not set has a default: print `TrainingArguments(folder)` and look at optim, max_grad_norm and lr_scheduler_type.",
-            'lr_scheduler_type="constant_with_warmup", and warmup_steps = math.ceil(samples / effective_batch), the number of optimizer steps in an epoch.',
+            "Everything that the task names and you do not set has a default: look at optim, max_grad_norm and lr_scheduler_type in the table above the exercise, or print `TrainingArguments(folder)` within your function.",
+            'lr_scheduler_type="constant_with_warmup", and warmup_steps = -(-samples // effective_batch), rounded up, the number of optimizer steps in an epoch.',
         ),
         also_right=(
             counts_steps_itself,

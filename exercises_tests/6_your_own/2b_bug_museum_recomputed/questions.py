@@ -29,7 +29,7 @@ BECAUSE = (
         "mean of 4096 ones in bf16",
         "Why is so little of the mean left?",
         (
-            "Beside a sum that is 256 times as large an addition changes nothing.",
+            "Beside a sum that is 256 times as large this addition changes nothing.",
             "Half of the distance to the next number is rounded away. The sum stands still there, far below 1.",
         ),
         (
