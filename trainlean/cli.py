@@ -292,7 +292,7 @@ def plan(
     model: Annotated[
         str,
         typer.Argument(
-            help="a folder with a transformers config.json, such a file, or file.py:function, which returns model, sample batch and loss"
+            help="a folder with a transformers config.json, such a file, or file.py:function, which returns model, sample batch and loss (a function of the two)"
         ),
     ],
     memory: Annotated[str, typer.Option(help="of one device, such as 16GB or 16GiB")],

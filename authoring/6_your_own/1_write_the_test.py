@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Write the test
 #
-# **You will be able to** write an assertion that accepts every right training loop and refuses every wrong one: for accumulation, for the last window, for several ranks and for a loss over tokens; and check your own loop with `same_training`.
+# **You will be able to** write an assertion that accepts right training loops and refuses those that step with a wrong gradient: for accumulation, for the last window, for several ranks and for a loss over tokens; and check your own loop with `same_training`.
 #
 # **Minutes**: 45 · **Before this**: [Accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb)
 
@@ -274,7 +274,7 @@ check(test_ranks)
 #
 # *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
-# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where all targets of a step have the same weight, whichever text and micro-batch they stand in; with one accumulation step that is so. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
 
 
 # %% exercise="test_token_weights" points=3
@@ -335,12 +335,12 @@ except AssertionError as error:
     print(error)
 
 # %% [markdown]
-# (pytest has it as a fixture of this name, without an import.) `trainlean audit mine.py:train --batch 32 --accumulate 4` asks from a terminal. `checkpointing=True` and `ranks=2` compare these instead.
+# (pytest has it as a fixture of this name, without an import.) `trainlean audit mine.py:train --batch 32 --accumulate 4` asks from a terminal. With `checkpointing=True` it compares training with checkpointing and without, with `ranks=2` two processes and one; `train` then has to take that argument, or its rank's share of the samples.
 #
 # ## What to keep
 #
 # - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth for what accumulation changes; a fault that both have it does not show (exhibit 16 of the museum).
-# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length.
+# - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. What happens beside the gradient this does not show: the last step's learning rate, averaged weights.
 # - A test sees what its data lets it see: a rest of two micro-batches or more and none, more than two ranks and all of them, texts of different lengths.
 # - Before you trust a test, see it fail: run it on wrong loops.
 #

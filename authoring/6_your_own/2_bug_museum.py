@@ -508,7 +508,7 @@ print(*[str(warning.message).split(". ")[0] for warning in seen])
 #
 # Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test that compares training runs must also compare weights, or the learning rate at each step.
 #
-# **Cure**: step the schedule where the optimizer steps. With Accelerate, give the prepared schedule `num_processes` times its length; or do not prepare it, and step it only where `accelerator.sync_gradients` is true.
+# **Cure**: step the schedule where the optimizer steps. With Accelerate, give the prepared schedule `num_processes` times its length, and its warm-up in steps likewise; or do not prepare it, and step it only where `accelerator.sync_gradients` is true.
 #
 # **Versions**: Accelerate from 0.7.0 to 1.15. starVLA was cured on 9 April 2026.
 #
@@ -584,7 +584,7 @@ print(f"the share of micro-batch 1 at step 1: {smallest:.1e}")
 show_receipts(train_unscaled_once)
 
 # %% [markdown]
-# It was divided by 1024 three times more. With two decimals it looks like exhibit 4, and for training it is the same.
+# It was divided by 1024 three times more. With two decimals it looks nearly like exhibit 4, and for training it is the same.
 #
 # **Versions**: torch 2.13, on your CPU, raises nothing.
 #
@@ -624,7 +624,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 #
 # ## The second instrument
 #
-# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it once with the large batch and once in parts, and compares gradients, settings and weights step by step. Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it once with the large batch and once in parts, and compares gradients, settings and weights step by step. (An average of the weights is compared where it is torch's `AveragedModel`, or where `train` returns it.) Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
 
 
 # %%
@@ -804,7 +804,7 @@ check(cured_average)
 # %% [markdown]
 # ## What to keep
 #
-# - Counting steps, finite losses and a glance at the first gradient's length let most of these pass. Receipts do not: which micro-batch is in which step, and with what share.
+# - Counting steps, finite losses and a glance at the first gradient's length let half of these pass. Receipts do not: which micro-batch is in which step, and with what share.
 # - What receipts do not show is what happens beside the gradient: the learning rate, the averaged weights.
 # - The same faults come back, in new projects and in each language. Several of these reports are from 2026, of bugs that were explained years before.
 # - Not every alarm is a bug. The run decides.

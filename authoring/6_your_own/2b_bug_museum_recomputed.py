@@ -541,7 +541,7 @@ with one_process():
 # Write it again as `cured_blocks`. `blocks` is a list of modules, some with dropout, some with frozen layers and an adapter, some frozen as a whole; `hidden` may come from a frozen embedding.
 #
 # - Every trainable weight gets the gradient that it has without checkpointing, under the same seed.
-# - Each block is still checkpointed by itself: it runs once in the forward pass, and once more in the backward pass, when its own gradients are next.
+# - Each block is still checkpointed by itself: it runs once in the forward pass, and once more in the backward pass, when its own gradients are next (where a gradient has to go through it).
 
 
 # %% exercise="cured_blocks" points=3

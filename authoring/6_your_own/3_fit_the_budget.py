@@ -307,7 +307,7 @@ print(f"weights as after the large batch's steps: {apart < 1e-4}")
 # %% [markdown]
 # ## Then the plan
 #
-# `plan_training` does what you did, and can do it with all of the course's settings; here it gets those of your table. It asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. From a terminal `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm` looks at the others, too, and measures seconds on your machine.
+# `plan_training` does what you did, and can do it with all of the course's settings; here it gets those of your table. It asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. After `config.save_pretrained(".")`, `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm` in a terminal looks at the others, too, and measures seconds on your machine.
 
 # %%
 found = plan_training(
@@ -373,7 +373,7 @@ for scaling in sliders.scalings:
 # %% [markdown]
 # ## Your own model
 #
-# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above, so it takes longer. For any other module write a function that returns it, a sample batch and the loss: `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
+# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above, so it takes longer. For any other module write a function that returns it, a sample batch, and a function `loss(model, batch)` that gives one number: `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
 
 # %%
 my_config = None  # such as LlamaConfig(hidden_size=512)

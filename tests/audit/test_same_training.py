@@ -597,17 +597,24 @@ class Shadow:
         for mine, weight in zip(self.shadow, model.parameters()):
             mine.lerp_(weight, 0.2)
 
+    def as_module(self):
+        module = net()
+        for weight, mine in zip(module.parameters(), self.shadow):
+            weight.data = mine
+        return module
+
 
 @pytest.mark.parametrize(
     ("returned", "averages"),
     [
         (lambda model, average, loss: average, True),
         (lambda model, average, loss: (model, average.shadow), True),
+        (lambda model, average, loss: {"model": model, "average": average.as_module()}, True),
         (lambda model, average, loss: average.gradients, False),
         (lambda model, average, loss: {"loss": loss}, False),
         (lambda model, average, loss: (model, loss), False),
     ],
-    ids=["object", "list", "gradients", "loss in a dictionary", "loss"],
+    ids=["object", "list", "modules in a dictionary", "gradients", "loss in a dictionary", "loss"],
 )
 def test_of_what_is_returned_weights_are_compared_and_nothing_else(returned, averages):
     def training(each_time):

@@ -105,7 +105,11 @@ def _weights_in(returned, trained: list[torch.Tensor]) -> list[torch.Tensor]:
             return list(part.parameters())
         if isinstance(part, dict):
             values = [one for one in part.values() if isinstance(one, torch.Tensor)]
-            return [one for one in values if (one.shape in shapes if trained else one.ndim)]
+            modules = [one for one in part.values() if isinstance(one, torch.nn.Module)]
+            return [
+                *(one for one in values if (one.shape in shapes if trained else one.ndim)),
+                *(weight for one in modules for weight in one.parameters()),
+            ]
         if isinstance(part, list | tuple):
             tensors = [one for one in part if isinstance(one, torch.Tensor)]
             weights = tensors if _are_weights(tensors, trained) else []

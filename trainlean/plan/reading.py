@@ -25,7 +25,7 @@ def read_model(where: str, task: str | None = None) -> Subject:
         return _of_file(Path(path), function)
     if where.endswith(".py"):
         raise ValueError(
-            f"Name the function, too: {where}:FUNCTION, which returns the model, a sample batch and the loss (or None)."
+            f"Name the function, too: {where}:FUNCTION, which returns the model, a sample batch and the loss (a function of the two, or None)."
         )
     return subject_of(_config(Path(where)), task)
 

@@ -573,10 +573,10 @@ def some_ranks(seed):
         "averaged twice": on_ranks(seed, averaged_twice),
         "not averaged": on_ranks(seed, not_averaged),
         "averaged on rank 0 only": on_ranks(seed, on_rank_0_only),
-        "at the last step averaged on all of several ranks but rank 0": on_ranks(
+        "with several ranks, all but rank 0 averaged at the last step": on_ranks(
             seed, alone_at_last(0)
         ),
-        "at the last step averaged on all of several ranks but the last but one": on_ranks(
+        "with several ranks, all but the last but one averaged at the last step": on_ranks(
             seed, alone_at_last(-2)
         ),
         "the gradient of rank 0 for all": on_ranks(seed, rank_0s),

@@ -400,6 +400,22 @@ train_within = (
         hint="By what must each part's loss be multiplied so that the sum is a mean?",
     ),
     Mistake(
+        "tokens counted without the shift",
+        {TOKENS: TOKENS.replace("[:, 1:]", ""), SHARE: SHARE.replace("[:, 1:]", "")},
+        {
+            TOKENS: TOKENS.replace("[:, 1:]", "[:, :-1]"),
+            SHARE: SHARE.replace("[:, 1:]", "[:, :-1]"),
+        },
+        why="Each token is predicted from those before it, so the label at the first place is never used, and the one at the last place is.",
+        hint="From what would the first token of a text be predicted?",
+    ),
+    Mistake(
+        "gradients left behind",
+        {CLEAR: ""},
+        why="The next step would add its gradients to these.",
+        hint="What must `.grad` be before the next batch?",
+    ),
+    Mistake(
         "the output held through the backward pass",
         {
             BACKWARD: "outputs = model(**part)\n        (outputs.loss * share).backward()",
@@ -423,16 +439,6 @@ train_within = (
         hint="What happens to a model that was checkpointed before your function was called?",
     ),
     Mistake(
-        "tokens counted without the shift",
-        {TOKENS: TOKENS.replace("[:, 1:]", ""), SHARE: SHARE.replace("[:, 1:]", "")},
-        {
-            TOKENS: TOKENS.replace("[:, 1:]", "[:, :-1]"),
-            SHARE: SHARE.replace("[:, 1:]", "[:, :-1]"),
-        },
-        why="Each token is predicted from those before it, so the label at the first place is never used, and the one at the last place is.",
-        hint="From what would the first token of a text be predicted?",
-    ),
-    Mistake(
         "a part's tokens counted without the shift",
         {SHARE: SHARE.replace("[:, 1:]", "")},
         {TOKENS: TOKENS.replace("[:, 1:]", "")},
@@ -450,12 +456,6 @@ train_within = (
         {END: f"        optimizer.zero_grad()\n        {BACKWARD}\n{STEP}{CLEAR}"},
         why="What the earlier parts gave is thrown away, and the step is that of the last part alone.",
         hint="What is in `.grad` when the step is made?",
-    ),
-    Mistake(
-        "gradients left behind",
-        {CLEAR: ""},
-        why="The next step would add its gradients to these.",
-        hint="What must `.grad` be before the next batch?",
     ),
     Mistake(
         "gradients cleared before the step",
