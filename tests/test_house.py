@@ -30,6 +30,7 @@ ROOMS = [
     "reviews",
     "setup",
     "processes",
+    "collector",
     "kernel",
     "arguments",
     "workspace",
