@@ -25,7 +25,7 @@ from trainlean.grading.options import GradeOptions
 from trainlean.grading.overlay import exercises_with
 
 SEED = 11
-AT_A_TIME = 2  # notebooks that are to be judged between two kills, on average
+AT_A_TIME = 2  # notebooks that are to be judged between two kills, on average; 1 in the short form
 LIMIT_SECONDS = 600  # for one run
 FORKS = multiprocessing.get_context(
     "fork"
@@ -60,10 +60,10 @@ def judged(output: Path) -> int:
     return len(last_run(read_log(log_path(output)))[1])
 
 
-def killed(where: Path, output: Path, workers: int, choose: random.Random) -> bool:
+def killed(where: Path, output: Path, workers: int, choose: random.Random, at_a_time: int) -> bool:
     """Start the run and kill it in the middle; whether it had not ended by itself."""
     before, process = judged(output), start(where, output, workers)
-    wanted, until = before + choose.randint(1, 2 * AT_A_TIME - 1), time.monotonic() + LIMIT_SECONDS
+    wanted, until = before + choose.randint(1, 2 * at_a_time - 1), time.monotonic() + LIMIT_SECONDS
     while process.is_alive() and judged(output) < wanted and time.monotonic() < until:
         time.sleep(0.05)
     time.sleep(choose.random() * 0.3)
@@ -88,21 +88,21 @@ def ended(where: Path, output: Path, workers: int) -> list[str]:
     return [f"{output} was ended with {process.exitcode}: {said}"] * bool(process.exitcode)
 
 
-def main(kills: int, workers: int) -> int:
+def main(kills: int, workers: int, at_a_time: int) -> int:
     """Returns how much was not as it must be."""
     choose, found = random.Random(0), []
     exercises_with()  # read once for all runs
     with TemporaryDirectory() as folder:
         where, once, often = (Path(folder, name) for name in ("class", "once", "often"))
         count = (
-            2 * AT_A_TIME * kills + 2 * workers
+            2 * at_a_time * kills + 2 * workers
         )  # some more are judged before the kill takes effect
         honest(Class(where), count)
         for output in (once, often):
             output.mkdir()
         found += ended(where, once / "grades.csv", workers)
         times = 0
-        while times < kills and killed(where, often / "grades.csv", workers, choose):
+        while times < kills and killed(where, often / "grades.csv", workers, choose, at_a_time):
             times += 1
         found += ended(where, often / "grades.csv", workers)
         texts = [path.read_text() for path in (once / "grades.csv", often / "grades.csv")]
@@ -127,4 +127,4 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--short", action="store_true", help="one kill, one worker")
     given = parser.parse_args()
-    sys.exit(bool(main(*((1, 1) if given.short else (given.kills, given.workers)))))
+    sys.exit(bool(main(*((1, 1, 1) if given.short else (given.kills, given.workers, AT_A_TIME)))))
