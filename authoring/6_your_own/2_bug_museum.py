@@ -624,7 +624,7 @@ show_receipts(stopped_after(6, keep_gradients=True))
 #
 # ## The second instrument
 #
-# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it once with the large batch and once in parts, and compares gradients, settings and weights step by step. (An average of the weights is compared where it is torch's `AveragedModel`, or where `train` returns it.) Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts (again, where the two differ), and compares gradients, settings and weights step by step. (An average of the weights is compared where it is torch's `AveragedModel`, or where `train` returns it.) Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
 
 
 # %%
@@ -669,8 +669,8 @@ verdict(train_sum)
 # | `"right"` | every window one step, with the mean of its micro-batches |
 # | `"not divided"` | the windows are right, each share is 1 |
 # | `"divided twice"` | the windows are right, each share is divided by its window's length once more |
-# | `"only the last"` | each step has only the last micro-batch of its window |
-# | `"early"` | the first step comes one micro-batch too early, the others `k` apart, nothing at the end |
+# | `"only the last"` | each step has only the last micro-batch of its window, with the share 1/k |
+# | `"early"` | the first step comes one micro-batch too early, the others `k` apart, what is left then has no step; each share is 1/k |
 # | `"short window divided by k"` | all windows right but the last, shorter one, whose shares are 1/k |
 # | `"rest lost"` | all whole windows right; the shorter last one has no step |
 #

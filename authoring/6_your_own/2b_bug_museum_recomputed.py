@@ -229,7 +229,7 @@ for k in (16, 256, 1024, 4096):
 reveal("mean of 4096 ones in bf16", low, "times the right one")
 
 # %% [markdown]
-# When the sum is 256 times as large as what is added (some hundred times, where they are no powers of two), adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
+# When the sum is 256 times as large as what is added (256 to 512 times, where they are no powers of two), adding changes nothing any more. With few accumulation steps and gradients of both signs the error is small; with very many the window's end is lost.
 #
 # **Cure**: keep the weights in fp32 and compute in bf16 (`torch.autocast`): then `.grad` is fp32. In DeepSpeed it is the setting `grad_accum_dtype`.
 #

@@ -307,7 +307,7 @@ print(f"weights as after the large batch's steps: {apart < 1e-4}")
 # %% [markdown]
 # ## Then the plan
 #
-# `plan_training` does what you did, and can do it with all of the course's settings; here it gets those of your table. It asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. After `config.save_pretrained(".")`, `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm` in a terminal looks at the others, too, and measures seconds on your machine.
+# `plan_training` does what you did, and can do it with all of the course's settings; here it gets those of your table. It asks a prediction for each, keeps what fits, and offers the *front*, the rows that no other beats both in FLOPs and in bytes. After `config.save_pretrained(".")`, `trainlean plan config.json --memory 24MB --batch 16 --sequence-length 64 --task causal-lm` in a terminal in this lesson's folder looks at eager attention and the other ways of checkpointing, too (at other optimizers and precisions where you name them), and measures seconds on your machine.
 
 # %%
 found = plan_training(
@@ -361,7 +361,7 @@ sliders = what_if(
 sliders
 
 # %% [markdown]
-# At micro-batch 1, how long may the texts become within 24 MB? Does checkpointing change that? Move the sliders, then compare:
+# At micro-batch 1, how long may the texts become within 24 MB? Does checkpointing change that? Move the sliders (a group of layers is one layer here; leave it at 2), then compare:
 
 # %%
 print(f"{megabytes(BUDGET)} are {BUDGET / 2**20:.1f} MiB, the sliders' unit")
