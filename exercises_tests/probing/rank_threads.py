@@ -361,7 +361,9 @@ def as_ranks(work: Callable[[Rank], object], world_size: int = 2) -> list:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                while thread.is_alive():
+                    # An interrupt in the moment before a wait does not end it: no wait is without an end.
+                    thread.join(BUSY_SECONDS)
     except KeyboardInterrupt:
         _interrupt(threads)
         raise

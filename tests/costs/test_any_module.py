@@ -312,6 +312,8 @@ def frozen():
         (lambda: Random(64, 64), None, "random numbers of Python or NumPy"),
         (lambda: Deciding(64, 64), None, r"test_any_module.py, line \d+: `if y.sum"),
         (lambda: nn.Linear(64, 64), logged, "one number, not tuple"),
+        (lambda: nn.Linear(64, 64), nn.MSELoss(), r"MSELoss\(\) one of outputs and labels"),
+        (lambda: nn.Linear(64, 64), nn.functional.mse_loss, "mse_loss one of outputs and labels"),
         (lambda: nn.Linear(64, 64), lambda model, x: model(x), r"not a tensor of \(16, 64\)"),
         (frozen, mean_square, "depends on no weight that is trained"),
         (of_an_exponential, mean_square, "matrix_exp takes inside its kernel depends on"),

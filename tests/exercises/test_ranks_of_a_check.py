@@ -216,6 +216,15 @@ def forever(rank):
             continue
 
 
+@pytest.fixture
+def interruptible():
+    """A run in the background of a shell ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_ranks_whose_loops_never_end():
     stop = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     before = threading.active_count()

@@ -68,6 +68,11 @@ def subject_of(model, task=None, batch=None, loss=None) -> Subject:
         raise ValueError(
             f"The loss is a function of model and batch that returns one number, not {loss!r:.80}."
         )
+    if str(getattr(loss, "__module__", "")).startswith("torch.nn"):
+        name = f"{type(loss).__name__}()" if isinstance(loss, nn.Module) else loss.__name__
+        raise ValueError(
+            f"The loss is a function of model and batch, and {name} one of outputs and labels: give one that calls it, such as lambda model, batch: {name}(model(batch[0]), batch[1])."
+        )
     if isinstance(model, transformers.PreTrainedConfig):
         return _of_config(model, task, batch, loss)
     makes = isinstance(model, type) and issubclass(model, nn.Module)
