@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from started_here import VARIABLE
 
 from trainlean.workspace import COURSE
 
@@ -58,6 +59,32 @@ def test_nothing_is_left_behind(tmp_path):
     assert (tmp_path / "alive").read_text() == "False\n"
     for name in ("first", "second"):
         assert not runs(tmp_path / name), name
+
+
+WORKER = """
+import os, started_here
+started_here.mark()
+print(os.environ[started_here.VARIABLE], flush=True)
+input()
+started_here.end_started(orphans=True)
+"""
+
+
+def test_a_failed_cell_leaves_the_devices_of_its_notebook():
+    """They carry the worker's mark, but descend from the process that forks kernels and starts the workers."""
+    environment = os.environ | {
+        "PYTEST_XDIST_WORKER": "gw0",
+        "PYTHONPATH": f"{COURSE}/tests/support",
+    }
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", WORKER]
+    with subprocess.Popen(command, env=environment, **pipes) as worker:
+        environment[VARIABLE] = worker.stdout.readline().strip()
+        endless = [sys.executable, "-c", "input()"]
+        with subprocess.Popen(endless, env=environment, stdin=subprocess.PIPE) as device:
+            worker.communicate("\n", timeout=60)
+            assert worker.returncode == 0
+            assert device.poll() is None
 
 
 KERNEL = """

@@ -160,6 +160,27 @@ def test_what_a_communicating_thread_holds_ends_with_its_last_use():
     assert meter.allocator_peak < 4 * 201_000
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_a_collective_copies_ends_with_its_last_use(elsewhere):
+    """Gloo reduces a copy of what is scattered; at times its thread is the last to let go of it."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with Meter() as meter:
+            part, parts = torch.empty(100_000), torch.ones(100_000)
+            for _ in range(2):
+                works = [dist.reduce_scatter_tensor(part, parts, async_op=True)]
+                works[0].wait()
+                releasing = threading.Thread(target=works.clear)
+                releasing.start() if elsewhere else releasing.run()
+                if elsewhere:
+                    releasing.join()
+                torch.ones(10_000_000).sum()  # too large to come where the copy was
+    finally:
+        dist.destroy_process_group()
+    assert 4 * 10_200_000 <= meter.peak_bytes < 4 * 10_201_000
+    assert 4 * 10_200_000 <= meter.allocator_peak < 4 * 10_201_000
+
+
 def test_a_collectives_own_thread_writes_nothing_that_a_meter_frees(monkeypatch):
     """Gloo's thread ends the label of a collective, at times after the meter has gone: the process died of it."""
     heard, disable = [], allocations._autograd._disable_profiler

@@ -15,8 +15,12 @@ def mark() -> None:
 
 
 def end_started(*, orphans: bool = False) -> None:
-    """End what was started since `mark`; with `orphans` only those whose parents are gone, as a launcher that was killed leaves them."""
-    family = {os.getpid()} | {one.pid for one in psutil.Process().children(recursive=True)}
+    """End what was started since `mark`; with `orphans` only those whose parents are gone, as a launcher that was killed leaves them.
+
+    The kernels of a worker's notebooks, and so their devices, descend from the process that has started the workers.
+    """
+    first = psutil.Process(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid())
+    family = {one.pid for one in (first, *first.children(recursive=True))}
     for process in psutil.process_iter():
         if process.pid == os.getpid() or (orphans and process.pid in family):
             continue

@@ -116,7 +116,7 @@ class Recorder:
             )
         )
         rate = (end[0] - begin[0]) / (end[1] - begin[1])
-        moments, place = self._moments, 0
+        moments, place, thread = self._moments, 0, heard[0].start_tid
         for event in heard[2 * MARKS : -2 * MARKS]:
             moment = begin[0] + (event.start_time_ns - begin[1]) * rate
             while place < len(moments) and moments[place] < moment:
@@ -124,6 +124,8 @@ class Recorder:
                 if place % 2 == 0:
                     self.events.append(None)
             told = event.extra_fields
+            if told.alloc_size > 0 and told.device.type == "cpu" and event.start_tid != thread:
+                continue  # of the thread that communicates, which has its turn when it likes
             self.events.append(Event(told.ptr, told.alloc_size, told.device.type, place % 2 == 1))
         self.events.extend([None] * (len(moments) // 2 - place // 2))
         self._moments, self._marks = [], []
@@ -215,7 +217,9 @@ class AllocatedBlocks:
         self._told: dict[int, list[tuple]] = defaultdict(list)  # by tick
         self._given: dict[int, list[tuple]] = defaultdict(list)  # by tick: what operations gave
         self._known: set[int] = set()  # addresses since the last batch
+        self._visitors: set[int] = set()  # those of them that were only used
         self._born: set[int] = set()  # addresses that operations have given
+        self._collectives: set[int] = set()  # ticks
         self._sent: dict[int, int] = {}  # by address: when what a collective works on was used last
         self._ends: dict[int, weakref.ref] = {}  # of what the profiler may not hear the end of
 
@@ -233,6 +237,7 @@ class AllocatedBlocks:
             self._sent[address] = self.tick + 1
         if address and address not in self._known:
             self._known.add(address)
+            self._visitors.add(address)
             self._told[self.tick].append(("used", address, tensor.nbytes, tensor.device.type))
 
     def became(self, tensor, category):
@@ -245,6 +250,12 @@ class AllocatedBlocks:
                 self._watch(tensor, address)
             size = tensor.untyped_storage().nbytes()
             self._told[self.tick].append((category, address, size, tensor.device.type))
+
+    def communicated(self):
+        """The operation was a collective."""
+        self._collectives.add(self.tick)
+        self._known -= self._visitors  # what it took is told where it is used
+        self._visitors.clear()
 
     def sent(self, tensor):
         """A collective works on this tensor."""
@@ -273,6 +284,7 @@ class AllocatedBlocks:
     def next_batch(self):
         """Who visits now has left."""
         self._known.clear()
+        self._visitors.clear()
         self._told[self.tick].append(("next", 0, 0, ""))
 
     def settle(self, category_of) -> None:
@@ -286,9 +298,11 @@ class AllocatedBlocks:
                 for told in self._told.get(lives.tick, ()):
                     lives.tell(*told)
             if event is None:
-                lives.end_operation(self._given.get(lives.tick + 1, ()))
+                tick = lives.tick + 1
+                lives.end_operation(self._given.get(tick, ()), tick in self._collectives)
             else:
                 lives.hear(event)
+        lives.end_unheard()
         self.blocks = [life.block for life in lives.seen if not life.hidden]
         self.peak, self.hidden, self.fullest = lives.fullest_moment()
 
@@ -305,6 +319,7 @@ class _Life:
     end: int | None = None
     given: bool = True  # by an operation
     hidden: bool = False  # a Python number or a random state, no tensor of anybody's
+    used: int | None = None  # of what a collective took beside its tensors: its last operation
 
 
 class _Lives:
@@ -316,6 +331,7 @@ class _Lives:
         self._category_of = category_of
         self._heard = 0
         self._ticks: list[int] = []  # by what was heard: the operation that ran, or -1
+        self._ended = [0]  # by operation: how much was heard at its end
         self._live: dict[int, _Life] = {}
         self._gone: dict[int, _Life] = {}  # since the last operation
         self._visitors: set[int] = set()
@@ -325,6 +341,8 @@ class _Lives:
         """Memory is handed out or comes back."""
         self._heard += 1
         self._ticks.append(self.tick + 1 if event.inside else -1)
+        if event.size > 0:
+            self.end_unheard(event.address)
         self._end(event.address, event.inside)
         if event.size > 0:
             category = self._category_of(self.tick + 1)
@@ -332,7 +350,7 @@ class _Lives:
             small = event.size <= NUMBER or event.size == self._random_state
             self._begin(event.address, block, given=False, hidden=small and not event.inside)
 
-    def end_operation(self, given):
+    def end_operation(self, given, collective):
         """An operation has ended and has given these."""
         self.tick += 1
         self._gone.clear()
@@ -341,6 +359,21 @@ class _Lives:
             if life and not life.given:
                 life.given, life.hidden = True, False
                 life.block.category = category
+        self._ended.append(self._heard)
+        for life in reversed(self.seen) if collective else ():
+            if life.block.born < self.tick:
+                break
+            if not life.given:
+                life.used = self.tick
+
+    def end_unheard(self, *addresses):
+        """End what collectives took at its last use, here or everywhere: the thread that communicates may have let go of it, which nobody hears."""
+        for address in addresses or list(self._live):
+            life = self._live.get(address)
+            if life and life.used is not None:
+                last = min(life.used, self.tick)  # which an interrupt may have ended
+                life.end, life.block.died = self._ended[last], last
+                del self._live[address]
 
     def tell(self, what, address, size, device):
         """What a meter has told of memory since the last operation."""
@@ -354,6 +387,8 @@ class _Lives:
             if address not in self._live:
                 self._begin(address, Block(size, device, self.tick, ACTIVATIONS))
                 self._visitors.add(address)
+            elif self._live[address].used is not None:
+                self._live[address].used = self.tick + 1
         else:
             if address in self._visitors:
                 self._live[address].block.size = 0  # no batch, then

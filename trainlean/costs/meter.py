@@ -218,6 +218,7 @@ class Meter:
             self.flops += _flops(formula, args, kwargs, out)
         payload = count_collective(self.collectives, operation, args)
         if self._allocated and operation.namespace in COMMUNICATION:
+            self._allocated.communicated()
             for tensor in tensors_in((args, out)):
                 for plain in plain_tensors(tensor):
                     self._allocated.sent(plain)
