@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked_kernels
 import nbformat
 import psutil
 import pytest
@@ -613,10 +614,13 @@ def nbval(folder: Path) -> subprocess.CompletedProcess:
         *options,
         str(folder),
     ]
+    environment = dict(os.environ)
+    if forked_kernels.PLACE not in environment:  # no server that this worker could share
+        environment.pop("PYTEST_XDIST_WORKER", None)
     return subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{COURSE}{os.pathsep}{COURSE / 'tests' / 'support'}"},
+        env={**environment, "PYTHONPATH": f"{COURSE}{os.pathsep}{COURSE / 'tests' / 'support'}"},
         capture_output=True,
         text=True,
     )

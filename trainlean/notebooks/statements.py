@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import io
 import linecache
+import re
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ RUN_AS_CODE = (
     "%%time",
     "%%capture",
 )  # what such a cell defines is defined in the notebook, too
+PASTED = re.compile(r"^In \[\d+\]: ", re.MULTILINE)  # with its prompt a line can be Python, too
 LIBRARIES = frozenset(
     "collections copy dataclasses functools inspect itertools math np numpy operator random re string tempfile torch types typing".split()
 )
@@ -130,18 +132,34 @@ def cell_statements(number: int, source: str, given: int | None = None) -> list[
 
     Magics are passed over; a cell under one that only runs its body (RUN_AS_CODE) counts like any other.
     """
-    from IPython.core.inputtransformer2 import TransformerManager
-
     if source.lstrip().startswith("%%"):
         first, _, rest = source.lstrip().partition("\n")
         if first.split()[0] not in RUN_AS_CODE:
             return []
         source = "#\n" + rest  # keeps the line numbers; an empty line would be taken away
     filename = f"<cell {number}>"
-    source = TransformerManager().transform_cell(source)
-    tree = ast.parse(source, filename)
+    source, tree = _read(source, filename)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return [_statement(number, node, filename, given) for node in tree.body]
+
+
+def _read(source: str, filename: str) -> tuple[str, ast.Module]:
+    """The code of a cell as IPython takes it, and its tree.
+
+    IPython is asked only where it may change something: its reading is slow, and in Python 3.12.1 it takes gigabytes of a
+    line with 100,000 tokens.
+    """
+    source = re.sub(
+        r"\A(?:[^\S\n]*\n)+", "", source
+    )  # as IPython leaves out what is empty at the top
+    source = source if source.endswith("\n") else f"{source}\n"
+    if not PASTED.search(source):
+        with contextlib.suppress(SyntaxError):
+            return source, ast.parse(source, filename)
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    source = TransformerManager().transform_cell(source)
+    return source, ast.parse(source, filename)
 
 
 def _statement(cell: int, node: ast.stmt, filename: str, given: int | None) -> Statement:
