@@ -13,7 +13,8 @@ NBVAL = --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-kernel-star
 
 LOCK = --universal --python-version 3.11 --fork-strategy fewest --all-extras --no-annotate --custom-compile-command "make lock"
 
-# pip compiles one file after the other; compileall does it on all cores. Left out are tests and, a third of it all, those models of transformers that the course hardly uses.
+# An old pip, as Python 3.11 brings it, looks for the packages half as long again. Where no other can be had, it will do.
+# pip compiles one file after the other; compileall does it on all cores. Left out are tests, what runs compiled or hardly ever and, a third of it all, those models of transformers that the course hardly uses.
 # The rest is whole: where Python may write no bytecode, each process that imports a file which was left out compiles it again, a second for BERT's.
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c requirements.lock
 EXTRAS = test
@@ -57,8 +58,9 @@ $(READY): pyproject.toml requirements.lock
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
 		echo "$(PYTHON) lacks its venv module; install it (Debian and Ubuntu: sudo apt install python3-venv), or name another Python: make lab PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(BIN)/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || "$(PYTHON)" -m venv --clear .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check -q --upgrade pip || true
 	$(INSTALL) -e ".[$(EXTRAS)]"
-	@$(BIN)/python -m compileall -qq -j 0 -x '/(tests|testing/_internal)/|/models/(?!__init__|(auto|bert|bloom|encoder_decoder|llama)/)' .venv trainlean exercises_tests || true
+	@$(BIN)/python -m compileall -qq -j 0 -x '/(tests|testing/_internal|mypyc?|fontTools|torchgen|wcwidth)/|/models/(?!__init__|(auto|bert|bloom|encoder_decoder|llama)/)' .venv trainlean exercises_tests || true
 	@$(BIN)/python -c 'from trainlean.doctor import prepare_jupyter; prepare_jupyter()'
 	@touch $(READY)
 
