@@ -1,25 +1,30 @@
 """Python's garbage collector looks at everything that lives: with torch imported that takes longer than many a training here, and a meter calls it before each."""
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+
+_lock = threading.Lock()
+_inside = 0  # blocks of `spared` that are open, in all threads
+_for_good = False  # somebody else has frozen what was there: so do processes that fork, and tests
 
 
 @contextmanager
 def spared() -> Iterator[None]:
-    """What is already there is kept from the collector inside."""
-    if _imports_are_spared():
-        yield
-        return
-    gc.freeze()
+    """What is already there is kept from the collector inside; what somebody has frozen for good stays frozen."""
+    global _inside, _for_good
+    with _lock:
+        if not _inside and not _for_good:
+            # Counts them one by one, so it is asked no more once there are any.
+            _for_good = gc.get_freeze_count() > 0
+            if not _for_good:
+                gc.freeze()
+        _inside += 1
     try:
         yield
     finally:
-        gc.unfreeze()
-
-
-@cache
-def _imports_are_spared():
-    # In a process forked after its imports, and in tests: for good. Asked once, since it counts them one by one.
-    return gc.get_freeze_count() > 0
+        with _lock:
+            _inside -= 1
+            if not _inside and not _for_good:
+                gc.unfreeze()
