@@ -10,6 +10,7 @@ import psutil
 import pytest
 from started_here import VARIABLE
 
+from trainlean.processes import still_running
 from trainlean.workspace import COURSE
 
 TESTS = """
@@ -29,13 +30,9 @@ def test_the_first_one_s_training_is_gone_and_this_never_ends():
 
 
 def runs(file):
-    """Whether the process whose number a file holds is there a moment later; one that nobody has collected yet is gone."""
+    """Whether the process whose number a file holds is there a moment later."""
     try:
-        process = psutil.Process(int(Path(file).read_text()))
-        until = time.monotonic() + 2
-        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
-            time.sleep(0.05)
-        return process.status() != psutil.STATUS_ZOMBIE
+        return bool(still_running([psutil.Process(int(Path(file).read_text()))], 2))
     except psutil.NoSuchProcess:
         return False
 
@@ -120,8 +117,7 @@ def test_neither_kernels_nor_what_forks_them_outlive_what_started_them(tmp_path,
     time.sleep(1)  # for a kernel to be as far as to notice nothing by itself
     tests.terminate()
     tests.wait()
-    _, alive = psutil.wait_procs(family, timeout=60)  # until it gets a turn
-    alive = [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    alive = still_running(family, 60)  # until it gets a turn
     for process in alive:
         process.kill()
     assert family and not alive

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
@@ -52,6 +52,23 @@ def start(context, target: Callable, *args, daemon: bool | None = None) -> BaseP
             if file is not None:
                 main.__file__ = file
     return process
+
+
+def still_running(
+    processes: Iterable[psutil.Process], seconds: float = 0.0
+) -> list[psutil.Process]:
+    """Those that run on after so many seconds. One that only waits for its parent to collect it, which can take long, has ended."""
+    until = time.monotonic() + seconds
+    while (left := [one for one in processes if _runs(one)]) and time.monotonic() < until:
+        time.sleep(0.02)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it went in between
+        return False
 
 
 def _with_its_starter(target, *args):

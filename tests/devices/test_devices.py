@@ -23,6 +23,7 @@ from trainlean.devices import engines, inside, waiting
 from trainlean.devices.engines import run_on_devices, start_devices, stop_devices
 from trainlean.devices.forking import can_fork
 from trainlean.devices.waiting import DeviceError
+from trainlean.processes import still_running
 from trainlean.workspace import COURSE, CourseError
 
 
@@ -46,10 +47,8 @@ def children_of(pid):
         return []
     return [
         process
-        for process in family
-        if process.is_running()
-        and process.status() != psutil.STATUS_ZOMBIE
-        and not (is_server(process) and not is_server(process.parent()))
+        for process in still_running(family)
+        if not (is_server(process) and not is_server(process.parent()))
     ]
 
 
@@ -308,7 +307,7 @@ def test_no_process_outlives_a_kernel_that_is_killed():
     kernel.send_signal(signal.SIGKILL)
     kernel.wait()
     kernel.stdout.close()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    alive = still_running(family, 10)
     for process in alive:
         process.kill()
     assert not alive
@@ -321,7 +320,7 @@ def test_no_engine_outlives_what_it_was_forked_from():
     kernel = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     engine = psutil.Process(int(kernel.stdout.readline()))
     engine.parent().kill()
-    left = psutil.wait_procs([engine], timeout=5)[1]
+    left = still_running([engine], 5)
     kernel.kill()
     kernel.wait()
     kernel.stdout.close()

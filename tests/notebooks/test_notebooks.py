@@ -14,6 +14,7 @@ import pytest
 
 from trainlean.notebooks import building
 from trainlean.notebooks import notebook as nb
+from trainlean.processes import still_running
 from trainlean.workspace import COURSE, CourseError
 
 EXERCISE = '''# %% [markdown]
@@ -51,7 +52,7 @@ def build_all(places: list[nb.Place]) -> list[Path]:
 
 def ended(pid: int) -> bool:
     """Whether a process is gone, or only waits for its parent to notice."""
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return not psutil.pid_exists(pid) or not still_running([psutil.Process(pid)])
 
 
 # ---------------------------------------------------------------- the cut

@@ -48,11 +48,9 @@ class ForkedKernel(psutil.Process):
 
     def poll(self) -> int | None:
         """None while it runs, else 0."""
-        try:
-            gone = not self.is_running() or self.status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:  # it went in between
-            gone = True
-        return 0 if gone else None
+        from trainlean.processes import still_running  # the server imports nothing of the course
+
+        return None if still_running([self]) else 0
 
     def send_signal(self, sig) -> None:
         """Nothing where it has ended, as a Popen does it."""
@@ -173,9 +171,13 @@ def _start_fork_server():
         os.close(alive)
         return
     os.close(server._forkserver_alive_fd)
-    select.select([listener, alive], [], [])  # many notebooks never ask
-    with contextlib.suppress(SystemExit):  # the notebook has ended
-        forkserver.main(listener.detach(), alive, OF_THE_COURSE)
+    os.setpgid(
+        0, 0
+    )  # a kernel that is asked to end waits for those of its group, and this one ends with it
+    asked, _, _ = select.select([listener, alive], [], [])
+    if listener in asked:  # many notebooks never ask, and end
+        with contextlib.suppress(SystemExit):  # the notebook has ended
+            forkserver.main(listener.detach(), alive, OF_THE_COURSE)
     os._exit(0)
 
 

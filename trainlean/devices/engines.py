@@ -45,6 +45,7 @@ from trainlean.devices.waiting import (
     wait_for_ranks,
 )
 from trainlean.kernel import prepare_kernel
+from trainlean.processes import still_running
 from trainlean.workspace import CourseError, the_device
 
 START_SECONDS = 60  # for engines to come up
@@ -369,7 +370,7 @@ def _guard(cluster_id: str, folder: str) -> None:
         for process in engines:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(engines, timeout=1)
+        still_running(engines, 1)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -91,11 +91,13 @@ def end_processes(processes: list, seconds: float = 3.0) -> None:
     """End what a kernel has left running: ask, wait, then kill."""
     import psutil
 
-    left = psutil.wait_procs(processes, timeout=seconds)[1]
+    from trainlean.processes import still_running
+
+    left = still_running(processes, seconds)
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    for process in psutil.wait_procs(left, timeout=seconds)[1]:
+    for process in still_running(left, seconds):
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
