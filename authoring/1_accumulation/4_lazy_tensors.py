@@ -227,12 +227,12 @@ print(f"{compiled + cached} graphs run, {compiled} of them compiled")
 reveal("graphs run with one mark in a window", compiled + cached, "graphs")
 
 # %% [markdown]
-# Four marks, and far more graphs. Something else cuts the recording into pieces. Who?
+# Four marks, and far more graphs. Something else makes parts of the recording run. Who?
 #
 # ## Operators that cannot wait
 #
-# The code that computes an operator on a device is called its *kernel*. On the lazy device an operator needs a *lazy kernel*, one that records it. Where there is none, the backend has a way out, the *fallback*: it cuts the graph off, runs what waits, moves the data to the CPU, computes the operator there at once, and brings the result back.
-# The answer is right. The graph is broken, in every micro-batch.
+# The code that computes an operator on a device is called its *kernel*. On the lazy device an operator needs a *lazy kernel*, one that records it. Where there is none, the backend has a way out, the *fallback*: it runs what leads to the operator's inputs, moves these to the CPU, computes the operator there at once, and brings the result back as data. The rest goes on waiting.
+# The answer is right, but small graphs run in every micro-batch, between the marks. In this lesson that is a *break*: a part of a graph is run before its mark.
 #
 # Each fallback has a counter with the operator's name. **Counters that begin with `aten::` are fallbacks** (recorded operators are counted under `lazy::`):
 
@@ -242,6 +242,23 @@ pd.DataFrame(first_try["fallbacks"].items(), columns=["operator without a lazy k
 # %% [markdown]
 # Once in each of the 16 micro-batches. `_local_scalar_dense` is the telling one: it reads one number out of a tensor, which is what `.item()`, `float()` and `if tensor:` do.
 # In transformers 5.23 it is an `if` in the code that prepares the attention mask ("is anything padded at all?"). If anything is, `index` and `where` build the mask that attention adds to its scores.
+#
+# How much do the fallbacks run? One window once more, with the counters noted after each backward pass, too:
+
+# %%
+log = in_fresh_process(train_lazily, micro_batches[:4], 4, lambda loss: None)["log"]
+pd.DataFrame(
+    [
+        (sum(after[:2]) - sum(before[:2]), after[2] - before[2])
+        for before, after in zip(log, log[1:])
+    ],
+    index=[*(f"micro-batch {number}" for number in range(1, 5)), "mark"],
+    columns=["graphs run", "operations in them"],
+)
+
+# %% [markdown]
+# They run the few operations that prepare the mask. Nothing else ran with them: the forward and backward passes of the whole window waited for the mark, which ran them as one graph.
+# That is cheap, because little leads to a mask. An operator that needs the gradients and falls back runs the passes that lead to them; you will meet one when you clip.
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
 
@@ -259,9 +276,10 @@ print(
     f"{compiled + cached} graphs run, {compiled} of them compiled; fallbacks: "
     f"{one_mark['fallbacks'] or 'none'}"
 )
+print(f"{one_mark['log'][1][2]} operations in the first graph")
 
 # %% [markdown]
-# Now it is one graph for each window. (Two were compiled. From the second window on the weights are tensors that an update has changed in place, and the backend records more operations where they are used.)
+# Now the marks' four graphs are all that runs. The first is nearly as large as the mark's graph above: only the small ones are gone. (Two were compiled. From the second window on the weights are tensors that an update has changed in place, and the backend records more operations where they are used.)
 #
 # Which operators of an everyday loop fall back? A few candidates, each called once, without its backward pass:
 
@@ -337,7 +355,7 @@ check(fallbacks)
 #
 # ### Exercise: cure one
 #
-# *Difficulty* ** · *8 minutes* · *Why*: many training loops clip, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`).
+# *Difficulty* ** · *8 minutes* · *Why*: many training loops clip, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`): it runs the passes that lead to the gradients, and the mark runs them again.
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #
@@ -472,7 +490,7 @@ plot_graphs_run({name: graphs(run["log"]) for name, run in loops.items()})
 # %% [markdown]
 # Two marks: 16 + 4 executions, one for each micro-batch and one for each update, as Ratex said. The second kind of graph, the small block after every fourth, is the optimizer's. (Three were compiled, one more than there are kinds: as above, before the first update fewer operations are recorded, so the forward and backward passes of the first window are a graph of their own.)
 #
-# `.item()` gives the same number of executions, but for a different reason. It runs the forward pass to get at the loss, and cuts it off *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
+# `.item()` gives the same number of executions, but for a different reason. It runs the forward pass to get at the loss, and stops *there*. The backward passes still wait for the mark, all four of them, and need what the forward passes had computed on the way.
 # That was not kept, so it is computed once more: look at the operations in all. The large graph is still there, and there are more kinds to compile.
 #
 # So counting executions is not enough. And the second mark does not save compilations: it has one more. What is it good for?
@@ -614,7 +632,7 @@ print(f"moved by training, at most: {(eager - start).abs().max():.3f}")
 print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 
 # %% [markdown]
-# Fallbacks, marks and breaks change when something is computed and what it costs. They do not change the result.
+# Fallbacks, marks and breaks change when something is computed, how often, and what it costs. They do not change the result.
 #
 # ## What breaks a loop by accident
 #
@@ -734,14 +752,14 @@ pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way mo
 # PyTorch/XLA, the lazy backend that most people met (`import torch_xla.core.xla_model as xm`), has had no release after 2.9.0; an open issue asks whether it is deprecated (pytorch/xla #9752), and its last wheel does not load beside torch 2.13.
 # Accelerate 1.15 and transformers 5.23 still carry the mark. On TPUs the prepared data loader is torch_xla's `MpDeviceLoader`, which marks before it hands out a batch. In Accelerate's loop each micro-batch is a graph, and the update is in that of the last one; Accelerate's own `xm.mark_step()`, when `sync_gradients` becomes true, adds no graph there: it comes right after that, *before* the forward pass of the micro-batch that ends a window. The Trainer fetches the window's batches first, so only that last mark divides it: $k - 1$ micro-batches are one graph, the last one and the update another. (Read in the sources, not run.)
 #
-# The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there.
+# The idea has moved on. `torch.compile` records a graph, too, from the code instead of from the calls, and *graph breaks*, recompilation for another shape and "how much is in one graph" are the same questions there. (There, unlike here, a graph break divides the graph: what stands before it and what stands behind it become two.)
 #
 # ## What to keep
 #
 # - A lazy tensor is a recorded graph; a mark compiles what waits as one graph and runs it. The same graph is compiled once; another shape is another graph.
 # - Two marks, after backward and after the update: graph size and memory no longer depend on $k$. The number of compilations does not fall.
 # - With one mark a window is one graph, whose weight gradients are computed last; all activations wait for them: accumulation without its saving.
-# - `.item()`, `float`, `print` and `if` on a tensor cut the graph. So do operators without a lazy kernel; their counters begin with `aten::`.
+# - `.item()`, `float`, `print` and `if` on a tensor run at once what leads to that tensor; what the mark needs of it is run again there. Operators without a lazy kernel do the same with their inputs; their counters begin with `aten::`.
 # - Counting executions proves as little as counting steps: look at which graphs were run, and compare weights.
 #
 # Next: what is left in memory are the activations of one micro-batch. [Gradient checkpointing](../2_checkpointing/1_pytorch.ipynb) takes those.

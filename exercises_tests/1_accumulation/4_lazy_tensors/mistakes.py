@@ -38,7 +38,7 @@ MARKS = (
         {**NO_MICRO_BATCH_MARK, BACKWARD: f"        mark_step()\n{BACKWARD}"},
         {BACKWARD: f"        mark_step()\n{BACKWARD}"},
         {BACKWARD: f"        loss.item()\n{BACKWARD}"},
-        why="Before backward() is recorded something runs the forward pass, a mark or a line that reads the loss: the two passes are in different graphs.",
+        why="Before backward() is recorded something runs the forward pass alone. After a mark the two passes are in different graphs; after a line that reads the loss the forward pass is run a second time, with the backward pass.",
         hint="Which two passes belong in the graph that is run for every micro-batch?",
     ),
     Mistake(
@@ -100,7 +100,7 @@ fallbacks = (
         LAZY,
         {**LAZY, **NOTHING_BEFORE},
         why="lazy:: counts what was recorded; a fallback is counted under aten::, the name of the operator that ran at once.",
-        hint="With which prefix does the table above show the operators that cut the graph?",
+        hint="With which prefix does the table above show operators without a lazy kernel?",
     ),
     Mistake(
         "all counters",
@@ -195,7 +195,7 @@ clip_without_fallback = (
         "the operator without a kernel is still there",
         {BODY: "    torch.nn.utils.clip_grad_norm_(parameters, max_norm)\n"},
         {LENGTH: "torch.linalg.vector_norm(torch.cat([one.flatten() for one in gradients]))"},
-        why="linalg_vector_norm has no lazy kernel: the graph is cut off, run, and the norm computed on the CPU at once.",
+        why="linalg_vector_norm has no lazy kernel: what leads to its input is run, and the norm computed on the CPU, at once.",
         hint="From which simpler operators can you build the length of a vector?",
     ),
     Mistake(
@@ -203,7 +203,7 @@ clip_without_fallback = (
         {FACTOR: "max_norm / length if length > max_norm else 1.0"},
         {FACTOR: "1.0 if length < max_norm else max_norm / length"},
         {FACTOR: "min(1.0, max_norm / length.item())"},
-        why="if, min and item() need the number now, so the graph is cut off and run before the decision.",
+        why="if, min and item() need the number now, so what leads to it is run before the decision.",
         hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
     ),
     Mistake(
@@ -213,7 +213,7 @@ clip_without_fallback = (
             LENGTH: "sum((gradient.cpu() ** 2).sum() for gradient in gradients).sqrt()",
             FACTOR: "min(1.0, max_norm / float(length))",
         },
-        why="A mark runs what was recorded so far, and so does moving a tensor to the CPU: the backward pass becomes a graph of its own.",
+        why="A mark runs what was recorded so far. Moving a gradient to the CPU runs the passes that lead to it, and the next mark runs them once more.",
         hint="Which of your lines ends the recording, or wants a tensor's values?",
     ),
     Mistake(

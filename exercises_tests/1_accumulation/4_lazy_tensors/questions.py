@@ -12,7 +12,7 @@ BECAUSE = question(
     "The marks run four graphs. What can have run all the others?",
     (
         "Something within each micro-batch needs a value that has not been computed yet.",
-        "Whoever needs a value makes the recording run. The next section looks up who that is.",
+        "Whoever needs a value runs what leads to it. The next section looks up who that is.",
     ),
     (
         "Each layer of the model is a graph of its own.",
@@ -27,7 +27,7 @@ BECAUSE = question(
     "Where do these runs come from?",
     (
         "Each `.item()` runs what leads to its loss, and each mark runs what still waits.",
-        "One for every micro-batch, and one for every window: as many as with two marks, but cut in other places.",
+        "One for every micro-batch, and one for every window: as many as with two marks, but other graphs.",
     ),
     (
         "`.item()` is a mark behind the backward pass.",
