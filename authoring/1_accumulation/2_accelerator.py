@@ -623,7 +623,7 @@ check(linear_decay)
 #
 # Until now one process trained. With two devices, two processes train *copies* of the model, each on its own share of the data. Each process is called a *rank*: rank 0 and rank 1. So that the copies stay equal, they must step with the same gradient: the mean over both ranks.
 #
-# `DistributedDataParallel` (DDP) does that. During the backward pass it starts an **all-reduce**: every rank gives its gradients, every rank gets their sum. Divided by the number of ranks, that is the mean. On a cluster this traffic is what many training runs wait for.
+# `DistributedDataParallel` (DDP) does that. During the backward pass it divides each rank's gradients by the number of ranks, and starts an **all-reduce**: every rank gives what it has, every rank gets the sum. Here that sum is the mean. On a cluster this traffic is what many training runs wait for.
 #
 # The next line starts two real processes. A cell that begins with `%%px` runs on both of them, not here. There `rank` and `world_size`, the number of ranks, are set already.
 

@@ -672,7 +672,7 @@ for name, model, more in [
 #
 # ### On several devices
 #
-# DDP takes the mean of the devices' gradients. If each device divides by its own targets, that is a mean of means again. Take two devices, one with the eight shortest texts and one with the eight longest. Both lines are worked out here in one process, from the gradients of the two. The last line has the divisor that the Trainer uses by default since 2025 (`average_tokens_across_devices=True`): it divides by the targets of all devices, and multiplies by the number of devices, which the all-reduce divides out.
+# DDP takes the mean of the devices' gradients. If each device divides by its own targets, that is a mean of means again. Take two devices, one with the eight shortest texts and one with the eight longest. Both lines are worked out here in one process, from the gradients of the two. The last line has the divisor that the Trainer uses by default since 2025 (`average_tokens_across_devices=True`): it divides by the targets of all devices, and multiplies by the number of devices, which DDP divides out.
 
 # %%
 by_length = sorted(texts, key=lambda text: int((text["labels"] != -100).sum()))

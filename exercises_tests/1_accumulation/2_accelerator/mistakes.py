@@ -481,13 +481,13 @@ train_synchronised_once = (
         {LOSS: f"{LOSS} / 2"},
         {LOSS: f"{LOSS} / torch.distributed.get_world_size()"},
         why="DistributedDataParallel already takes the mean over the ranks, so the division by their number makes the gradient too small.",
-        hint="What does the all-reduce of DistributedDataParallel do after it has summed the gradients?",
+        hint="Over what has DistributedDataParallel taken a mean already?",
     ),
     Mistake(
         "summed over the ranks",
         {WITH: "with model.no_sync():", END: SENT_BY_HAND + END},
         why="An all-reduce adds up; the large batch's gradient is the mean over the ranks, so the sum must be divided by their number.",
-        hint="What does DistributedDataParallel do with the sum of the gradients, and who does it here?",
+        hint="What does DistributedDataParallel leave in `.grad`, the sum or the mean, and what does your all-reduce leave there?",
     ),
     Mistake(
         "the weights averaged, not the gradients",
