@@ -22,18 +22,18 @@ BECAUSE = question(
     ),
 ) | question(
     "wrong loops that pass where the first length is compared",
-    "Why does one loop still slip through?",
+    "Why do two loops still slip through?",
     (
-        "It goes wrong only after the first step.",
-        "Nothing is left over from an earlier window when the first one begins.",
+        "One is right at its first step; the other's gradient has about the right length.",
+        "Nothing is left over from an earlier window when the first one begins. And a single micro-batch's gradient is only somewhat longer than the mean; it points elsewhere, which a length does not tell.",
     ),
     (
-        "Its gradients are wrong by less than a half.",
-        "The first one is not wrong at all, and no tolerance would find it.",
+        "Both gradients are the right ones, but for some rounding.",
+        "One of them is, at the first step. The other comes from the last micro-batch alone.",
     ),
     (
-        "Its gradient has the right length but another direction.",
-        "Such a loop would pass as well. The first step of this one is right.",
+        "The limits are too wide; narrower ones would find both.",
+        "The first step of the loop that never zeroes is right, and no limits would find it.",
     ),
 )
 
