@@ -52,6 +52,57 @@ def too_wide(*tolerances: str) -> Mistake:
     )
 
 
+def too_narrow(*more) -> Mistake:
+    """A test whose relative tolerance is smaller than rounding."""
+    return Mistake(
+        "too narrow",
+        *({ENTRIES: f"(other - one).norm() < {t} * one.norm()"} for t in ("3e-7", "2e-7", "1e-7")),
+        *(
+            {ENTRIES: f"(other - one).abs().max() < {t} * one.abs().max()"}
+            for t in ("3e-7", "2e-7", "1e-7")
+        ),
+        *more,
+        why="Rounding in float32 is a few ten-millionths of the gradient's length; this tolerance is narrower, so it refuses right trainings.",
+        hint="How far apart are two right trainings in float32, beside the gradient's length?",
+    )
+
+
+def passed_by_nan(*more) -> Mistake:
+    """A test that raises where a difference is found to be large, which that of nan never is."""
+    return Mistake(
+        "large differences refused, not small ones asked for",
+        {f"assert {ENTRIES}": "assert not (other - one).norm() > 1e-4 * one.norm()"},
+        *more,
+        why="Every comparison with nan is False, so `>` never raises there; assert that the difference is small.",
+        hint="What does Python say of float('nan') > 1, and what of float('nan') < 1?",
+    )
+
+
+def own_directions(*more) -> Mistake:
+    """A test that compares gradients without their lengths."""
+    return Mistake(
+        "the directions compared",
+        {ENTRIES: "torch.cosine_similarity(one, other, dim=0) > 0.9999"},
+        {ENTRIES: "torch.cosine_similarity(one, other, dim=0) > 0.99999"},
+        {ENTRIES: "torch.allclose(other / other.norm(), one / one.norm(), atol=1e-4)"},
+        {ENTRIES: "(other / other.norm() - one / one.norm()).norm() < 1e-4"},
+        *more,
+        why="Two gradients that point the same way can be of different lengths: one that is several times too long passes.",
+        hint="What is left of a factor of four between two gradients when each is divided by its own length?",
+    )
+
+
+def two_accumulated(calls: str, *others: str) -> Mistake:
+    """A test that compares two trainings which both accumulate, made by one of these calls in place of `calls`."""
+    return Mistake(
+        "neither is the large batch",
+        *({calls: other} for other in others),
+        *({calls: other, ENTRIES: ENTRIES.replace("<", "<=")} for other in others),
+        why="The micro-batch is the first argument and the accumulation steps are the second, so both calls accumulate here. A mistake that accumulation makes is in both of them, and they agree.",
+        hint="Which of your two calls has one accumulation step?",
+    )
+
+
 def exactly_equal(hint: str) -> Mistake:
     """A test that allows no rounding."""
     return Mistake(
@@ -90,6 +141,8 @@ test_accumulation = (
         "the lengths compared",
         {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
         {ENTRIES: "torch.isclose(other.norm(), one.norm(), rtol=1e-4)"},
+        {ENTRIES: "0.5 < other.norm() / one.norm() < 2"},
+        {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
         why="Two gradients of one length can point in different directions; a test that compares lengths sees a factor and nothing else.",
         hint="What is the length of a gradient whose entries stand in another order?",
     ),
@@ -126,12 +179,7 @@ test_accumulation = (
         why="The relative part is right, and the fixed part beside it passes whatever is shorter than it: wrong trainings with short gradients.",
         hint="Which gradients are shorter than the fixed part of your tolerance?",
     ),
-    Mistake(
-        "the directions compared",
-        {ENTRIES: "torch.cosine_similarity(one, other, dim=0) > 0.9999"},
-        why="Two gradients that point the same way can be of different lengths: the loss that was not divided is k times too long and passes.",
-        hint="What is the cosine between a gradient and four times that gradient?",
-    ),
+    own_directions(),
     Mistake(
         "the sums compared",
         {ENTRIES: "abs(other.sum() - one.sum()) < 1e-4 * one.norm()"},
@@ -146,6 +194,20 @@ test_accumulation = (
         {ENTRIES: "((other - one).abs() <= 1e-4 * one.abs()).all()"},
         why="Rounding is as large as the longest entries make it, so an entry that is nearly zero may differ by all of itself in a right training.",
         hint="Beside what is a difference small: beside its own entry, or beside the whole gradient?",
+    ),
+    too_narrow(),
+    passed_by_nan(),
+    two_accumulated(
+        "train(32, 1), train(8, 4)",
+        "train(1, 32), train(4, 8)",
+        "train(1, 32), train(8, 4)",
+        "train(1, 64), train(4, 16)",
+    ),
+    Mistake(
+        "all samples in one window",
+        {SIZES: "large, parts = train(64, 1), train(16, 4)"},
+        why="All samples are in one window, so there is one step; what goes wrong from one window to the next never shows.",
+        hint="How many steps do your two calls make?",
     ),
     Mistake(
         "all steps added up",
@@ -245,13 +307,22 @@ test_last_window = (
         hint="What does your loop do when one list is longer?",
     ),
     Mistake(
-        "the lengths to a half",
+        "the lengths compared roughly",
         {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
+        {ENTRIES: "0.5 < other.norm() / one.norm() < 2"},
         why="A last window divided by k has three quarters of its length here, and passes.",
         hint="By how much does the last window's gradient differ if it was divided by k?",
     ),
     too_wide("0.1", "0.06", "0.01"),
     exactly_equal("Is a sum of four means to the last bit the mean of all?"),
+    too_narrow(),
+    passed_by_nan(),
+    own_directions(),
+    two_accumulated(
+        "train(32, 1, samples), train(8, 4, samples)",
+        "train(1, 32, samples), train(4, 8, samples)",
+        "train(1, 32, samples), train(8, 4, samples)",
+    ),
     fixed_tolerance(
         "(other - one).norm() < 1e-4",
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
@@ -358,14 +429,18 @@ test_ranks = (
         hint="Does your test see every step of the list?",
     ),
     Mistake(
-        "the lengths to a half",
+        "the lengths compared roughly",
         {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
+        {ENTRIES: "0.5 < other.norm() / one.norm() < 2"},
         {ENTRIES: "0.6 < other.norm() / one.norm() < 1.6"},
         why="A rank's own gradient is about as long as the mean over all ranks, and points elsewhere.",
         hint="How long is the gradient of one rank beside the mean?",
     ),
     too_wide("0.1", "0.06", "0.02", "0.01"),
     exactly_equal("Is a mean of ranks' means to the last bit the mean of all?"),
+    too_narrow(),
+    passed_by_nan(),
+    own_directions(),
     fixed_tolerance(
         "(other - one).norm() < 1e-4",
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
@@ -428,6 +503,10 @@ test_token_weights = (
     ),
     too_wide("0.1", "0.06", "0.02", "0.01"),
     exactly_equal("Is a sum of four parts to the last bit the whole?"),
+    too_narrow(),
+    passed_by_nan(),
+    own_directions(),
+    two_accumulated(TOKEN_SIZES, "train(1, 8, lengths), train(2, 4, lengths)"),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
     steps_not_counted(
         COUNT,

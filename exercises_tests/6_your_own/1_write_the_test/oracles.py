@@ -10,10 +10,13 @@ RIGHT = {
     "with gradients a million times as short",
     "with an entry that is zero but for rounding",
     "windows put together again",
+    "windows put together again, with an entry that is nearly zero",
+    "windows put together again, but for the last digit of one entry",
     "every micro-batch divided by the length of its window",
     "averaged",
     "averaged in float64",
     "the whole batch on every rank",
+    "the whole batch on every rank, with an entry that is nearly zero",
     "a mean over the targets",
 }
 

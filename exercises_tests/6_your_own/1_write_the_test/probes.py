@@ -101,6 +101,31 @@ def stepping_once(windows_at_once: Callable):
     return lambda size, parts, *data: windows_at_once(size * parts, 1, *data)
 
 
+def nearly_zero(gradient: torch.Tensor, large: bool):
+    """The last entry, less than rounding of the others, in the large batch and else."""
+    gradient[-1] = gradient.norm() * (-1.2e-8 if large else 1.2e-8)
+
+
+def last_digit_off(gradient: torch.Tensor, large: bool):
+    """The longest entry, in the last digit of which the large batch differs."""
+    if large:
+        entry = gradient.abs().argmax()
+        gradient[entry] = gradient[entry].nextafter(gradient.new_zeros(()))
+
+
+def but_for(change: Callable, train: Callable, steps_of=lambda found: [found]):
+    """The same training with another entry in its gradients; `steps_of` finds the lists of them."""
+
+    def changed(size, parts, *data):
+        found = train(size, parts, *data)
+        for gradients in steps_of(found):
+            for gradient in gradients:
+                change(gradient, parts == 1)
+        return found
+
+    return changed
+
+
 def drawn_factor(seed: int) -> float:
     """A factor of a few per cent, in three digits."""
     return round(1 + random.Random(seed).uniform(0.02, 0.05), 3)
@@ -268,6 +293,12 @@ def whole_windows(seed):
         "with gradients a million times as short": accumulated(seed, in_float64, 1e-6),
         "with an entry that is zero but for rounding": accumulated(seed, zero_but_for_rounding),
         "windows put together again": stepping_once(accumulated(seed, mean)),
+        "windows put together again, with an entry that is nearly zero": but_for(
+            nearly_zero, stepping_once(accumulated(seed, mean))
+        ),
+        "windows put together again, but for the last digit of one entry": but_for(
+            last_digit_off, stepping_once(accumulated(seed, mean))
+        ),
         "steps on every micro-batch": accumulated(seed, mean, grouped=each_alone),
         "no step behind the last window": accumulated(seed, mean, grouped=without_the_last),
         "no step at all": accumulated(seed, mean, grouped=none_of_them),
@@ -372,8 +403,12 @@ def last_windows(seed):
         "with gradients a hundred thousand times as long": accumulated(
             seed, zero_but_for_rounding, 1e5
         ),
+        "with an entry that is zero but for rounding": accumulated(seed, zero_but_for_rounding),
         "every micro-batch divided by the length of its window": accumulated(seed, in_equal_parts),
         "windows put together again": stepping_once(accumulated(seed, mean)),
+        "windows put together again, with an entry that is nearly zero": but_for(
+            nearly_zero, stepping_once(accumulated(seed, mean))
+        ),
         "no step at all": accumulated(seed, mean, grouped=none_of_them),
         "last window dropped": accumulated(seed, mean, grouped=dropped),
         "last window divided by k": accumulated(seed, divided_by_k),
@@ -565,6 +600,9 @@ def some_ranks(seed):
         "averaged": on_ranks(seed, averaged),
         "averaged in float64": on_ranks(seed, averaged_in_float64),
         "the whole batch on every rank": alone(on_ranks(seed, averaged)),
+        "the whole batch on every rank, with an entry that is nearly zero": but_for(
+            nearly_zero, alone(on_ranks(seed, averaged)), lambda found: found
+        ),
         "with gradients a hundred thousand times as long": on_ranks(
             seed, averaged_but_for_rounding, scale=1e5
         ),
@@ -688,6 +726,9 @@ def token_windows(seed):
         "divided at the end": texts(seed, divided_at_the_end),
         "added up in float64": texts(seed, in_float64),
         "windows put together again": stepping_once(texts(seed, mean)),
+        "windows put together again, with an entry that is nearly zero": but_for(
+            nearly_zero, stepping_once(texts(seed, mean))
+        ),
         "with gradients a hundred thousand times as long": texts(seed, zero_but_for_rounding, 1e5),
         "with gradients a million times as short": texts(seed, in_float64, 1e-6),
         "a sum of means": texts(seed, total),

@@ -18,7 +18,7 @@ def test_accumulation(train):
     torch.testing.assert_close(b / scale, a / scale, rtol=0.0, atol=1e-5)
 
 
-# %% test_accumulation: wrong
+# %% test_accumulation: wrong, large differences refused, not small ones asked for
 def test_accumulation(train):
     whole, pieces = (
         [gradient.tolist() for gradient in train(32, 1)],
@@ -48,7 +48,7 @@ def test_accumulation(train):
         assert a.tolist() == b.tolist()
 
 
-# %% test_accumulation: wrong
+# %% test_accumulation: wrong, all samples in one window
 def test_accumulation(train):
     large, small = train(64, 1), train(16, 4)
     assert len(large) == len(small) == 1
@@ -368,7 +368,7 @@ def test_accumulation(train):
         )
 
 
-# %% test_accumulation: wrong
+# %% test_accumulation: wrong, large differences refused, not small ones asked for
 def test_accumulation(train):
     large, small = train(16, 1), train(4, 4)
     assert len(large) == len(small)
@@ -400,7 +400,7 @@ def test_last_window(train):
                         raise AssertionError("another gradient")
 
 
-# %% test_last_window: wrong
+# %% test_last_window: wrong, large differences refused, not small ones asked for
 def same(few, many):
     assert len(few) == len(many)
     for one, other in zip(few, many):
@@ -426,7 +426,7 @@ def test_ranks(train):
         assert all(((one - expected).abs() <= 1e-4 * scale).all() for one in got)
 
 
-# %% test_ranks: wrong
+# %% test_ranks: wrong, large differences refused, not small ones asked for
 def test_ranks(train):
     large = train(32, 1)[0]
     for ranks in (2, 4, 8):
@@ -451,7 +451,7 @@ def test_token_weights(train):
                 assert (a - b).abs().max() <= 1e-4 * b.abs().max()
 
 
-# %% test_token_weights: wrong
+# %% test_token_weights: wrong, large differences refused, not small ones asked for
 def test_token_weights(train):
     for lengths in ([1, 9, 4, 2, 7, 3, 8, 5], [10, 1, 1, 1, 3, 30, 2, 6]):
         large = train(4, 1, lengths)
@@ -549,3 +549,155 @@ def test_token_weights(train):
     assert len(large) == len(parts)
     for a, b in zip(large, parts):
         assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_accumulation: wrong, too narrow
+def test_accumulation(train):
+    large = train(32, 1)
+    parts = train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 2e-7 * a.norm()
+
+
+# %% test_accumulation: wrong, too narrow
+def test_accumulation(train):
+    large = train(32, 1)
+    parts = train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-7 * a.norm()
+
+
+# %% test_accumulation: right
+def test_accumulation(train):
+    large = train(32, 1)
+    parts = train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-6 * a.norm()
+
+
+# %% test_accumulation: wrong, large differences refused, not small ones asked for
+def test_accumulation(train):
+    large = train(32, 1)
+    parts = train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert not (a - b).norm() > 1e-4 * a.norm()
+
+
+# %% test_accumulation: wrong, neither is the large batch
+def test_accumulation(train):
+    large = train(1, 32)
+    parts = train(4, 8)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() <= 1e-4 * a.norm()
+
+
+# %% test_accumulation: wrong, all samples in one window
+def test_accumulation(train):
+    large = train(64, 1)
+    parts = train(16, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() <= 1e-4 * a.norm()
+
+
+# %% test_accumulation: wrong, the directions compared
+def test_accumulation(train):
+    large = train(32, 1)
+    parts = train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert torch.allclose(a / a.norm(), b / b.norm(), atol=1e-4)
+
+
+# %% test_accumulation: wrong, the lengths compared
+def test_accumulation(train):
+    large = train(32, 1)
+    parts = train(8, 4)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert 0.5 < (b.norm() / a.norm()).item() < 2
+
+
+# %% test_last_window: wrong, too narrow
+def test_last_window(train):
+    for samples in (64, 48):
+        large = train(32, 1, samples)
+        parts = train(8, 4, samples)
+        assert len(large) == len(parts)
+        for a, b in zip(large, parts):
+            assert (a - b).norm() < 2e-7 * a.norm()
+
+
+# %% test_last_window: wrong, neither is the large batch
+def test_last_window(train):
+    for samples in (64, 56):
+        large = train(1, 32, samples)
+        parts = train(4, 8, samples)
+        assert len(large) == len(parts)
+        for a, b in zip(large, parts):
+            assert (a - b).norm() <= 1e-4 * a.norm()
+
+
+# %% test_last_window: wrong, the directions compared
+def test_last_window(train):
+    for samples in (64, 48):
+        large = train(32, 1, samples)
+        parts = train(8, 4, samples)
+        assert len(large) == len(parts)
+        for a, b in zip(large, parts):
+            assert torch.allclose(a / a.norm(), b / b.norm(), atol=1e-4)
+
+
+# %% test_ranks: wrong, too narrow
+def test_ranks(train):
+    large = train(32, 1)[0]
+    for ranks in (2, 4, 8):
+        for own in train(32 // ranks, ranks):
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                assert (a - b).norm() < 2e-7 * a.norm()
+
+
+# %% test_ranks: wrong, the directions compared
+def test_ranks(train):
+    large = train(32, 1)[0]
+    for ranks in (2, 4, 8):
+        for own in train(32 // ranks, ranks):
+            assert len(own) == len(large)
+            for a, b in zip(large, own):
+                assert torch.allclose(a / a.norm(), b / b.norm(), atol=1e-4)
+
+
+# %% test_token_weights: wrong, too narrow
+def test_token_weights(train):
+    lengths = [1, 9, 3, 4, 2, 6, 5, 8, 10, 20, 7, 3, 1, 1, 2, 15]
+    large = train(8, 1, lengths)
+    parts = train(2, 4, lengths)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 2e-7 * a.norm()
+
+
+# %% test_token_weights: wrong, the directions compared
+def test_token_weights(train):
+    lengths = [1, 9, 3, 4, 2, 6, 5, 8, 10, 20, 7, 3, 1, 1, 2, 15]
+    large = train(8, 1, lengths)
+    parts = train(2, 4, lengths)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert torch.allclose(a / a.norm(), b / b.norm(), atol=1e-4)
+
+
+# %% test_token_weights: wrong, neither is the large batch
+def test_token_weights(train):
+    lengths = [1, 9, 3, 4, 2, 6, 5, 8, 10, 20, 7, 3, 1, 1, 2, 15]
+    large = train(1, 8, lengths)
+    parts = train(2, 4, lengths)
+    assert len(large) == len(parts)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() <= 1e-4 * a.norm()
