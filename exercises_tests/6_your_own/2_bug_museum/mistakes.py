@@ -81,8 +81,19 @@ name_fault = (
             LONGER: "max(first) == 1",
             SHORTER: "max(first) == 1 / k**2",
         },
-        why="Shares are floats, rounded to 4 decimals here: three thirds of 0.3333 are not 1.",
-        hint="What does Python say of 3 * 0.3333 == 1?",
+        *(
+            {SHORTER: twice, SHORT_LAST: f"{short} and len(last) % k"}
+            for twice in ("max(first) == 1 / k**2", "sum(first) == 1 / k")
+            for short in ("last[-1] == 1 / k", "abs(last[-1] - 1 / k) < 1e-3")
+        ),
+        {SHORT_LAST: "last[-1] == 1 / k and len(last) % k"},
+        {
+            LONGER: "sum(first) == k",
+            SHORTER: "sum(first) == 1 / k",
+            SHORT_LAST: "sum(last) == len(last) % k / k and len(last) % k",
+        },
+        why="Shares are floats, rounded to 4 decimals here: three thirds of 0.3333 are not 1, and 0.1111 is not 1/9.",
+        hint="What is 1/9, rounded to 4 decimals, and what does Python say of 0.1111 == 1/9?",
     ),
 )
 
@@ -255,6 +266,12 @@ cured_windows = (
         window = micro_batches[start : start + k]
         losses = [loss_function(model(inputs), targets) for inputs, targets in window]
         (sum(losses) / len(window)).backward()
+{END}"""
+        },
+        {
+            LOOP: f"""    for start in {WINDOWS}:
+        inputs, targets = map(torch.cat, zip(*micro_batches[start : start + k]))
+        loss_function(model(inputs), targets).backward()
 {END}"""
         },
         why="The same gradients, but nothing is freed until the whole window went forward: accumulation saves no memory then.",

@@ -37,11 +37,11 @@ def cured_windows(seed):
             optimizer.step()
             optimizer.zero_grad()
         recorder.since_step = 0
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
         shown |= training(case, recorder, sizes)
         shown[f"how often the schedule moved ({case})"] = len(batches)
         shown[f"what is left in .grad ({case})"] = 0 * flat(model)
         shown[f"whether the micro-batches are as they were ({case})"] = True
-        shown[f"the most micro-batches whose activations are held at once ({case})"] = 1
         shown[f"how often the schedule has moved after one more step of the optimizer ({case})"] = (
             len(batches)
         )

@@ -128,14 +128,15 @@ def cured_windows(answer, seed):
         k = case.accumulation_steps
         with Held(model) as held:
             answer(model, optimizer, scheduler, lopsided_loss, micro_batches, k)
+        # Before the steps: of a window that goes forward at once the passes are counted as micro-batches.
+        shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
+            held.peak / one.peak
+        )
         shown |= training(case, recorder)
         shown[f"how often the schedule moved ({case})"] = scheduler.last_epoch
         shown[f"what is left in .grad ({case})"] = flat(model, gradients=True)
         shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
             micro_batches, draw(case, seed)[1]
-        )
-        shown[f"the most micro-batches whose activations are held at once ({case})"] = round(
-            held.peak / one.peak
         )
         optimizer.step()
         shown[f"how often the schedule has moved after one more step of the optimizer ({case})"] = (

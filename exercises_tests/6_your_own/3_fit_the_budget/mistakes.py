@@ -191,6 +191,17 @@ settings_that_fit = (
         hint="Which divisor of 12 comes after 4, and what lies between the two?",
     ),
     Mistake(
+        "ended at the first that does not fit",
+        {
+            IF: f"if {DIVIDES}peak(micro_batch, way) > budget:\n                return fitting\n            {IF}"
+        },
+        {
+            IF: f"if batch % micro_batch or peak(micro_batch, way) > budget:\n                return fitting\n            {IF}"
+        },
+        why="`return` leaves both loops: at the first micro-batch that is too large the search is over, and the ways that come after this one are never looked at.",
+        hint="Which loop should end where a micro-batch does not fit, and which one goes on?",
+    ),
+    Mistake(
         "the ways taken out of the list",
         {"for way in ways:": "while ways:\n        way = ways.pop(0)"},
         why="pop() empties the caller's own list: who asks a second time has no way left.",

@@ -558,3 +558,59 @@ def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
             optimizer.step()
             optimizer.zero_grad()
             scheduler.step()
+
+
+# %% cured_windows: wrong, activations of the window held
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    for start in range(0, len(micro_batches), k):
+        window = micro_batches[start : start + k]
+        x = torch.cat([a for a, _ in window])
+        y = torch.cat([b for _, b in window])
+        loss_function(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+
+
+# %% name_fault: wrong, rounded shares compared exactly
+def name_fault(receipts, k):
+    n = len(receipts[0])
+    steps = [[i for i, s in enumerate(step) if s] for step in receipts]
+    first = steps[0]
+    if first == [k - 1]:
+        return "only the last"
+    if first == list(range(k - 1)):
+        return "early"
+    share = receipts[0][first[0]]
+    if share == 1:
+        return "not divided"
+    if share == 1 / k**2:
+        return "divided twice"
+    if n % k:
+        if len(steps) == n // k:
+            return "rest lost"
+        if receipts[-1][-1] == 1 / k:
+            return "short window divided by k"
+    return "right"
+
+
+# %% name_fault: wrong, rounded shares compared exactly
+def name_fault(receipts, k):
+    n = len(receipts[0])
+    steps = [[i for i, s in enumerate(step) if s] for step in receipts]
+    first = steps[0]
+    if first == [k - 1]:
+        return "only the last"
+    if first == list(range(k - 1)):
+        return "early"
+    share = receipts[0][first[0]]
+    if sum(receipts[0]) == k:
+        return "not divided"
+    if sum(receipts[0]) == 1 / k:
+        return "divided twice"
+    if n % k:
+        if len(steps) == n // k:
+            return "rest lost"
+        if receipts[-1][-1] == 1 / k:
+            return "short window divided by k"
+    return "right"

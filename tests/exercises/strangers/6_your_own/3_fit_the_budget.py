@@ -591,3 +591,16 @@ def train_within(model, optimizer, batch, micro_batch, checkpointing):
         (loss * tokens.sum() / counts.sum()).backward()
     optimizer.step()
     model.zero_grad()
+
+
+# %% settings_that_fit: wrong, ended at the first that does not fit
+def settings_that_fit(batch, ways, peak, budget):
+    found = []
+    for way in ways:
+        for size in range(1, batch + 1):
+            if batch % size:
+                continue
+            if peak(size, way) > budget:
+                return found
+            found.append((size, batch // size, way))
+    return found
