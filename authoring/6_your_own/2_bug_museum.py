@@ -8,7 +8,7 @@
 # %% [markdown]
 # ## A question
 #
-# In June 2026 a training framework found that with accumulation it had never trained as with the large batch. Two tests had covered accumulation for as long as it existed, and both were green.
+# In June 2026 a training framework found that with accumulation it had never trained as with the large batch. It had two tests of accumulation, and both were green.
 #
 # What would a test have to look at? Every exhibit of this museum raises no error, or a misleading one, and its loss falls. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure; the versions that have it and those that do not, as far as they could be found.
 
@@ -82,9 +82,9 @@ show_receipts(train_right, micro_batches=10)
 #
 # ### 1. Green tests
 #
-# **Reported**: [paiml/aprender, pull request 2123](https://github.com/paiml/aprender/pull/2123) (June 2026). With $k$ accumulation steps an update was not the large batch's. The two tests of accumulation counted optimizer steps and asked whether the loss was finite.
+# **Reported**: [paiml/aprender, pull request 2123](https://github.com/paiml/aprender/pull/2123) (June 2026). With $k$ accumulation steps an update was not the large batch's. The two tests of accumulation counted micro-batches and asked whether the loss was finite; no gradient even reached their weights.
 #
-# The framework is written in Rust. This loop does the same, and so do the tests:
+# The framework is written in Rust. This loop has the same fault; the two tests here are a little stricter:
 
 
 # %%
@@ -116,7 +116,7 @@ reveal("sum of a step's shares in exhibit 1", receipts[0].sum().item(), "times t
 # %% [markdown]
 # **Not divided**: the update was made from the sum of the window. Clipping had hidden it in part: when both are longer than the limit, sum and mean are cut to the same length.
 #
-# **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the gradient with the large batch's, which is what a receipt does.
+# **Cure**: `(model(batch).mean() / k).backward()`. The pull request's new test compares the weights after a step with $k = 1$ and with $k = 2$, on identical micro-batches. That finds the missing division. A receipt also says which micro-batch is in the step.
 #
 # **Versions**: the cure was meant for 0.50.0; the release that has it could not be found.
 #
@@ -298,7 +298,7 @@ reveal("micro-batches in exhibit 6", first.count_nonzero().item(), "behind each 
 # %% [markdown]
 # The accelerator counts blocks, and there are two for each micro-batch. So with an even $k$ the window is half as long and divided by $k$ all the same: twice the steps, and the shares of each add up to a half. With an odd $k$ the receipts look right.
 #
-# On several devices no $k$ above 1 is right: in the micro-batch that steps, the first model's block still says that nothing is to be averaged, and this model steps with gradients that differ from device to device.
+# On several devices an odd $k$ above 1 is wrong, too (unless `sync_each_batch` is set): in each micro-batch that steps, but for an epoch's last one, the first model's block still says that nothing is to be averaged, and this model steps with gradients that differ from device to device.
 #
 # **Cure**: one block for all models.
 #
@@ -331,9 +331,9 @@ show_receipts(train_one_block)
 show_receipts(train_zero_last, micro_batches=10)
 
 # %% [markdown]
-# **Cure**: divide by the window's own length. `accelerator.backward` always divides by `gradient_accumulation_steps`, so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
+# **Cure**: divide by the window's own length. `accelerator.backward` divides by `gradient_accumulation_steps`, however long the window is (with DeepSpeed, DeepSpeed does), so the loss of a short window is multiplied by $k$ over its length first; that was an exercise of the [lesson on Accelerate](../1_accumulation/2_accelerator.ipynb).
 #
-# **Versions**: Lightning from 2.0 (the report) to 2.6.6; RF-DETR from 1.6.0 to 1.6.3, since 1.6.4 it fills its data up to whole windows (and all its windows were divided twice: [issue 1503](https://github.com/roboflow/rf-detr/issues/1503), September 2026); ms-swift up to 4.5.3, cured in 4.6.0.
+# **Versions**: Lightning from 2.0 (the report) to 2.6.6; RF-DETR from 1.6.0 to 1.6.3, since 1.6.4 it fills its data up to whole windows (and in detection and segmentation all windows were divided twice: [issue 1503](https://github.com/roboflow/rf-detr/issues/1503), September 2026); ms-swift up to 4.5.3 (its `Trainer` and its `RerankerTrainer` were cured in 4.6.0).
 #
 # ### 8. What the last epoch left
 #
@@ -369,7 +369,7 @@ reveal("sum of the second step of exhibit 8", second.sum().item(), "times the ri
 #
 # **Cure**: the last micro-batch of an epoch completes a window too, with its own divisor: `train_right` above.
 #
-# **Versions**: burn has it in 0.21.0 and 0.22.0-pre.2. The releases that are cured could not be found, of either project.
+# **Versions**: burn has it at least from 0.10.0 to 0.22.0-pre.2. The releases that are cured could not be found, of either project.
 #
 # ### 9. Every window its tokens
 #
@@ -414,6 +414,8 @@ print(f"in the mean of means the first token counts {shares[0] / shares[1]:.0f} 
 
 # %% [markdown]
 # The sum is 1 in both. A test that looks at sums lets this one pass, and so does one that compares lengths roughly: it is the direction of the gradient that has changed.
+#
+# **Cure**: divide by the tokens of the whole window, as `train_by_tokens` does.
 #
 # **Versions**: transformers up to 4.45.2; 4.46.0 counts the tokens of the window. mlx-lm 0.32.2 divides by $k$.
 #
@@ -586,13 +588,15 @@ show_receipts(train_unscaled_once)
 # %% [markdown]
 # It was divided by 1024 three times more. With two decimals it looks nearly like exhibit 4, and for training it is the same.
 #
+# **Cure**: `unscale_`, `step` and `update` where the window ends, and nowhere else.
+#
 # **Versions**: torch 2.13, on your CPU, raises nothing.
 #
 # ### 14. Stopped in the middle
 #
-# **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights, optimizer and counters, and no gradients. It was left so then. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
+# **Reported**: [transformers, issue 22143](https://github.com/huggingface/transformers/issues/22143) (March 2023): a checkpoint in the middle of a window has weights and optimizer, but neither the window's own count nor its gradients. It was left so then. [OneTrainer, pull request 1465](https://github.com/Nerogar/OneTrainer/pull/1465) (May 2026) saw the dent in the log of the loss and saves the gradients.
 #
-# Training stops after micro-batch `stop`, and a fresh process goes on with the next one:
+# Training stops after micro-batch `stop`, and a fresh process goes on with the next one. Here the count goes on, as in OneTrainer:
 
 
 # %%
@@ -620,11 +624,11 @@ show_receipts(stopped_after(6, keep_gradients=True))
 # %% [markdown]
 # Two micro-batches are lost, and the step has half of its window. **Cure**: save only where a window ends (the usual choice), or save `.grad` with the weights, or begin the window again with its first micro-batch.
 #
-# **Versions**: up to transformers 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch is meant to end its window, but up to 4.51.3 the length of the last window was counted in samples, so it could still be cut ([issue 37777](https://github.com/huggingface/transformers/issues/37777)). Since 4.52 saving by steps and by epochs both come at a window's end, where the data have a length. A stream (an `IterableDataset` without one) may still end inside a window in 5.23: its rest waits in `.grad` for the next epoch, and a checkpoint by epochs loses it.
+# **Versions**: in transformers from March 2023 (pull request [22098](https://github.com/huggingface/transformers/pull/22098)) to 4.46.3 windows ran on from one epoch into the next, so saving by epoch could cut one. Since 4.47.0 an epoch's last micro-batch is meant to end its window, but up to 4.51.3 the length of the last window was counted in samples, so it could still be cut ([issue 37777](https://github.com/huggingface/transformers/issues/37777)). Since 4.52 saving by steps and by epochs both come at a window's end, where the data have a length. A stream (an `IterableDataset` without one) may still end inside a window in 5.23: its rest waits in `.grad` for the next epoch, and a checkpoint by epochs loses it.
 #
 # ## The second instrument
 #
-# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts (again, where the two differ), and compares gradients, settings and weights step by step. (An average of the weights is compared where it is torch's `AveragedModel`, or where `train` returns it.) Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
+# The witness is a model of its own. `same_training` takes any function `train(micro_batch, accumulation_steps)`, runs it with the large batch and in parts, and compares gradients, settings and weights step by step. Where the two differ it runs them again. (An average of the weights is compared where it is torch's `AveragedModel`, or where `train` returns it.) Here are the loops of this museum, each with a small network and data of its own. In the last two rows a shorter window is left.
 
 
 # %%

@@ -241,7 +241,7 @@ reveal("mean of 4096 ones in bf16", low, "times the right one")
 #
 # ### 19. Another mask
 #
-# **Reported**: [OLMo-core, pull request 828](https://github.com/allenai/OLMo-core/pull/828) (August 2026): after 150 steps the loss was 2.495 with checkpointing and 2.195 without, and a second pair of runs had the same gap. [guided-diffusion, issue 167](https://github.com/openai/guided-diffusion/issues/167) (December 2025) found it in that project's own helper.
+# **Reported**: [OLMo-core, pull request 828](https://github.com/allenai/OLMo-core/pull/828) (August 2026): after 150 steps the loss was 2.495 with checkpointing and 2.195 without, and a second pair of runs had nearly the same gap. [guided-diffusion, issue 167](https://github.com/openai/guided-diffusion/issues/167) (December 2025) found it in that project's own helper.
 
 
 # %%
@@ -376,7 +376,7 @@ print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 #
 # ### 22. An error that names something else
 #
-# **Reported**: [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) (May 2022, open when this was written), "Expected to mark a variable ready only once". It was reported again for DDP with checkpointing in [FocalNet](https://github.com/microsoft/FocalNet/issues/4), [ms-swift](https://github.com/modelscope/ms-swift/issues/3171) and others. The message offers two causes: a parameter used outside `forward`, and one that several checkpoints use.
+# **Reported**: [FocalNet, issue 4](https://github.com/microsoft/FocalNet/issues/4) (May 2022), [ms-swift, issue 3171](https://github.com/modelscope/ms-swift/issues/3171) (February 2025) and others, for DDP with checkpointing: "Expected to mark a variable ready only once". The message offers two causes: a parameter used outside `forward`, and one that several checkpoints use. ([accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) shows the same message, and there its second cause is true: the model goes forward twice before one backward pass. `use_reentrant=False` cures that, too; leaving out the search does not.)
 #
 # DDP can be tried in one process. A process group of one sends nothing to anybody, but hooks, flags and errors are those of many.
 
@@ -425,9 +425,9 @@ with one_process():
 # %% [markdown]
 # Three of four. Without the search `spare`, which gets no gradient, stops the second step, and the rest of that error says so. People then switch the search on, and where the checkpoint is reentrant they meet the other error.
 #
-# Neither of its two causes is there: no parameter is used outside `forward`, or by two checkpoints. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
+# Neither of its two causes is in this model: no parameter is used outside `forward`, or by two checkpoints. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
 #
-# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient, leaving out the search is a cure as well.
+# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient and the model goes forward once, leaving out the search is a cure as well.
 #
 # **Versions**: torch 1.10.0 (FocalNet's report) and 2.13.
 #
@@ -435,7 +435,7 @@ with one_process():
 #
 # ### 23. Slower on several GPUs
 #
-# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021, never released), [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802) (January 2023), where several GPUs were slower than one, and [LoongForge, pull request 163](https://github.com/baidu-baige/LoongForge/pull/163) (August 2026): `no_sync` stood around `backward()` only.
+# **Reported**: [ClassyVision, pull request 706](https://github.com/facebookresearch/ClassyVision/pull/706) (February 2021; no release had the fault), [SpeechBrain, issue 1802](https://github.com/speechbrain/speechbrain/issues/1802) (January 2023), where several GPUs were slower than one, and [LoongForge, pull request 163](https://github.com/baidu-baige/LoongForge/pull/163) (August 2026): `no_sync` stood around `backward()` only.
 
 
 # %%
@@ -530,7 +530,7 @@ with one_process():
 #
 # ## Exercise: cure the checkpointed blocks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: two arguments, two faults of this room. The first is at work even where it is not written: torch 2.13 takes it, with a warning, where `use_reentrant` is left out.
+# *Difficulty* ** · *6 minutes* · *Why*: two arguments, two faults of this room. Torch 2.13 still takes `use_reentrant=True`, with a warning, where nothing is said.
 #
 # ```python
 # def run_blocks(blocks, hidden):

@@ -10,12 +10,12 @@ BECAUSE = (
         "sum of a step's shares in exhibit 1",
         "Why did the project's two tests stay green?",
         (
-            "The number of steps is right and the loss is finite; they asked for nothing else.",
+            "They asked for a count and for a finite loss, and for nothing else.",
             "What is wrong is the gradient's length, and neither test looks at a gradient.",
         ),
         (
-            "The tests ran without accumulation.",
-            "They did accumulate. They asked for things that a sum leaves as they are.",
+            "The tests used k = 1.",
+            "They set k to 2 and 3. But no gradient reached the weights in them, and they asked only for a count and a finite loss.",
         ),
         (
             "A gradient that is too long is clipped in the test.",
@@ -117,7 +117,7 @@ def leaked(draw):
 def unscaled(draw):
     k, scale = draw.choice((3, 4, 5)), draw.choice((2, 4, 8, 16))
     return computed(
-        f"A gradient scaler with scale {scale}, k = {k}, and `unscale_` after every micro-batch's backward pass in place of once. By what is the first micro-batch's scaled gradient divided in all when the optimizer steps?",
+        f"A gradient scaler with scale {scale}, k = {k}, and `unscale_` and `update` after every micro-batch's backward pass in place of once (the scale stays the same). By what is the first micro-batch's scaled gradient divided in all when the optimizer steps?",
         (
             f"{scale**k:,}",
             "Everything that is in `.grad` is divided each time, and the first micro-batch is there from the beginning.",
