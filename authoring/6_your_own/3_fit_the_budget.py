@@ -80,6 +80,8 @@ guess("share of the vocabulary", my_guess, "%")
 # %% [markdown]
 # ## By hand: what one row is made of
 #
+# Each setting will be a row of a table.
+#
 # A decoder gives a number for each token of the vocabulary at each place of each text. These are the *logits*: micro-batch × length × vocabulary numbers.
 # Beside them stand the weights, their gradients and the optimizer's two averages, whatever the micro-batch. (With the whole batch at once the gradients are not there yet at the fullest moment.)
 #
@@ -347,7 +349,7 @@ score = score_training(
 #
 # ## What if
 #
-# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and at most quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds. With one accumulation step, the default, no gradients wait beside the next forward pass: then longer texts seem to fit than do here.)
+# A plan looks at the sizes that you name. How would the bytes change with longer texts? What is alive after one operation is linear in the micro-batch and at most quadratic in the length. So a few traces tell all sizes, and sliders can show them at once, without a kernel, too. (The traces take some seconds. With one accumulation step, the default, no gradients wait during the next forward pass, and longer texts would fit.)
 
 # %%
 sliders = what_if(
@@ -361,7 +363,7 @@ sliders = what_if(
 sliders
 
 # %% [markdown]
-# At micro-batch 1, how long may the texts become within 24 MB? Does checkpointing change that? Move the sliders (a group of layers is one layer here; leave it at 2), then compare:
+# At micro-batch 1, how long may the texts become within 24 MB? Does checkpointing change that? Set the micro-batch to 1, move the length, switch checkpointing, then compare:
 
 # %%
 print(f"{megabytes(BUDGET)} are {BUDGET / 2**20:.1f} MiB, the sliders' unit")
@@ -373,7 +375,7 @@ for scaling in sliders.scalings:
 # %% [markdown]
 # ## Your own model
 #
-# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above, so it takes longer. For any other module write a function that returns it, a sample batch, and a function `loss(model, batch)` that gives one number: `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
+# Put a model of your own in place of None: a configuration of transformers, with its task, a budget and a batch. (`from transformers import AutoConfig` first; then `AutoConfig.from_pretrained("a folder on this disk")` reads that of a saved model.) Its plan looks at more settings than the one above, so it takes longer. For any other module write a function that returns three things: the module, a sample batch, and a function `loss(model, batch)` that gives one number. Then `trainlean plan file.py:function ...` plans its training from a terminal. `trainlean plan ... --write pytorch train.py` writes the training.
 
 # %%
 my_config = None  # such as LlamaConfig(hidden_size=512)
