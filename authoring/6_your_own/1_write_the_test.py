@@ -349,7 +349,7 @@ except AssertionError as error:
 #
 # - Make the loop a function of micro-batch and accumulation steps, from the same weights and samples each time. Its own large batch is the truth for what accumulation changes. A fault that both have does not show (exhibit 16 of the museum that follows is one).
 # - Compare every entry of the gradient at every step, and the number of steps; relative to the gradient's length. It does not show what happens beside the gradient: averaged weights, or the last step's learning rate (an earlier one shows in the next gradient).
-# - A test sees what its data lets it see: a rest of two micro-batches or more and none, more than two ranks and all of them, texts of different lengths.
+# - A test sees what its data lets it see: numbers of samples with a rest of two micro-batches or more, and without a rest; more than two ranks, each of them looked at; texts of different lengths.
 # - Before you trust a test, see it fail: run it on wrong loops.
 #
 # Next: [A museum of real bugs](2_bug_museum.ipynb), with loops that others wrote.

@@ -91,7 +91,7 @@ reveal(
 )
 
 # %% [markdown]
-# **Cure**: the tokens of all devices are counted before the backward pass, and the loss is multiplied by the number of devices, because the all-reduce divides by it.
+# **Cure**: the tokens of all devices are counted before the backward pass, and the loss is multiplied by the number of devices, because DDP divides by it.
 #
 # **Versions**: transformers has `average_tokens_across_devices` since 4.46.2 (pull request [34373](https://github.com/huggingface/transformers/pull/34373)); it is on since 4.54.0 ([39395](https://github.com/huggingface/transformers/pull/39395)).
 #

@@ -97,7 +97,7 @@ explain_row = (
                 "model.config.vocab_size", "model.get_input_embeddings().num_embeddings"
             )
         },
-        why="An embedding may have more rows than there are tokens, for instance to fill up a multiple of 64; the logits are as many as the vocabulary has tokens.",
+        why="The logits are as wide as the output layer, which `model.config.vocab_size` tells. An embedding may have more rows than that, as here.",
         hint="Which line of the exercise says where the size of the vocabulary is to be read?",
     ),
     Mistake(

@@ -41,7 +41,7 @@ def row(draw):
         micro_batch,
         length,
         ask=f"A decoder with {millions} million `float32` weights, {percent} % of them frozen, and a vocabulary of {vocabulary:,}; AdamW, micro-batches of {micro_batch} x {length} tokens. How much memory is for the {part}?",
-        says="Logits are four bytes for each token of the micro-batch and of the vocabulary; state is two numbers for each trained weight.",
+        says="Logits are four bytes times the tokens of the micro-batch times those of the vocabulary; state is two numbers for each trained weight.",
         mistakes=(
             "logits of one text",
             "logits of one place",

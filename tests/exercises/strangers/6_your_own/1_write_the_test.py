@@ -701,3 +701,30 @@ def test_token_weights(train):
     assert len(large) == len(parts)
     for a, b in zip(large, parts):
         assert (a - b).norm() <= 1e-4 * a.norm()
+
+
+# %% test_accumulation: right
+def test_accumulation(train):
+    large, parts = train(12, 1), train(4, 3)
+    assert len(parts) == len(large)
+    for a, b in zip(large, parts):
+        assert (a - b).norm() < 1e-4 * a.norm()
+
+
+# %% test_accumulation: right
+def test_accumulation(train):
+    tolerance = 5e-3
+    at_once, in_parts = train(24, 1), train(6, 4)
+    assert len(at_once) == len(in_parts)
+    for step, large in enumerate(at_once):
+        gap = (in_parts[step] - large).norm() / large.norm()
+        assert gap < tolerance, f"step {step} is off by {gap:.2%}"
+
+
+# %% test_last_window: right
+def test_last_window(train):
+    for samples in (64, 48, 56):
+        large, parts = train(32, 1, samples), train(8, 4, samples)
+        assert len(large) == len(parts)
+        for a, b in zip(large, parts):
+            assert (a - b).norm() < 5e-3 * a.norm()
