@@ -1,9 +1,11 @@
 """The meter against the allocator, on models that a meter may disturb; and what it says where the two differ."""
 
+import copy
 import threading
 import warnings
 
 import meter_against_allocator
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -313,3 +315,74 @@ def test_what_was_there_before_may_go_without_a_word(capfd):
     with Meter():
         before.clear()
     assert capfd.readouterr().err == ""
+
+
+def _ensemble():
+    """As torch's tutorial has it: the module called is one of shapes, its weights come as arguments."""
+    models = [mlp(64, 256, 10) for _ in range(4)]
+    weights, buffers = torch.func.stack_module_state(models)
+    shapes = copy.deepcopy(models[0]).to("meta")
+    optimizer = torch.optim.Adam(weights.values())
+
+    def one(weights, buffers, x):
+        return torch.func.functional_call(shapes, (weights, buffers), (x,))
+
+    for _ in range(2):
+        torch.vmap(one, in_dims=(0, 0, None))(weights, buffers, torch.ones(32, 64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _looked_at_first():
+    for shapes_only in (torch.device("meta"), FakeTensorMode()):
+        with shapes_only:
+            mlp(64, 512, 10)(torch.ones(100, 64)).sum().backward()
+    fit(mlp(64, 256, 10), batch_of_rows)
+
+
+@pytest.mark.parametrize("train", [_ensemble, _looked_at_first])
+def test_a_module_of_shapes_alone_says_nothing_of_the_device(train):
+    train()
+    with Meter() as meter:
+        train()
+    allocated = meter_against_allocator.allocators_peak(train)
+    assert meter.peak_bytes == pytest.approx(allocated, rel=0.001) and meter.note == ""
+
+
+def test_a_traced_model_has_whole_samples():
+    with Meter() as meter:
+        model = torch.jit.trace(mlp(64, 256, 10), torch.ones(4, 64))
+        fit(model, batch_of_rows)
+    assert isinstance(meter.samples, int)
+
+
+def test_memory_that_is_not_the_allocators_is_said():
+    weight = torch.nn.Parameter(torch.from_numpy(np.ones((300, 64), dtype=np.float32)))
+    rows = np.ones((200, 64), dtype=np.float32)
+
+    def train():
+        torch.nn.functional.linear(torch.from_numpy(rows), weight).square().sum().backward()
+        weight.grad = None
+
+    train()
+    with Meter() as meter:
+        train()
+    allocated = meter_against_allocator.allocators_peak(train)
+    assert meter.allocator_peak == pytest.approx(allocated, rel=0.001)
+    assert meter.peak_bytes == pytest.approx(allocated + 4 * 500 * 64, rel=0.001)
+    assert "125.0 KiB are no memory of torch's allocator" in meter.note
+
+
+def test_what_another_thread_trains_beside_is_said():
+    def train():
+        fit(mlp(64, 256, 10), batch_of_rows)
+
+    with Meter() as alone:
+        train()
+    with Meter() as meter:
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+        train()
+    assert "Another thread" not in alone.note
+    assert "Another thread trained" in meter.note

@@ -238,7 +238,10 @@ class AllocatedBlocks:
         if address and address not in self._known:
             self._known.add(address)
             self._visitors.add(address)
-            self._told[self.tick].append(("used", address, tensor.nbytes, tensor.device.type))
+            foreign = not tensor.untyped_storage().resizable()
+            self._told[self.tick].append(
+                ("used", address, tensor.nbytes, tensor.device.type, foreign)
+            )
 
     def became(self, tensor, category):
         """Say what the tensor's storage has become; if it was not made here, it was there from the start."""
@@ -246,10 +249,13 @@ class AllocatedBlocks:
             self._known.add(address)
             if address in self._sent:
                 self._sent[address] = self.tick  # it is there still
+            foreign = False
             if address not in self._born:
                 self._watch(tensor, address)
+                # NumPy's, a file's: torch may not change how much there is.
+                foreign = not tensor.untyped_storage().resizable()
             size = tensor.untyped_storage().nbytes()
-            self._told[self.tick].append((category, address, size, tensor.device.type))
+            self._told[self.tick].append((category, address, size, tensor.device.type, foreign))
 
     def communicated(self):
         """The operation was a collective."""
@@ -375,7 +381,7 @@ class _Lives:
                 life.end, life.block.died = self._ended[last], last
                 del self._live[address]
 
-    def tell(self, what, address, size, device):
+    def tell(self, what, address, size, device, foreign=False):
         """What a meter has told of memory since the last operation."""
         if what == "next":
             for visitor in list(self._visitors):
@@ -385,7 +391,8 @@ class _Lives:
                 self._end(address)
         elif what == "used":
             if address not in self._live:
-                self._begin(address, Block(size, device, self.tick, ACTIVATIONS))
+                block = Block(size, device, self.tick, ACTIVATIONS, foreign=foreign)
+                self._begin(address, block)
                 self._visitors.add(address)
             elif self._live[address].used is not None:
                 self._live[address].used = self.tick + 1
@@ -396,7 +403,7 @@ class _Lives:
                 self._gone.pop(address)
             life = self._live.get(address) or self._gone.get(address)
             if life is None:
-                life = self._begin(address, Block(size, device, 0, what), start=0)
+                life = self._begin(address, Block(size, device, 0, what, foreign=foreign), start=0)
             life.given, life.hidden = True, False
             if life.block.category != WEIGHTS:
                 life.block.category = what
@@ -423,7 +430,7 @@ class _Lives:
         device = device_of(life.block for life in self.seen)
         change: np.ndarray = np.zeros((self._heard + 2, 2), dtype=np.int64)
         for life in self.seen:
-            if life.block.device == device:
+            if life.block.device == device and not life.block.foreign:
                 change[life.start, int(life.hidden)] += life.block.size
                 if life.end is not None:
                     change[life.end, int(life.hidden)] -= life.block.size

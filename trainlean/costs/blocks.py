@@ -12,13 +12,14 @@ WEIGHTS, GRADIENTS, STATE, ACTIVATIONS, TEMPORARY = CATEGORIES
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """One storage's life: its bytes, its device, the ticks of its birth and death, and its category."""
+    """One storage's life: its bytes, its device, the ticks of its birth and death, its category, and whether it is no memory of torch's allocator."""
 
     size: int
     device: str
     born: int
     category: str
     died: int | None = None
+    foreign: bool = False
 
 
 def device_of(blocks) -> str:

@@ -54,6 +54,9 @@ APART = (
     "The allocator could not be heard, since a profiler or another Meter runs: where several branches use a tensor, "
     "their gradients are added in new memory here, so that the peak may be too high."
 )
+ELSEWHERE = (
+    "Another thread trained, too, which is not counted: a Meter counts the thread that enters it."
+)
 WORTH_A_WARNING = 64 * 1024  # bytes of scratch memory; toys have less
 TOLERANCE = 0.001  # of the allocator's peak: what is missing beyond it is said
 aten = torch.ops.aten
@@ -182,7 +185,7 @@ class Meter:
     def _leaves_out_scratch(self):
         """Whether more is missing than the random states and numbers that the class's text names."""
         peak = self.allocator_peak
-        return peak is None or peak - self._hidden - self.peak_bytes > max(
+        return peak is None or peak - self._hidden - self._handed_out > max(
             TOLERANCE * peak, WORTH_A_WARNING
         )
 
@@ -262,6 +265,8 @@ class Meter:
         if torch.compiler.is_compiling() or not self._counts():
             return
         self._depth -= 1
+        if torch.jit.is_tracing():  # no batch is trained on, and its size would be a tensor
+            return
         failed = (
             output is None
         )  # torch leaves the keywords out when forward has raised, as a checkpoint's may
@@ -334,7 +339,9 @@ class Meter:
 
     def _mark(self, tensor, category):
         for plain in plain_tensors(tensor):
-            self._blocks(plain).became(plain, category)
+            # Shapes alone fill nothing, nor do they say which device a training fills.
+            if not plain.is_meta and (self._fake or not isinstance(plain, FakeTensor)):
+                self._blocks(plain).became(plain, category)
 
     def _inspect(self):
         with unwatched():
@@ -386,11 +393,24 @@ class Meter:
 
     @property
     def note(self) -> str:
-        """What `peak_bytes` leaves out, in a sentence; empty where that is less than a thousandth of what the allocator handed out."""
+        """What `peak_bytes` leaves out, or has beside what the allocator handed out, in a sentence each; empty where that is less than a thousandth."""
+        elsewhere = ELSEWHERE if self._elsewhere else ""
+        return " ".join(filter(None, (self._left_out(), self._from_elsewhere(), elsewhere)))
+
+    def _from_elsewhere(self):
+        foreign, counted = self.peak_bytes - self._handed_out, self.peak_bytes
+        if foreign <= TOLERANCE * counted:
+            return ""
+        return (
+            f"Of the {format_bytes(counted)} counted {format_bytes(foreign)} are no memory of torch's allocator: "
+            "weights or a batch in memory of NumPy, of a file or of another process."
+        )
+
+    def _left_out(self):
         peak = self.allocator_peak
         if peak is None:
             return APART if self._added_apart else ""
-        beside = peak - self.peak_bytes
+        beside = peak - self._handed_out
         if beside <= TOLERANCE * peak:
             return ""
         scratch = beside - self._hidden
@@ -408,6 +428,11 @@ class Meter:
             f"At its fullest moment, {when}, the allocator had handed out {format_bytes(peak)}: {beside / peak:.1%} more than "
             f"the tensors that the meter counts, {' and '.join(parts)}."
         )
+
+    @property
+    def _handed_out(self):
+        """The peak of what the allocator has handed out."""
+        return int(self._usage(foreign=False).sum(axis=1).max())
 
     @property
     def _hidden(self):
@@ -488,15 +513,14 @@ class Meter:
             (phase, a, b) for (_, phase), a, b in zip(self._phases, firsts, firsts[1:]) if a < b
         ]
 
-    def _usage(self):
-        """Live bytes after every operation: an array of operations by categories."""
+    def _usage(self, foreign=True):
+        """Live bytes after every operation: an array of operations by categories; `foreign`: with those that are not the allocator's."""
         blocks = self.blocks
         device = device_of(blocks)
         change: np.ndarray = np.zeros((self._tick + 2, len(CATEGORIES)), dtype=np.int64)
         for block in blocks:
-            if (
-                block.device == device
-            ):  # a batch in the host's memory does not fill the accelerator's
+            # A batch in the host's memory does not fill the accelerator's.
+            if block.device == device and (foreign or not block.foreign):
                 category = CATEGORIES.index(block.category)
                 change[block.born, category] += block.size
                 if block.died is not None:  # it was still there after that operation
