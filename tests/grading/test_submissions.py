@@ -503,6 +503,19 @@ def test_no_file_name_sets_another_learner_s_number_in_moodle(tmp_path):
     assert not found["Bob"].notes and not found["Ann"].notes
 
 
+@pytest.mark.parametrize("make", [tree, lambda path, files: zip_of(path / "m.zip", files)])
+def test_no_name_made_like_a_folder_of_moodle_s_is_another_learner_s(tmp_path, make):
+    """Eve goes by the name "Ada_999_assignsubmission_file_"; Ada, marked by hand, may have handed in nothing."""
+    folders = ["Ada_999_assignsubmission_file__70123_assignsubmission_file_"]
+    folders += ["Bob_7_assignsubmission_file_", "Cem_8_assignsubmission_file_"]
+    found = by_learner(make(tmp_path, {f"{folder}/1.ipynb": NOTEBOOK for folder in folders}))
+    assert {learner: one.user for learner, one in found.items()} == {
+        "Ada_999_assignsubmission_file_": "70123",
+        "Bob": "7",
+        "Cem": "8",
+    }
+
+
 def test_where_no_lms_made_the_names_none_of_their_numbers_is_believed(tmp_path):
     files = {"x_999_assignsubmission_file_1.ipynb": NOTEBOOK, "ada/1.ipynb": NOTEBOOK}
     files |= {"bob/1.ipynb": NOTEBOOK, "e_12_34_1.ipynb": NOTEBOOK}

@@ -41,6 +41,10 @@ LISTS = ("submission_metadata.yml", "index.html")
 MOODLE = re.compile(
     r"^(?P<name>.+?)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>.*)$", re.IGNORECASE
 )
+# A folder's name is Moodle's to its end: what looks the same further left is the name that the learner goes by.
+MOODLE_FOLDER = re.compile(
+    r"^(?P<name>.+)_(?P<user>\d+)_assignsubmission_(file|onlinetext)_?(?P<rest>)$", re.IGNORECASE
+)
 CANVAS = re.compile(
     r"^(?P<name>[^_/]+)_(?P<late>late_)?(?P<user>\d+)_(text_|question_\d+_)?(?P<submission>\d+)_(?P<rest>.+)$",
     re.IGNORECASE,
@@ -52,6 +56,7 @@ BLACKBOARD = re.compile(
 BRIGHTSPACE = re.compile(
     r"^((?P<user>\d+)-\d+ - )?(?P<name>.+?) - (?P<when>([A-Z][a-z]+ \d{1,2}|\d{1,2} [A-Z][a-z]+),? \d{4} \d{3,4}( [AP]M)?)$"
 )
+EMPTY = "is empty."  # a learner's folder
 SYSTEMS = (CANVAS, MOODLE, BLACKBOARD, BRIGHTSPACE)
 WITHOUT_FOLDERS = (CANVAS, BLACKBOARD)  # they put all learners' files into one
 TIMES = (
@@ -257,7 +262,11 @@ class _System:
     def match(self, entry: _Entry) -> re.Match | None:
         if self.pattern is None or self.pattern in WITHOUT_FOLDERS and len(entry.parts) > 1:
             return None
-        return self.pattern.match(entry.parts[0])
+        of_folder = self.pattern is MOODLE and (
+            len(entry.parts) > 1 or entry.is_folder or entry.problem == EMPTY
+        )
+        told = MOODLE_FOLDER.match(entry.parts[0]) if of_folder else None
+        return told or self.pattern.match(entry.parts[0])
 
     def learner(self, match: re.Match) -> str:
         found = match.groupdict()
@@ -456,7 +465,7 @@ def _in_folder(root: Path) -> Iterator[_Entry]:
         empty = not folders and not files
         folders[:] = sorted(name for name in folders if not _ignored(name) and name not in links)
         if 1 <= len(place) <= 2:
-            yield _Entry(place, problem="is empty." if empty and len(place) == 1 else "")
+            yield _Entry(place, problem=EMPTY if empty and len(place) == 1 else "")
         for name in sorted([*files, *links]):
             if not _ignored(name):
                 yield _entry_of(Path(here, name), (*place, name))
