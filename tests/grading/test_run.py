@@ -93,6 +93,34 @@ def test_with_one_worker_only_its_own_end_is_a_reason_to_probe_again(monkeypatch
     assert len(found.notes) == again
 
 
+def test_a_learner_s_hundred_loops_take_nobody_s_day():
+    """Each answer that never comes is waited for; after some the learner's others come last, and are not waited for for ever."""
+    files = [File(f"eve/{number:02}.ipynb", None, lambda: b"{}") for number in range(60)]
+    late = [File(f"zoe/{number:02}.ipynb", None, lambda: b"{}") for number in range(60)]
+    told = []
+
+    def collect(tasks):
+        told.append([])
+        for number, data, where in tasks:
+            busy = where.startswith("zoe") and len(told) == 1  # others took what she needed
+            answer = STARVED["time"] if where.startswith("eve") or busy else GOOD
+            told[-1] += [where] if data else []
+            yield (
+                number,
+                Answers("", ("numbers",), {"numbers": answer}) if data else Answers(where),
+                0.1,
+            )
+
+    class_ = [Submission("bob", [File("bob/a.ipynb", None, lambda: b"{}")])]
+    class_ = [Submission("eve", files), *class_, Submission("zoe", late)]
+    found = list(grade_all(class_, PLAN, collect=collect))
+    waited = [sum(where.startswith("eve") for where in one) for one in told]
+    assert len(found) == 121 and max(waited) < 30
+    problems = {one.where: one.problem for one in found}
+    assert "was not graded" in problems["eve/59.ipynb"] and not problems["eve/00.ipynb"]
+    assert all(one.verdicts[0].outcome == RIGHT for one in found if one.learner != "eve")
+
+
 def test_nothing_is_probed_again_without_need():
     wrong = ({"cells": [1]}, pack(Seen({"raised": "ValueError: no"})))
     found, told = graded({"ada": wrong, "bob": GOOD})

@@ -1,5 +1,6 @@
 """Grade a class: every submission probed in isolation, verdicts given here, nothing lost on the way."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -9,6 +10,8 @@ from trainlean.grading.judging import ALL, WORKER, clean_text, judge_answers, no
 from trainlean.grading.plan import Answers, Graded, Plan
 from trainlean.grading.submissions import Submission
 from trainlean.grading.workers import local_workers
+
+STARVED_ANSWERS = 20  # of one learner that ran into a limit, each after up to a minute: the learner's other notebooks wait
 
 
 def grade_all(
@@ -23,6 +26,7 @@ def grade_all(
 
     An answer that failed for want of processes, memory or time while others were probed, or whose worker ended, is probed again
     at the end, by one worker while the others rest (on a cluster: with the others of its kind), before it counts.
+    Of a learner with STARVED_ANSWERS of them the notebooks that are left come last, too; where as many fail there, they are not graded.
 
     `collect(tasks)` may collect the answers elsewhere: it takes (number, bytes, where), or (number, None, why it cannot be read),
     and yields (number, Answers, seconds).
@@ -36,8 +40,9 @@ def grade_all(
     ]
     cache: dict = {}
     again: dict[int, tuple[Graded, dict[str, str]]] = {}
+    put_off: list[int] = []
     with nullcontext(collect) if collect else local_workers(plan, workers) as collecting:
-        for number, one, answers in _judged(tasks, first, plan, collecting, cache):
+        for number, one, answers in _judged(tasks, first, plan, collecting, cache, put_off):
             short = short_of(one, answers)
             if (
                 workers == 1 and not collect
@@ -48,21 +53,42 @@ def grade_all(
             else:
                 yield one
         alone_at_it = collecting if collect else partial(collecting, at_once=1)
-        for number, alone, _ in _judged(tasks, list(again), plan, alone_at_it, cache):
-            one, short = again.pop(number)
-            yield _second(one, alone, short)
+        last = [*again, *put_off]
+        for number, alone, _ in _judged(
+            tasks, last, plan, alone_at_it, cache, sure=frozenset(again)
+        ):
+            yield _second(again[number][0], alone, again[number][1]) if number in again else alone
+            again.pop(number, None)
     yield from (one for one, _ in again.values())
 
 
 def _judged(
-    tasks: list, numbers: list[int], plan: Plan, collect: Callable, cache: dict
+    tasks: list,
+    numbers: list[int],
+    plan: Plan,
+    collect: Callable,
+    cache: dict,
+    put_off: list[int] | None = None,
+    sure: frozenset[int] = frozenset(),
 ) -> Iterator[tuple[int, Graded, Answers]]:
+    """Notebooks by number, judged. Of a learner who has used up STARVED_ANSWERS all but the `sure` ones are `put_off`, or not graded."""
     digests: dict[int, str] = {}
+    starved: Counter[str] = Counter()
 
     def to_collect() -> Iterator[tuple[int, bytes | None, str]]:
         for number in numbers:
-            _, file = tasks[number]
+            submission, file = tasks[number]
+            too_many = starved[submission.learner] >= STARVED_ANSWERS and number not in sure
+            if too_many and put_off is not None:
+                put_off.append(number)
+                continue
             data, problem, digests[number] = file.content()
+            if too_many and not problem:
+                data = None
+                problem = (
+                    f"{file.where} was not graded: {STARVED_ANSWERS} answers of this learner had run into a limit "
+                    "(time, memory or processes) before it; hand in one notebook for each lesson."
+                )
             yield number, data, problem or file.where
 
     if not numbers:
@@ -81,6 +107,7 @@ def _judged(
             {name: noted(observation) for name, observation in observations.items()},
             not_due=answers.not_due,
         )
+        starved[submission.learner] += len(short_of(one, answers))
         yield number, one, answers
 
 
