@@ -203,6 +203,18 @@ def test_values_that_cannot_travel_are_told():
     assert plain(deep) == "a list that cannot be shown (RecursionError)"
 
 
+@pytest.mark.parametrize(
+    "value",
+    [torch.ones(2, dtype=torch.bfloat16), torch.eye(2).to_sparse()],
+    ids=["bf16", "sparse"],
+)
+def test_a_tensor_that_is_no_array_is_told(value):
+    shows = replace(total, probe=lambda answer, seed: {"the sum": answer}, also_right=())
+    judged = judge(shows, value, seed=1)
+    assert judged.outcome == CRASHED
+    assert judged.message.startswith("What your answer returned could not be used (TypeError")
+
+
 def test_equality_of_values():
     assert equal(1, 1) and not equal(1, 2)
     assert not equal(1_000_000, 1_000_001) and equal(

@@ -19,6 +19,7 @@ from trainlean.grading.plan import Answers, Plan
 from trainlean.grading.run import grade_all
 from trainlean.grading.sandbox import UNPROTECTED
 from trainlean.grading.submissions import File, Submission
+from trainlean.grading.workers import WorkerProcess
 from trainlean.workspace import CourseError
 
 EXERCISE = Exercise(
@@ -119,6 +120,28 @@ def test_a_learner_s_hundred_loops_take_nobody_s_day():
     problems = {one.where: one.problem for one in found}
     assert "was not graded" in problems["eve/59.ipynb"] and not problems["eve/00.ipynb"]
     assert all(one.verdicts[0].outcome == RIGHT for one in found if one.learner != "eve")
+
+
+def test_a_notebook_s_answers_have_one_limit_together(monkeypatch):
+    """A notebook may belong to every lesson, and what it answers is in memory until it is judged."""
+    names = [f"number_{place}" for place in range(70)]
+    exercises = {name: dataclasses.replace(EXERCISE, name=name) for name in names}
+    worker = WorkerProcess(dataclasses.replace(PLAN, exercises=exercises), {"seed": 7})
+    most = PLAN.limits.answer
+    frames = [({"exercises": names}, b""), ({"exercise": names[0]}, bytes(1 << 10))]
+    frames += [({"exercise": name, "cells": [3]}, bytes(most // 3)) for name in names[1:-1]]
+    frames += [({"exercise": names[-1]}, bytes(1 << 10)), ({"end": True}, b"")]
+    waiting = iter(frames)
+    monkeypatch.setattr(worker, "start", lambda: None)
+    monkeypatch.setattr(worker, "_send", lambda head, blob: None)
+    monkeypatch.setattr(worker, "_receive", lambda until: next(waiting))
+    answers = worker.collect(b"{}", "eve/a.ipynb")
+    assert list(answers.given) == names
+    assert sum(len(blob) for _, blob in answers.given.values()) <= most
+    head, blob = answers.given[names[-2]]
+    assert not blob and head["outcome"] == CRASHED and head["cells"] == [3]
+    assert "more than 32 MiB together" in head["message"]
+    assert all(answers.given[name][1] for name in (*names[:3], names[-1]))
 
 
 def test_nothing_is_probed_again_without_need():

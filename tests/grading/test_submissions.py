@@ -516,6 +516,18 @@ def test_no_name_made_like_a_folder_of_moodle_s_is_another_learner_s(tmp_path, m
     }
 
 
+@pytest.mark.parametrize("make", [tree, lambda path, files: zip_of(path / "c.zip", files)])
+def test_a_folder_named_like_another_s_file_is_its_own_learner_s(tmp_path, make):
+    files = dict.fromkeys(("ada/1.ipynb", "ada.zip/1.ipynb", "Ada.ipynb/1.ipynb"), NOTEBOOK)
+    found = by_learner(make(tmp_path, {**files, "bob.ipynb": NOTEBOOK}))
+    assert {learner: len(one.notebooks) for learner, one in found.items()} == {
+        "Ada.ipynb": 1,
+        "ada": 1,
+        "ada.zip": 1,
+        "bob": 1,
+    }
+
+
 def test_where_no_lms_made_the_names_none_of_their_numbers_is_believed(tmp_path):
     files = {"x_999_assignsubmission_file_1.ipynb": NOTEBOOK, "ada/1.ipynb": NOTEBOOK}
     files |= {"bob/1.ipynb": NOTEBOOK, "e_12_34_1.ipynb": NOTEBOOK}
@@ -612,7 +624,7 @@ def test_everybody_who_is_there_has_a_row(tmp_path, packed):
             for one in sorted(root.rglob("*")):
                 archive.write(one, one.relative_to(root))
     found = by_learner(path)
-    expected = {"hidden", "good", "deep hidden", "macos", "like", "inner", "nothing", "named"}
+    expected = {"hidden", "good", "deep hidden", "macos", "like", "inner", "nothing", "named.ipynb"}
     assert set(found) == expected
     assert all(bool(one.problems) != bool(one.notebooks) for one in found.values())
 

@@ -42,7 +42,9 @@ def see(exercise: Exercise, answer: object, seed: int) -> Seen:
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
-            observation = exercise.probe(answer, seed)
+            observation = {
+                name: plain(value) for name, value in exercise.probe(answer, seed).items()
+            }
     except (Exception, SystemExit) as error:
         if _is_of_the_stub(error):
             return Seen(attempted=False)
@@ -52,9 +54,7 @@ def see(exercise: Exercise, answer: object, seed: int) -> Seen:
             traceback=learners_part(error),
             printed=printed.getvalue(),
         )
-    return Seen(
-        {name: plain(value) for name, value in observation.items()}, printed=printed.getvalue()
-    )
+    return Seen(observation, printed=printed.getvalue())
 
 
 def see_answer(exercise: Exercise, needed: Needed, seed: int) -> Seen:

@@ -137,6 +137,11 @@ class _Entry:
     def is_folder(self) -> bool:
         return self.open is None and not self.problem
 
+    @property
+    def top_is_folder(self) -> bool:
+        """Whether the first part of the path is a folder's name."""
+        return len(self.parts) > 1 or self.is_folder or self.problem == EMPTY
+
 
 class _Allowance:
     """What may still be read of one learner; the same file read again costs nothing."""
@@ -262,10 +267,8 @@ class _System:
     def match(self, entry: _Entry) -> re.Match | None:
         if self.pattern is None or self.pattern in WITHOUT_FOLDERS and len(entry.parts) > 1:
             return None
-        of_folder = self.pattern is MOODLE and (
-            len(entry.parts) > 1 or entry.is_folder or entry.problem == EMPTY
-        )
-        told = MOODLE_FOLDER.match(entry.parts[0]) if of_folder else None
+        folder = self.pattern is MOODLE and entry.top_is_folder
+        told = MOODLE_FOLDER.match(entry.parts[0]) if folder else None
         return told or self.pattern.match(entry.parts[0])
 
     def learner(self, match: re.Match) -> str:
@@ -283,7 +286,8 @@ def _learner_of(
     top, *rest = entry.parts
     match = system.match(entry)
     if not match:
-        raw, user, told = re.sub(r"\.(ipynb|zip)$", "", top, flags=re.IGNORECASE), "", {}
+        ending = "" if entry.top_is_folder else r"\.(ipynb|zip)$"
+        raw, user, told = re.sub(ending, "", top, flags=re.IGNORECASE), "", {}
     else:
         told = match.groupdict(default="")
         raw, user = system.learner(match), told.get("user", "")

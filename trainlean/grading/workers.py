@@ -101,7 +101,7 @@ class WorkerProcess:
                             + 10
                         )
                     elif head.get("exercise") in exercises:
-                        given[head["exercise"]] = (head, blob)
+                        given[head["exercise"]] = self._bounded(head, blob, given)
                         probing, seconds = None, READ_SECONDS
             except WorkerEnded as error:
                 self.stop()
@@ -125,6 +125,16 @@ class WorkerProcess:
                     b"",
                 )
         return Answers("", exercises, given)
+
+    def _bounded(
+        self, head: dict, blob: bytes, given: dict[str, tuple[dict, bytes]]
+    ) -> tuple[dict, bytes]:
+        """An answer, or why it is left out: all of a notebook's are kept until it is judged, and a notebook may have all exercises."""
+        most = self.plan.limits.answer
+        if sum(len(other) for _, other in given.values()) + len(blob) <= most:
+            return head, blob
+        message = f"{head['exercise']} and the answers before it came to more than {most >> 20:,} MiB together."
+        return head | {"outcome": CRASHED, "message": message}, b""
 
     def start(self) -> None:
         """Bring the process up where it is not. CourseError where it cannot start, WorkerEnded where the run is over."""
