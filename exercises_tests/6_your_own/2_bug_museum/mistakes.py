@@ -365,7 +365,7 @@ cured_average = (
     Mistake(
         "entries clipped",
         {CLIP: CLIP.replace("norm_(", "value_(")},
-        why="clip_grad_value_ cuts every entry by itself, which bounds no length and turns the gradient.",
+        why="clip_grad_value_ cuts every entry by itself: the whole can still be longer than `max_norm`, and it points elsewhere.",
         hint="What does `max_norm` bound: an entry or a length?",
     ),
     Mistake(
@@ -382,7 +382,7 @@ cured_average = (
         {AVERAGE: ""},
         {"mean.lerp_(weight, 1 - decay)": "mean = decay * mean + (1 - decay) * weight"},
         {"mean.lerp_(weight, 1 - decay)": "mean = mean.lerp(weight, 1 - decay)"},
-        why="The weights of `average` stay what they were: `mean = ...` gives the name to a new tensor, and the model keeps the old one.",
+        why="The weights of `average` stay what they were, since nothing writes into them. (`mean = ...` would only give the name to a new tensor.)",
         hint="Which of your lines writes into the average's own tensors?",
     ),
     Mistake(

@@ -94,7 +94,7 @@ cured_blocks = (
     Mistake(
         "one checkpoint around all blocks",
         {LOOP: "    output = checkpoint(nn.Sequential(*blocks), output, use_reentrant=False)\n"},
-        why="In the backward pass all blocks are run again before the first of them is through, so that the activations of all are there together: as much as without checkpointing.",
+        why="In the backward pass all blocks are run again before any of them gets its gradients, so the activations of all are there together: as much as without checkpointing.",
         hint="When the last block is in its backward pass, which other blocks' activations need to be there?",
     ),
 )
