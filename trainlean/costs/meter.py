@@ -403,7 +403,7 @@ class Meter:
             return ""
         return (
             f"Of the {format_bytes(counted)} counted {format_bytes(foreign)} are no memory of torch's allocator: "
-            "weights or a batch in memory of NumPy, of a file or of another process."
+            "weights or a batch in memory of NumPy, of a file or of another process, or loaded before."
         )
 
     def _left_out(self):
