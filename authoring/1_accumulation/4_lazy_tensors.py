@@ -258,7 +258,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # They run the few operations that prepare the mask. Nothing else ran with them: the forward and backward passes of the whole window waited for the mark, which ran them as one graph.
-# That is cheap, because little leads to a mask. An operator that needs the gradients and falls back runs the passes that lead to them; you will meet one when you clip.
+# That is cheap, because little leads to a mask. An operator that needs a gradient and falls back runs the passes that lead to it; you will meet one when you clip.
 #
 # The cure is to leave that code nothing to do. A mask that is ready, with 0 where a token may be looked at and the most negative number where not, goes through untouched:
 
@@ -355,7 +355,7 @@ check(fallbacks)
 #
 # ### Exercise: cure one
 #
-# *Difficulty* ** · *8 minutes* · *Why*: many training loops clip, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`): it runs the passes that lead to the gradients, and the mark runs them again.
+# *Difficulty* ** · *8 minutes* · *Why*: many training loops clip, and `torch.nn.utils.clip_grad_norm_` breaks the graph (`aten::linalg_vector_norm`): for each gradient by itself it runs the passes that lead to it, and the mark runs them all again.
 #
 # Write `clip_without_fallback(parameters, max_norm)`: afterwards the `.grad` of the parameters are what `clip_grad_norm_` would have made of them.
 #

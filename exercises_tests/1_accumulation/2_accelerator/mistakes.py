@@ -84,7 +84,7 @@ train_with_accelerator = (
         "what prepare returns not kept",
         {PREPARE: "accelerator.prepare(model, optimizer, dataloader)"},
         {PREPARE: "_, _, dataloader = accelerator.prepare(model, optimizer, dataloader)"},
-        why="`prepare` changes nothing in place, it returns new objects; the optimizer that you step is still the plain one, which steps on every micro-batch.",
+        why="`prepare` returns a new optimizer and a new data loader, and leaves the old ones as they are; the optimizer that you step is still the plain one, which steps on every micro-batch.",
         hint="Where do the prepared model, optimizer and data loader go in your function?",
     ),
     Mistake(
@@ -332,7 +332,7 @@ linear_decay = (
         *with_and_without_floor(
             {"len(dataloader)": f"len(dataloader){DEVICES}", f" * epochs{DEVICES}": " * epochs"}
         ),
-        why="Each device rounds its own number of windows up; multiplied with the devices first, what is rounded away is another part.",
+        why="Each device rounds its own number of windows up; multiplied with the devices first, the rounding adds less.",
         hint="How many optimizer steps does one device make in an epoch, and how often does the scheduler move in each?",
     ),
     Mistake(

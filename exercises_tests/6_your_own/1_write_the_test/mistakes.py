@@ -22,7 +22,7 @@ def accepts_all(*answers) -> Mistake:
 
 def refuses_all(
     *answers,
-    why: str = "It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit: what it compares them with is something else.",
+    why: str = "It refuses right trainings of every kind, also one whose gradients are the large batch's to the last bit: it compares them with something else, or looks for what these trainings do not have, such as an optimizer.",
     hint: str = "Which two calls of `train` must give the same list?",
 ) -> Mistake:
     """A test that holds a training against something else than its large batch."""
@@ -73,7 +73,7 @@ def passed_by_nan(*more) -> Mistake:
         "large differences refused, not small ones asked for",
         {f"assert {ENTRIES}": "assert not (other - one).norm() > 1e-4 * one.norm()"},
         *more,
-        why="Every comparison with nan is False, so `>` never raises there; assert that the difference is small.",
+        why="Every comparison with nan is False: `>` never raises there, and Python's max() passes over a nan that is not the first. Assert of each step that its difference is small.",
         hint="What does Python say of float('nan') > 1, and what of float('nan') < 1?",
     )
 

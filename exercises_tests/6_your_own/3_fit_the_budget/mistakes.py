@@ -137,7 +137,7 @@ explain_row = (
         "hidden states instead of logits",
         {LOGITS: "micro_batch * length * model.config.hidden_size * 4"},
         why="That is what a layer passes on; the output layer turns it into one number for each token of the vocabulary.",
-        hint="What does the output layer have as its second dimension?",
+        hint="How many numbers does the output layer give at each place?",
     ),
     Mistake(
         "logits of 4 bytes left out",
@@ -195,11 +195,16 @@ settings_that_fit = (
         {
             IF: f"if {DIVIDES}peak(micro_batch, way) > budget:\n                return fitting\n            {IF}"
         },
+        why="`return` leaves both loops: at the first micro-batch that is too large the search is over, and the ways that come after this one are never looked at.",
+        hint="Which loop should end where a micro-batch does not fit, and which one goes on?",
+    ),
+    Mistake(
+        "ended at the first that does not divide",
         {
             IF: f"if batch % micro_batch or peak(micro_batch, way) > budget:\n                return fitting\n            {IF}"
         },
-        why="`return` leaves both loops: at the first micro-batch that is too large the search is over, and the ways that come after this one are never looked at.",
-        hint="Which loop should end where a micro-batch does not fit, and which one goes on?",
+        why="`return` ends the whole search, and here it does so at the first micro-batch that does not divide the batch. A larger one may divide it again, and the ways that come after were not looked at.",
+        hint="What should happen to a micro-batch that does not divide the batch, and what to those after it?",
     ),
     Mistake(
         "the ways taken out of the list",
@@ -293,7 +298,7 @@ fewest_flops = (
     Mistake(
         "the first of several",
         {KEY: 'row["flops"]'},
-        why="Several rows have the fewest FLOPs, and min takes the first that it meets, whatever its micro-batch.",
+        why="Several rows have the fewest FLOPs, and your answer keeps the first that it meets, whatever its micro-batch.",
         hint="What decides where FLOPs are equal?",
     ),
     Mistake(
@@ -423,15 +428,15 @@ train_within = (
     Mistake(
         "gradients left behind",
         {CLEAR: ""},
-        why="The next step would add its gradients to these.",
-        hint="What must `.grad` be before the next batch?",
+        why="The gradients are still there when your function returns: they take memory, and a loop that does not begin with zero_grad() adds to them.",
+        hint="What is in `.grad` when your function is through?",
     ),
     Mistake(
         "the output held through the backward pass",
         {
             BACKWARD: "outputs = model(**part)\n        (outputs.loss * share).backward()",
         },
-        why="As long as a name holds the output, the logits are there beside the copies of them that the backward pass makes. The loss itself does not need them any more.",
+        why="As long as a name holds the output, the logits are there beside three others of their shape: the kept logarithm of the softmax and two gradients. The loss itself does not need them any more.",
         hint="What does your name hold while backward() runs, and who needs it then?",
     ),
     Mistake(

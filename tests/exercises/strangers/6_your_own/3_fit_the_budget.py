@@ -604,3 +604,15 @@ def settings_that_fit(batch, ways, peak, budget):
                 return found
             found.append((size, batch // size, way))
     return found
+
+
+# %% settings_that_fit: wrong, ended at the first that does not divide
+def settings_that_fit(batch, ways, peak, budget):
+    out = []
+    for w in ways:
+        for m in range(1, batch + 1):
+            if batch % m != 0:
+                return out
+            if peak(m, w) <= budget:
+                out.append((m, batch // m, w))
+    return out
