@@ -671,8 +671,8 @@ def graphs_by_line(loop, *args):
 
 four = [torch.ones(2, 3).to("lazy") for _ in range(4)]
 before, rows = graphs_by_line(train_and_report, four[:2], 2)
-for line, graphs in rows:
-    print(f"{graphs - before:3}  {line}")
+for line, so_far in rows:
+    print(f"{so_far - before:3}  {line}")
 
 # %% [markdown]
 # ### Exercise: find the breaks
