@@ -382,7 +382,7 @@ cured_average = (
         {AVERAGE: ""},
         {"mean.lerp_(weight, 1 - decay)": "mean = decay * mean + (1 - decay) * weight"},
         {"mean.lerp_(weight, 1 - decay)": "mean = mean.lerp(weight, 1 - decay)"},
-        why="The weights of `average` stay what they were, since nothing writes into them. (`mean = ...` would only give the name to a new tensor.)",
+        why="The weights of `average` stay what they were, since nothing writes into them: `mean = ...` would only give the name to a new tensor.",
         hint="Which of your lines writes into the average's own tensors?",
     ),
     Mistake(
