@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+OWN = 10_000  # Python 3.12 freezes some hundreds of objects itself when it starts; with torch there are hundreds of thousands
+
 _lock = threading.Lock()
 _inside = 0  # blocks of `spared` that are open, in all threads
 _for_good = False  # somebody else has frozen what was there: so do processes that fork, and tests
@@ -17,7 +19,7 @@ def spared() -> Iterator[None]:
     with _lock:
         if not _inside and not _for_good:
             # Counts them one by one, so it is asked no more once there are any.
-            _for_good = gc.get_freeze_count() > 0
+            _for_good = gc.get_freeze_count() > OWN
             if not _for_good:
                 gc.freeze()
         _inside += 1

@@ -171,9 +171,8 @@ def _start_fork_server():
         os.close(alive)
         return
     os.close(server._forkserver_alive_fd)
-    os.setpgid(
-        0, 0
-    )  # a kernel that is asked to end waits for those of its group, and this one ends with it
+    # A kernel that is asked to end waits for those of its group, and this one ends with it.
+    os.setpgid(0, 0)
     asked, _, _ = select.select([listener, alive], [], [])
     if listener in asked:  # many notebooks never ask, and end
         with contextlib.suppress(SystemExit):  # the notebook has ended
