@@ -191,6 +191,28 @@ def test_a_late_policy_that_cannot_be_loaded(tmp_path, policy, says):
         load_late_policy(tmp_path / "late.py")
 
 
+ODD = """
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy
+
+DUE = datetime(2026, 11, 20)
+
+def fail(self):
+    raise SystemExit
+
+class Odd(Exception):
+    __repr__ = __str__ = fail
+    __class__ = property(fail)
+
+class OddNumber(float):
+    __repr__ = __float__ = fail
+
+"""
+
+
 @pytest.mark.parametrize(
     "policy, says",
     [
@@ -201,13 +223,31 @@ def test_a_late_policy_that_cannot_be_loaded(tmp_path, policy, says):
         ("1 / 0", "failed (ZeroDivisionError"),
         ("raise SystemExit(3)", "failed (SystemExit: 3"),
         ("return points / 2 if submission.submitted > DUE else points", "failed (TypeError"),
+        ("return 10**5000", "gave a value of type int, and not a number from 0 to 5 for"),
+        ("return -(10**5000)", "gave a value of type int"),
+        ("return float('inf')", "gave inf"),
+        ("return 2j", "gave 2j"),
+        ("return '3'", "gave '3'"),
+        ("return None", "gave None"),
+        (
+            "return numpy.ones((3, 3))",
+            "gave array([[1., 1., 1.], [1., 1., 1.], [1., 1., 1.]]), and",
+        ),
+        ("return numpy.zeros(10**6).tolist()", "0.0, 0.0, ... 0.0, 0.0"),
+        ("return numpy.bool_(True)", "gave np.True_"),
+        ("return Decimal('nan')", "gave Decimal('NaN')"),
+        ("return Decimal('sNaN')", "gave Decimal('sNaN')"),
+        ("return Fraction(10**5000)", "gave a value of type Fraction"),
+        ("return Odd()", "gave a value of type Odd"),
+        ("return OddNumber(3)", "gave a value of type OddNumber"),
+        ("raise Odd", "failed (Odd: a value of type Odd)"),
+        ("raise ValueError('a\\n\\x1b[31m\\udc80')", "failed (ValueError: a ?[31m?)"),
     ],
 )
 def test_a_late_policy_that_fails_is_that_row_s_reason(tmp_path, policy, says):
     """The learner without a date has every point; the others are as the policy says."""
-    code = "from datetime import datetime\nDUE = datetime(2026, 11, 20)\n"
     (tmp_path / "late.py").write_text(
-        f"{code}def late(points, submission):\n    if submission.learner != 'Ada': return points / 2\n    {policy}\n"
+        f"{ODD}def late(points, submission):\n    if submission.learner != 'Ada': return points / 2\n    {policy}\n"
     )
     pairs = (
         handed_in("Ada", ("one", RIGHT), ("two", RIGHT), when=None),
@@ -215,7 +255,16 @@ def test_a_late_policy_that_fails_is_that_row_s_reason(tmp_path, policy, says):
     )
     ada, bob = rows_for(*pairs, late=load_late_policy(tmp_path / "late.py"))
     assert (ada.total, bob.total) == (5, 1.5) and not bob.reasons
-    assert says in ada.reasons[0] and "count in full" in ada.reasons[0]
+    assert says in ada.reasons[0] and ada.reasons[0].endswith("its points count in full.")
+    assert len(ada.reasons[0]) < 400 and ada.reasons[0].isprintable()
+
+
+@pytest.mark.parametrize("kind", ["Fraction(5, 2)", "Decimal('2.5')", "numpy.float32(2.5)"])
+def test_a_late_policy_may_give_any_kind_of_number(tmp_path, kind):
+    (tmp_path / "late.py").write_text(f"{ODD}def late(points, submission):\n    return {kind}\n")
+    pair = handed_in("Ada", ("one", RIGHT), ("two", RIGHT))
+    [row] = rows_for(pair, late=load_late_policy(tmp_path / "late.py"))
+    assert type(row.counted) is float and row.total == 2.5 and not row.reasons
 
 
 def test_the_guide_s_late_policy_works_for_a_learner_without_a_date(tmp_path):

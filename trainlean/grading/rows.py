@@ -4,16 +4,21 @@ import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.verdicts import Verdict
+from trainlean.grading.judging import clean_text
 from trainlean.grading.plan import Graded
 from trainlean.grading.sheets import number
 from trainlean.grading.submissions import Submission
 from trainlean.workspace import CourseError
 
 REASONS, REASON_LETTERS = 20, 1000  # of a row; a spreadsheet's cell takes 32,767 letters in all
+SHOWN_LETTERS = 200  # of what a late policy gave or raised
+FAILS = (Exception, SystemExit)  # how an instructor's file may fail without an end of the run
 
 
 @dataclass
@@ -157,8 +162,9 @@ def load_late_policy(path: Path | None) -> Callable | None:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise CourseError(f"{path} cannot be loaded: {type(error).__name__}: {error}.") from None
+    except FAILS as error:
+        said = _in_words(str, error)
+        raise CourseError(f"{path} cannot be loaded: {type(error).__name__}: {said}.") from None
     if not callable(getattr(module, "late", None)):
         raise CourseError(f"{path} has no function late(points, submission).")
     return module.late
@@ -168,12 +174,33 @@ def _apply(late: Callable, row: Row) -> None:
     """What counts of a row's points; where the policy fails they count in full, and the row says why."""
     try:
         points = late(row.points, row)
-    except (Exception, SystemExit) as error:
-        said = f"failed ({type(error).__name__}: {error})"
+    except FAILS as error:
+        said = f"failed ({type(error).__name__}: {_in_words(str, error)})"
     else:
-        number = isinstance(points, int | float) and not isinstance(points, bool)
-        if number and 0 <= points <= row.points:
-            row.counted = round(float(points), 4)
+        counted = _number(points)
+        if counted is not None and 0 <= counted <= row.points:
+            row.counted = round(counted, 4)
             return
-        said = f"gave {points!r}, and not a number from 0 to {row.points:g}"
+        said = f"gave {_in_words(repr, points)}, and not a number from 0 to {row.points:g}"
     row.reasons.append(f"The late policy {said} for this row; its points count in full.")
+
+
+def _number(value: object) -> float | None:
+    """A number of any kind (numpy's and decimal's, too) as a float; None for what is none, or is larger than any float."""
+    try:
+        if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+            return float(value)
+    except FAILS:  # what a policy gives may refuse whatever is asked of it
+        pass
+    return None
+
+
+def _in_words(form: Callable[[object], str], value: object) -> str:
+    """`str` or `repr` of anything, as a part of one line; its type where it has no words (10**5000 has too many digits)."""
+    try:
+        words, half = form(value), SHOWN_LETTERS // 2
+    except FAILS:
+        return f"a value of type {type(value).__name__}"
+    if len(words) > SHOWN_LETTERS:
+        words = f"{words[:half]} ... {words[-half:]}"
+    return " ".join(clean_text(words).split())
