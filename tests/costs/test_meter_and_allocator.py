@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
@@ -373,6 +374,71 @@ def test_memory_that_is_not_the_allocators_is_said():
     assert "125.0 KiB are no memory of torch's allocator" in meter.note
 
 
+def test_numpys_memory_ends_when_it_is_released():
+    weight = torch.nn.Parameter(torch.ones(64, 64))
+    rows = np.ones((2000, 64), dtype=np.float32)
+
+    def train():
+        for start in range(0, 2000, 200):
+            part = torch.from_numpy(rows[start : start + 200].copy())
+            (part @ weight).sum().backward()
+
+    train()
+    with Meter() as meter:
+        train()
+    beside = meter.peak_bytes - meter_against_allocator.allocators_peak(train)
+    assert 200 * 64 * 4 <= beside < 2 * 200 * 64 * 4
+
+
+@pytest.mark.parametrize("format", ["torch", "safetensors"])
+def test_weights_in_a_mapped_file_are_counted_once(format, tmp_path):
+    path = tmp_path / "weights"
+    weights = mlp(64, 256, 10).state_dict()
+    torch.save(weights, path) if format == "torch" else save_file(weights, path)
+
+    def train():
+        with torch.device("meta"):
+            model = mlp(64, 256, 10)
+        loaded = torch.load(path, mmap=True) if format == "torch" else load_file(path)
+        model.load_state_dict(loaded, assign=True)
+        fit(model, batch_of_rows)
+
+    train()
+    with Meter() as meter:
+        train()
+    allocated = meter_against_allocator.allocators_peak(train)
+    assert meter.peak_bytes == pytest.approx(allocated, rel=0.001)
+    assert meter.peak["weights"] >= sum(weight.nbytes for weight in weights.values())
+
+
+def in_a_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_backward_pass_in_another_thread_is_said(before):
+    """Its FLOPs are not counted: of a model made within, and of one from before."""
+
+    def train(model, backward):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            backward(model(batch_of_rows()[0]).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+
+    meters = []
+    for backward in (torch.Tensor.backward, lambda loss: in_a_thread(loss.backward)):
+        made = mlp(64, 256, 10)
+        with Meter() as meter:
+            train(made if before else mlp(64, 256, 10), backward)
+        meters.append(meter)
+    here, elsewhere = meters
+    assert "Another thread" not in here.note
+    assert elsewhere.flops < here.flops and "Another thread trained" in elsewhere.note
+
+
 def test_what_another_thread_trains_beside_is_said():
     def train():
         fit(mlp(64, 256, 10), batch_of_rows)
@@ -380,9 +446,7 @@ def test_what_another_thread_trains_beside_is_said():
     with Meter() as alone:
         train()
     with Meter() as meter:
-        thread = threading.Thread(target=train)
-        thread.start()
-        thread.join()
+        in_a_thread(train)
         train()
     assert "Another thread" not in alone.note
     assert "Another thread trained" in meter.note

@@ -198,6 +198,11 @@ def _refuse(*_, **__):
     )
 
 
+def _is_foreign(tensor):
+    """Whether its memory is NumPy's, a file's or another process's: torch may not change how much there is."""
+    return not tensor.untyped_storage().resizable()
+
+
 class AllocatedBlocks:
     """Blocks, born when the allocator hands them out and dead when it gets them back; what they are is told meanwhile.
 
@@ -238,7 +243,8 @@ class AllocatedBlocks:
         if address and address not in self._known:
             self._known.add(address)
             self._visitors.add(address)
-            foreign = not tensor.untyped_storage().resizable()
+            if foreign := _is_foreign(tensor):
+                self._watch(tensor, address)
             self._told[self.tick].append(
                 ("used", address, tensor.nbytes, tensor.device.type, foreign)
             )
@@ -249,13 +255,12 @@ class AllocatedBlocks:
             self._known.add(address)
             if address in self._sent:
                 self._sent[address] = self.tick  # it is there still
-            foreign = False
             if address not in self._born:
                 self._watch(tensor, address)
-                # NumPy's, a file's: torch may not change how much there is.
-                foreign = not tensor.untyped_storage().resizable()
             size = tensor.untyped_storage().nbytes()
-            self._told[self.tick].append((category, address, size, tensor.device.type, foreign))
+            self._told[self.tick].append(
+                (category, address, size, tensor.device.type, _is_foreign(tensor))
+            )
 
     def communicated(self):
         """The operation was a collective."""
@@ -281,6 +286,9 @@ class AllocatedBlocks:
         that used it last, whenever the other thread had its turn.
         """
         del self._ends[address]
+        if address in self._visitors:  # what comes to lie there is another tensor
+            self._visitors.remove(address)
+            self._known.discard(address)
         last = self._sent.pop(address, self.tick)
         if threading.get_ident() == self._recorder.thread:
             self._told[self.tick].append(("back", address, 0, ""))
@@ -387,9 +395,11 @@ class _Lives:
             for visitor in list(self._visitors):
                 self._end(visitor)
         elif what in ("left", "back"):
-            if what == "left" or self._is_older(address):
+            if what == "left" or self._is_older(address) or address in self._visitors:
                 self._end(address)
         elif what == "used":
+            if foreign and self._file_around(address):
+                return
             if address not in self._live:
                 block = Block(size, device, self.tick, ACTIVATIONS, foreign=foreign)
                 self._begin(address, block)
@@ -402,11 +412,19 @@ class _Lives:
                 self._end(address)
                 self._gone.pop(address)
             life = self._live.get(address) or self._gone.get(address)
+            if foreign and life is None:
+                life = self._file_around(address)
             if life is None:
                 life = self._begin(address, Block(size, device, 0, what, foreign=foreign), start=0)
             life.given, life.hidden = True, False
             if life.block.category != WEIGHTS:
                 life.block.category = what
+
+    def _file_around(self, address):
+        """The file in memory that this is a part of: the allocator has told of it as a whole, and each tensor has a storage of its own."""
+        lives = (*self._live.items(), *self._gone.items())
+        around = (life for start, life in lives if start < address < start + life.block.size)
+        return next((life for life in around if life.start), None)
 
     def _is_older(self, address):
         """Whether what lives there was not heard to begin."""

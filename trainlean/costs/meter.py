@@ -131,6 +131,7 @@ class Meter:
         self._backward = -1  # the autograd engine's number for the backward pass that runs
         self._without_bytes = False  # whether the operation is about shapes only
         self._added_apart = False  # whether autograd added gradients in new memory because of us
+        self._open = False
         self._elsewhere = False  # whether something was trained in a thread without a meter
         self._attached = ExitStack()  # the hooks
         self._thread: int | None = None
@@ -162,9 +163,11 @@ class Meter:
             # torch 2.13 forgets this mark when a handle is removed, and torch.compile then takes the hook for alive.
             self._attached.callback(_hooks_with_kwargs.pop, handle.id, None)
         self._attached.enter_context(watched(self))
+        self._open = True
         return self
 
     def __exit__(self, kind, error, traceback):
+        self._open = False
         self._inspect()
         if self._allocated:
             self._count_tick()  # the last moment: what the last operation left and nobody has released since
@@ -272,6 +275,7 @@ class Meter:
         )  # torch leaves the keywords out when forward has raised, as a checkpoint's may
         if failed or self._depth or in_backward() or not torch.is_grad_enabled():
             return
+        self._follow_backward(output)
         inputs = tensors_of((args, kwargs))
         # A batch enters where no module made the inputs: not at a criterion, nor at a later layer called from the loop.
         if (
@@ -280,6 +284,18 @@ class Meter:
             and next(module.parameters(), None) is not None
         ):
             self.samples += inputs[0].size(0) if inputs[0].dim() else 1
+
+    def _follow_backward(self, output):
+        """See in which thread the backward pass of an output will run: another one has none of our modes."""
+        meter = weakref.ref(self)
+
+        def runs(_):
+            if (here := meter()) and here._open:
+                here._counts()
+
+        nodes = (tensor.grad_fn for tensor in tensors_of(output))
+        if not self._fake and (node := next(filter(None, nodes), None)):
+            node.register_prehook(runs)
 
     @never_compiled
     def _before_step(self, optimizer, args, kwargs):
