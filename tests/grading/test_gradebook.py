@@ -11,7 +11,7 @@ from trainlean.grading.feedback_pages import feedback_page, write_feedback
 from trainlean.grading.gradebook import read_manual, write_gradebook
 from trainlean.grading.rows import lessons_due, load_late_policy, rows_of
 from trainlean.grading.sheets import plain_cell, read_csv, safe_cell
-from trainlean.grading.submissions import Submission
+from trainlean.grading.submissions import Submission, find_submissions
 from trainlean.workspace import COURSE, CourseError
 
 
@@ -93,6 +93,80 @@ def test_a_gradebook_of_one_s_own(tmp_path):
         (line["learner"], line["total"])
         for line in table_of(book(tmp_path, rows_for(CLASS[0]), manual))
     ] == [("Ada Lovelace", "6")]
+
+
+def moodle(*names):
+    return [f"{name}_{number}_assignsubmission_file_" for number, name in enumerate(names, 11)]
+
+
+BOTH = ["Ada Lovelace", "ADA LOVELACE"]
+
+
+@pytest.mark.parametrize(
+    "folders, line, mine",
+    [
+        (BOTH, "Ada Lovelace", "Ada Lovelace"),
+        (BOTH, "ADA LOVELACE", "ADA LOVELACE"),
+        (["Ada Lovelace", "Bob"], "ada lovelace", "Ada Lovelace"),
+        (["Ada Lovelace", "Bob"], " Ada Lovelace ", "Ada Lovelace"),
+        (["Zo\u00eb", "ZO\u00cb"], "Zoe\u0308", "Zo\u00eb"),
+        # Marked while she was the only one of her name, and the other way round.
+        (moodle(*BOTH), "Ada Lovelace", "Ada Lovelace 11"),
+        (moodle("Ada Lovelace", "Bob"), "Ada Lovelace 11", "Ada Lovelace"),
+        (moodle("Ada Lovelace", "Bob"), "Ada Lovelace 12", ""),
+        (["Ada Lovelace", "Bob"], "Ada Lovelac", ""),
+    ],
+)
+def test_marks_find_the_learner_whose_name_is_written_otherwise(tmp_path, folders, line, mine):
+    """The name itself, then the one learner whose name differs in case, Unicode form or number alone: that is told."""
+    path = tmp_path / "grades.csv"
+    path.write_text(f"learner,reasons,adjustment,comment\n{line},,2,well done\n")
+    rows = rows_in(tmp_path, folders)
+    told = write_gradebook(path, rows, [], read_manual(path))
+    marks = {row.learner: row.total for row in rows if row.manual.get("comment")}
+    assert marks == {mine or line: 2} and len(rows) == 2 + (not mine)
+    assert bool(told) == (mine not in ("", line.strip(), "Zo\u00eb"))
+    assert all(mine in one and f'stood beside "{line}"' in one for one in told)
+    assert not write_gradebook(path, rows_in(tmp_path, folders), [], read_manual(path))
+
+
+@pytest.mark.parametrize(
+    "folders, lines, alone",
+    [
+        (BOTH, "ada lovelace,,2,x", "ADA LOVELACE or Ada Lovelace"),
+        (["Zo\u00eb", "Zoe\u0308"], "Zo\u00eb,,2,x", "Zo\u00eb (1) or Zo\u00eb (2)"),
+        (moodle(*BOTH), "ada lovelace,,2,x", "Ada Lovelace 11 or ADA LOVELACE 12"),
+        (moodle("Ada", "Ada"), "Ada,,2,x", "Ada 11 or Ada 12"),
+        # The gradebook knows two; one is not there today, and the other does not get those marks.
+        (["ADA", "Bob"], "ADA,,,\nAda,,2,x", "ADA"),
+        (["Ada", "Bob"], "ada,,2,x\nADA,,,", "Ada"),
+    ],
+)
+def test_marks_of_a_name_that_may_be_several_learners_are_told(tmp_path, folders, lines, alone):
+    """They stay on a row of their own, run after run, until the instructor moves them."""
+    path = tmp_path / "grades.csv"
+    path.write_text(f"learner,reasons,adjustment,comment\n{lines}\n")
+    for _ in range(2):
+        rows = rows_in(tmp_path, folders)
+        [told] = write_gradebook(path, rows, [], read_manual(path))
+        assert f"if adjustment and comment are for {alone}, move them there" in told
+        assert [row.total for row in rows] == [0, 0, 2] and rows[2].reasons[0] in told
+
+
+def rows_in(tmp_path, folders):
+    for folder in folders:
+        (tmp_path / "class" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "class" / folder / "1.ipynb").touch()
+    return rows_of(find_submissions(tmp_path / "class"), [], [])
+
+
+def test_two_lines_of_one_learner_must_say_the_same(tmp_path):
+    path = tmp_path / "grades.csv"
+    path.write_text("learner,adjustment,comment\nAda,2,x\nAda,,\nAda ,2,x\n,1,\n,2,\n")
+    assert read_manual(path)["Ada"] == {"adjustment": "2", "comment": "x"}
+    path.write_text("learner,adjustment,comment\nAda,2,x\nBob,1,\nAda,3,x\n")
+    with pytest.raises(CourseError, match="has two lines of Ada that do not say the same"):
+        read_manual(path)
 
 
 @pytest.mark.parametrize(

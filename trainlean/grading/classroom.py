@@ -232,9 +232,9 @@ def _cores() -> int:
 
 
 def write_everything(results: Results, options: GradeOptions) -> list[str]:
-    """All files of a run; returns a sentence for each form in which a learner was not found."""
+    """All files of a run; returns a sentence for each form in which a learner was not found, and for each of the instructor's lines that needs a look."""
     output, submitted = results.output, results.submitted
-    write_gradebook(output, results.rows, results.exercises, read_manual(output))
+    sentences = write_gradebook(output, results.rows, results.exercises, read_manual(output))
     written: list[str | Path] = [output, log_path(output)]
     pages = results.beside("_feedback")
     write_feedback(pages, submitted, results.exercises, results.footer)
@@ -242,7 +242,6 @@ def write_everything(results: Results, options: GradeOptions) -> list[str]:
     write_tally(tally, submitted, results.exercises)
     plot_class(submitted, results.exercises, picture)
     written += [f"{pages}/", tally, picture]
-    sentences = []
     for form in options.formats:
         done = form.write(results)
         written.append(f"{done.path}/" if done.path.is_dir() else done.path)

@@ -42,3 +42,8 @@ def name_keys(text: str) -> list[str]:
         ]
     letters = unicodedata.normalize("NFKD", text.split("@")[0])
     return ["".join(letter for letter in letters.casefold() if letter.isalnum())]
+
+
+def alike(name: str) -> str:
+    """What names share that differ in case or Unicode form alone."""
+    return unicodedata.normalize("NFKC", name).casefold()

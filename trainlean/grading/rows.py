@@ -34,6 +34,7 @@ class Row:
     points: float = 0.0  # as earned
     counted: float = 0.0  # after the late policy
     manual: dict[str, str] = field(default_factory=dict)
+    called: str = ""  # the name as it was handed in; `learner` is nobody else's
 
     @property
     def total(self) -> float:
@@ -92,6 +93,7 @@ def rows_of(
             submission.submitted,
             submission.marked_late,
             reasons=[*submission.notes, *submission.problems],
+            called=submission.called,
         )
         chosen: dict[str, Graded] = {}
         ages = {file.where: file.age for file in submission.notebooks}

@@ -19,6 +19,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import IO
 
+from trainlean.grading.names import alike
 from trainlean.workspace import CourseError
 
 NOTEBOOK_LIMIT = 64 * 2**20  # bytes of one notebook, outputs included
@@ -116,6 +117,7 @@ class Submission:
     marked_late: bool = False
     others: list[str] = field(default_factory=list)  # files that are no notebooks
     notes: list[str] = field(default_factory=list)  # what the instructor should look at
+    called: str = ""  # the name as it was handed in; `learner` is nobody else's
 
     @property
     def submitted(self) -> datetime | None:
@@ -205,7 +207,7 @@ def find_submissions(path: Path) -> list[Submission]:
         raise CourseError(
             f"{path} holds no submissions; expected a folder, zip or notebook (.ipynb) for each learner."
         )
-    _name_apart(list(found.values()))
+    _name_apart([found[key] for key in sorted(found)])  # whatever the order of a zip
     for submission in found.values():
         submission.notebooks = _files_apart(_newest(submission))
         if not submission.notebooks and not submission.problems:
@@ -325,17 +327,14 @@ def _says_another_number(match: re.Match) -> bool:
 
 def _name_apart(submissions: list[Submission]) -> None:
     """Two learners never have one name; where names or numbers are nearly or quite the same, both are told."""
-
-    def plain(submission):
-        return unicodedata.normalize("NFKC", submission.learner).casefold()
-
-    alike = Counter(map(plain, submissions))
+    for submission in submissions:
+        submission.called = submission.learner
+    shared = Counter(alike(one.called) for one in submissions)
     numbers = Counter(submission.user for submission in submissions if submission.user)
-    used = {submission.learner for submission in submissions if alike[plain(submission)] == 1}
-    named = {id(one): one.learner for one in submissions}
+    used = {one.called for one in submissions if shared[alike(one.called)] == 1}
     for submission in submissions:
         others = [
-            named[id(one)]
+            one.called
             for one in submissions
             if one is not submission and submission.user and one.user == submission.user
         ]
@@ -344,8 +343,8 @@ def _name_apart(submissions: list[Submission]) -> None:
                 f"The number {submission.user} is that of {', '.join(others)}, too; no grade is transferred by it."
             )
     # Of two whose names are written with the same letters nobody has the name alone: it may be the other's in a form.
-    written = Counter(f"{one.learner} {one.user}".strip() for one in submissions)
-    for submission in [one for one in submissions if alike[plain(one)] > 1]:
+    written = Counter(f"{one.called} {one.user}".strip() for one in submissions)
+    for submission in [one for one in submissions if shared[alike(one.called)] > 1]:
         if submission.user:
             submission.learner = f"{submission.learner} {submission.user}"
         else:
