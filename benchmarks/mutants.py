@@ -2,7 +2,7 @@
 
     python benchmarks/mutants.py [EXERCISE ...] [--lesson UNIT/LESSON] [--processes N] [--seed N] [--short]
 
-A mutant that is accepted is the same training and stands in exercises_tests/same_training.py with the reason,
+A mutant that is accepted is the same training and stands in equivalent_mutants.py with the reason,
 or the probe lacks a question. `--short` runs one exercise. Linux and macOS: each mutant runs in a fork.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
+from equivalent_mutants import EQUIVALENT
 from small_edits import Edit, small_edits
 
 from trainlean.exercises.exercise import Exercise
@@ -77,7 +78,7 @@ def put_to_the_check(exercise: Exercise, seed: int, processes: int, advance) -> 
     for number, name in enumerate(known):
         cache[exercise.name, seed, name] = seen[number].observation
     cache[exercise.name, seed, "oracle"] = see_oracle(exercise, seed)
-    alike = same_training().get(exercise.name, {})
+    alike = EQUIVALENT.get(exercise.name, {})
     for number, edit in waiting.items():
         judged = verdict(exercise, seen[number], seed, cache)
         if judged.outcome != RIGHT:
@@ -88,14 +89,6 @@ def put_to_the_check(exercise: Exercise, seed: int, processes: int, advance) -> 
         else:
             outcome.accepted.append(edit)
     return outcome
-
-
-def same_training() -> dict[str, dict[tuple[str, str], str]]:
-    """The mutants that are the same training: {exercise: {(old line, new line): reason}}."""
-    all_exercises()  # from here on Python finds exercises_tests
-    from exercises_tests.same_training import SAME_TRAINING
-
-    return SAME_TRAINING
 
 
 def _python(source: str) -> str:

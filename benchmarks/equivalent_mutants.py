@@ -1,4 +1,4 @@
-"""Small edits of the solutions that are the same training, with the reason: `benchmarks/mutants.py` counts them apart.
+"""Small edits of the solutions that are the same training, with the reason: `mutants.py` counts them apart.
 
 {exercise: {(lines of the solution, lines in their place): reason}}, as the benchmark prints them.
 """
@@ -33,7 +33,7 @@ FAR_FROM_BOTH = "A wrong training is off by far more, and a right one by far les
 ALL_ASKED = "All are asked, whichever comes first."
 SUMMED = "A sum has no order."
 
-SAME_TRAINING: dict[str, dict[tuple[str, str], str]] = {
+EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
     "average_replicas": {
         (
             "for tensor in [*(parameter.data for parameter in model.parameters()), *model.buffers()]:",
