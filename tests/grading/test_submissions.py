@@ -617,6 +617,9 @@ def test_everybody_who_is_there_has_a_row(tmp_path, packed):
     for name in ("like/1_pytorch.ipynb", "inner/empty", "nothing", "named.ipynb"):
         (root / name).mkdir(parents=True)
     (root / ".hidden").mkdir()
+    tree(root, {".DS_Store": b"", ".git/config": b"", ".ipynb_checkpoints/a.ipynb": NOTEBOOK})
+    tree(root, {"__MACOSX/a.ipynb": NOTEBOOK, ".~a.ipynb": NOTEBOOK, "._b.ipynb": NOTEBOOK})
+    tree(root, {".ada/a.ipynb": NOTEBOOK, ".eve.ipynb": NOTEBOOK, ".cem.pdf": b"", ".zip": b""})
     path = root
     if packed:
         path = tmp_path / "c.zip"
@@ -625,8 +628,44 @@ def test_everybody_who_is_there_has_a_row(tmp_path, packed):
                 archive.write(one, one.relative_to(root))
     found = by_learner(path)
     expected = {"hidden", "good", "deep hidden", "macos", "like", "inner", "nothing", "named.ipynb"}
-    assert set(found) == expected
+    expected |= {".hidden", ".ada", ".eve", ".cem.pdf", ".zip"}
+    assert set(found) == expected and names(found[".ada"]) == [".ada/a.ipynb"]
     assert all(bool(one.problems) != bool(one.notebooks) for one in found.values())
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_a_folder_around_the_class_is_no_learner_whatever_is_hidden_beside_and_in_it(
+    tmp_path, packed
+):
+    files = {"class/ada/a.ipynb": NOTEBOOK, "class/.bob/a.ipynb": NOTEBOOK}
+    files |= {".tool/settings": b"", "class/.tools/settings": b"", "class/.rc": b""}
+    root = zip_of(tmp_path / "c.zip", files) if packed else tree(tmp_path / "c", files)
+    found = by_learner(root)
+    assert [name for name, one in found.items() if one.notebooks] == [".bob", "ada"]
+    assert all("no notebook" in found[name].problems[0] for name in (".tool", ".tools", ".rc"))
+    # Of one learner's own folder what is hidden makes no class.
+    [bob] = find_submissions(tree(tmp_path / "d", {"bob/1/a.ipynb": NOTEBOOK, "bob/.x/y": b""}))
+    assert bob.learner == "bob" and names(bob) == ["bob/1/a.ipynb"]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_what_a_learner_has_hidden_is_told_and_counts_for_no_limit(tmp_path, monkeypatch, packed):
+    monkeypatch.setattr(submissions, "LEARNER_FILES", 10)
+    files = {f".work/{number}.py": b"" for number in range(11)} | {"1.ipynb": NOTEBOOK}
+    files |= {".git/a.ipynb": NOTEBOOK}
+    hidden = {"deep/.work/1.ipynb": NOTEBOOK, ".2.ipynb": NOTEBOOK, "deep/.a.zip": b""}
+    each = {"ada": files, "eve": files | hidden}
+    if packed:
+        files = {f"{name}.zip": zip_bytes(handed_in) for name, handed_in in each.items()}
+    else:
+        files = {
+            f"{name}/{file}": data for name, all_ in each.items() for file, data in all_.items()
+        }
+    ada, eve = find_submissions(tree(tmp_path, files))
+    assert len(ada.notebooks) == len(eve.notebooks) == 1
+    assert not ada.notes and not ada.problems and not eve.problems
+    [note] = eve.notes
+    assert "was not graded, nor was any other file below a name that begins with a" in note
 
 
 def test_the_time_of_arrival_is_not_the_clock_in_the_learner_s_zip(tmp_path):

@@ -31,7 +31,17 @@ UNPACKED = (
 )  # the only methods that zipfile unpacks bit by bit
 LISTED_FILES = 10 * LEARNER_FILES  # of a learner's zip, for its list to be read at all
 LEARNER_NOTEBOOKS = 100  # that are graded of one learner: each may take minutes
-IGNORED = re.compile(r"^(\..*|__MACOSX|Thumbs\.db|desktop\.ini)$")
+GRADED = (".ipynb", ".zip")  # how the names of files end that may hold an answer
+# What systems and tools keep beside people's files; any other name may be a learner's, if it begins with a full stop, too.
+IGNORED = re.compile(
+    r"^(\._.*|\.[~#].*|\.nfs\w+|\.fuse_hidden\w+"  # beside a file that is open, or was copied from a Mac
+    r"|\.DS_Store|\.localized|\.AppleDouble|\.Spotlight-V100|\.fseventsd|\.TemporaryItems|__MACOSX"
+    r"|Thumbs\.db|desktop\.ini|\.directory|\.Trash(es|-\w+)?|\.snapshots?|\.dropbox(\.cache)?|\.stfolder"
+    r"|\.git(ignore|attributes|modules|keep|hub)?|\.svn|\.hg|\.idea|\.vscode"
+    r"|\.ipynb\w*checkpoints|\.virtual_documents|\.ipython|\.jupyter"
+    r"|\.cache|\.\w+_cache|\.config|\.local|\.conda|\.env|\.venv|\.tox|\.nox)$",
+    re.IGNORECASE,
+)
 UNIT = re.compile(r"\d_\w+$")  # how the course's units are named
 SOLUTION = re.compile(
     r"(^|/)solutions/\d_\w+/[^/]+\.ipynb$", re.IGNORECASE
@@ -69,12 +79,8 @@ TIMES = (
 )
 
 
-def _ignored(name: str) -> bool:
-    """Whether a file or folder is a system's or a tool's; where an LMS demands two names some people's first one is a full stop."""
-    if not IGNORED.match(name):
-        return False
-    # "._": macOS's files beside files
-    return name.startswith("._") or not (MOODLE.match(name) or BRIGHTSPACE.match(name))
+def _made_by_an_lms(name: str) -> bool:
+    return any(system.match(name) for system in SYSTEMS)
 
 
 class Unread(Exception):
@@ -138,6 +144,11 @@ class _Entry:
     @property
     def is_folder(self) -> bool:
         return self.open is None and not self.problem
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether it is a file that may hold an answer."""
+        return not self.is_folder and self.parts[-1].lower().endswith(GRADED)
 
     @property
     def top_is_folder(self) -> bool:
@@ -227,25 +238,39 @@ def _without_lists(entries: list[_Entry]) -> list[_Entry]:
 
 def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
     """Leaves out a folder that only holds the learners' folders or zips, and perhaps an LMS's list of them."""
-    files = [entry for entry in entries if not entry.is_folder]
-    tops = {entry.parts[0] for entry in entries}
-    inner = {entry.parts[1] for entry in entries if len(entry.parts) > 1}
+    counted = _without_hidden(entries)
+    files = [entry for entry in counted if not entry.is_folder]
+    tops = {entry.parts[0] for entry in counted}
+    inner = {entry.parts[1] for entry in counted if len(entry.parts) > 1}
     direct = [entry.parts[1] for entry in files if len(entry.parts) == 2]
-    if len(tops) > 1 or any(len(entry.parts) == 1 for entry in files) or len(inner) < 2:
+    if len(tops) != 1 or any(len(entry.parts) == 1 for entry in files) or len(inner) < 2:
         return entries
     if all(UNIT.match(name) for name in inner):  # one learner's, with a folder for each unit
         return entries
     if any(
-        not name.lower().endswith(".zip")
-        and not any(system.match(name) for system in SYSTEMS)
-        and name not in LISTS
+        not name.lower().endswith(".zip") and not _made_by_an_lms(name) and name not in LISTS
         for name in direct
     ):
         return entries
+    [wrapper] = tops
     return [
-        _Entry(entry.parts[1:], entry.submitted, entry.open, entry.problem)
+        replace(entry, parts=entry.parts[1:]) if entry.parts[0] == wrapper else entry
         for entry in entries
-        if len(entry.parts) > 1
+        if entry.parts != (wrapper,)
+    ]
+
+
+def _without_hidden(entries: list[_Entry]) -> list[_Entry]:
+    """Leaves out what has a name that begins with a full stop, as a learner or one level below, and holds no answer: it may be a tool's."""
+    holding = {entry.parts[:depth] for entry in entries if entry.is_graded for depth in (1, 2)}
+
+    def hidden(parts):
+        return parts[-1].startswith(".") and parts not in holding and not _made_by_an_lms(parts[-1])
+
+    return [
+        entry
+        for entry in entries
+        if not any(hidden(entry.parts[: depth + 1]) for depth, _ in enumerate(entry.parts[:2]))
     ]
 
 
@@ -289,7 +314,7 @@ def _learner_of(
     match = system.match(entry)
     if not match:
         ending = "" if entry.top_is_folder else r"\.(ipynb|zip)$"
-        raw, user, told = re.sub(ending, "", top, flags=re.IGNORECASE), "", {}
+        raw, user, told = re.sub(ending, "", top, flags=re.IGNORECASE) or top, "", {}
     else:
         told = match.groupdict(default="")
         raw, user = system.learner(match), told.get("user", "")
@@ -386,7 +411,7 @@ def _sort_in(entry: _Entry, name: str, submission: Submission, allowance: _Allow
         return
     plain = _clean(entry.parts[0]) if not name else f"{submission.learner}/{_clean(name)}"
     name = name or entry.parts[0]
-    if not _counted(submission, allowance):
+    if _is_hidden(entry.parts[1:], plain, submission) or not _counted(submission, allowance):
         return
     if entry.problem:
         submission.problems.append(f"{plain} {entry.problem}")
@@ -407,7 +432,7 @@ def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _
     try:
         for inner in _in_zip(open_it):
             inside = "/".join([where, *map(_clean, inner.parts)])
-            if inner.is_folder:
+            if inner.is_folder or _is_hidden(inner.parts, inside, submission):
                 continue
             if not _counted(submission, allowance):
                 return
@@ -423,6 +448,16 @@ def _sort_in_zip(entry: _Entry, where: str, submission: Submission, allowance: _
                 submission.others.append(_clean(inner.parts[-1]))
     except Unread as error:
         submission.problems.append(f"{where} {error}")
+
+
+def _is_hidden(parts: tuple[str, ...], where: str, submission: Submission) -> bool:
+    """Whether a learner's file lies where tools keep theirs, in thousands; the first that may hold an answer is told."""
+    if not any(part.startswith(".") for part in parts):
+        return False
+    said = "was not graded, nor was any other file below a name that begins with a full stop."
+    if parts[-1].lower().endswith(GRADED) and not any(said in note for note in submission.notes):
+        submission.notes.append(f"{where} {said}")
+    return True
 
 
 def _is_solution(where: str, submission: Submission) -> bool:
@@ -466,11 +501,13 @@ def _in_folder(root: Path) -> Iterator[_Entry]:
         place = Path(here).relative_to(root).parts
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
         empty = not folders and not files
-        folders[:] = sorted(name for name in folders if not _ignored(name) and name not in links)
+        folders[:] = sorted(
+            name for name in folders if not IGNORED.match(name) and name not in links
+        )
         if 1 <= len(place) <= 2:
             yield _Entry(place, problem=EMPTY if empty and len(place) == 1 else "")
         for name in sorted([*files, *links]):
-            if not _ignored(name):
+            if not IGNORED.match(name):
                 yield _entry_of(Path(here, name), (*place, name))
     for error in refused:
         if parts := Path(error.filename).relative_to(root).parts:
@@ -540,15 +577,14 @@ def _in_zip(open_it: Callable[[], zipfile.ZipFile]) -> Iterator[_Entry]:
         # Some of Windows's tools write "\\" between folders; a name that begins so leads out, as with "/".
         name = name.replace("\\", "/")
         parts = tuple(part for part in name.split("/") if part not in ("", "."))
-        hidden = [part for part in parts if _ignored(part) and part != ".."]
-        folder = name.endswith("/") or hidden
-        if not parts or folder and _ignored(parts[0]):
+        ignored = any(map(IGNORED.match, parts))
+        if not parts or IGNORED.match(parts[0]):
             continue
-        if folder:  # a learner of whom nothing else may be there
-            if len(parts) > 1 or not hidden:
+        if name.endswith("/") or ignored:  # a learner of whom nothing else may be there
+            if parts[0] != "..":
                 yield _Entry(parts[:1])
-                if len(parts) > 1 and not _ignored(parts[1]):
-                    yield _Entry(parts[:2])
+            if len(parts) > 1 and not IGNORED.match(parts[1]) and ".." not in parts[:2]:
+                yield _Entry(parts[:2])
             continue
         problem = ""
         if ".." in parts or name.startswith("/") or re.match(r"^[A-Za-z]:", name):
