@@ -19,7 +19,10 @@ from trainlean.grading.formats.canvas import Canvas
 from trainlean.grading.formats.format import Form, Format, Results, Written
 from trainlean.grading.formats.gradescope import Gradescope
 from trainlean.grading.formats.moodle import Moodle
+from trainlean.grading.gradebook import read_manual, write_gradebook
 from trainlean.grading.options import GradeOptions, command_parameters
+from trainlean.grading.rows import rows_of
+from trainlean.grading.submissions import find_submissions
 from trainlean.workspace import CourseError
 
 
@@ -192,6 +195,22 @@ def test_a_name_fills_no_line_that_may_be_somebody_else_s(tmp_path):
     ]
     by_name = rows_for(handed_in("Ada Lovelace", ("one", WRONG)))
     assert form.fill(tmp_path / "f.csv", by_name, 3) == ("Ada Lovelace",)
+
+
+@pytest.mark.parametrize("name", ["Ada Lovelace", "Ada Lovelace@x", "Lovelace, Ada", "Ada"])
+def test_a_file_of_two_numbers_is_graded_and_fills_nobody_s_line(tmp_path, name):
+    """Ada, number 11, has handed in nothing, and has been marked by hand."""
+    (tmp_path / "sheet.csv").write_text(MOODLE, encoding="utf-8")
+    (tmp_path / "grades.csv").write_text("learner,adjustment\nAda Lovelace,1\n")
+    (tmp_path / "class").mkdir()
+    for start in ("Bob Ünal_12", "Cem_14", f"{name}_11_assignsubmission_file__12"):
+        (tmp_path / "class" / f"{start}_assignsubmission_file_1.ipynb").touch()
+    rows = rows_of(find_submissions(tmp_path / "class"), [], [])
+    write_gradebook(tmp_path / "grades.csv", rows, [], read_manual(tmp_path / "grades.csv"))
+    assert {row.learner: row.total for row in rows if row.total} == {"Ada Lovelace": 1}
+    form = Moodle(tmp_path / "sheet.csv")
+    assert f"11? {name}" in form.fill(tmp_path / "f.csv", rows, 5)
+    assert [line["Grade"] for line in table_of(tmp_path / "f.csv")] == ["20", "0", "40"]
 
 
 def test_moodle_gets_no_html_and_no_formula_of_a_learner_s(tmp_path):

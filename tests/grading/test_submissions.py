@@ -496,11 +496,46 @@ def test_no_file_name_sets_another_learner_s_number_in_moodle(tmp_path):
     assert {learner: one.user for learner, one in found.items()} == {
         "Ann": "70125",
         "Bob": "999",
-        "Eve": "",  # found by name, and told
+        "70123? Eve": "",  # told, and found by no name either
         "x_1_2_y": "70126",
     }
-    assert "more than one number" in found["Eve"].notes[0]
+    [note] = found["70123? Eve"].notes
+    assert "more than one number" in note and "no grade is transferred" in note
     assert not found["Bob"].notes and not found["Ann"].notes
+
+
+@pytest.mark.parametrize("bob", [True, False], ids=["beside Bob", "Bob handed in nothing"])
+@pytest.mark.parametrize(
+    "uploaded",
+    [
+        "Eve_7_assignsubmission_file_x_999_assignsubmission_file_\\1.ipynb",
+        "Eve_7_assignsubmission_file_x_999_assignsubmission_file_\\2\\1.ipynb",
+        # As Eve's display name would have to be where an LMS leaves names as they are.
+        "Bob_999_assignsubmission_file__7_assignsubmission_file_1.ipynb",
+        "Bob_999_assignsubmission_file_7_assignsubmission_onlinetext_1.ipynb",
+    ],
+)
+def test_a_file_without_a_folder_of_moodle_s_is_nobody_else_s(tmp_path, uploaded, bob):
+    """A backslash in a zip begins a folder, whose name Moodle did not write."""
+    others = ["Bob_999_assignsubmission_file_1.ipynb"] * bob
+    others += ["Cem_8_assignsubmission_file_1.ipynb", "Dan_9_assignsubmission_file_1.ipynb"]
+    honest = by_learner(zip_of(tmp_path / "a.zip", dict.fromkeys(others, NOTEBOOK)))
+    found = by_learner(zip_of(tmp_path / "b.zip", dict.fromkeys([*others, uploaded], NOTEBOOK)))
+    [eve] = [one for learner, one in found.items() if learner not in honest]
+    assert not eve.user and eve.learner[0].isdigit() and "more than one number" in eve.notes[0]
+    for learner, one in honest.items():
+        same = found[learner]
+        assert (same.user, names(same), same.notes) == (one.user, names(one), [])
+
+
+@pytest.mark.parametrize("make", [tree, lambda path, files: zip_of(path / "m.zip", files)])
+def test_the_only_learner_s_folders_are_nobody_s_in_moodle(tmp_path, make):
+    """Eve is the first to hand in; her folders are called like Bob's and Cem's."""
+    folders = [
+        f"Eve_7_assignsubmission_file_/{name}_assignsubmission_file_" for name in ("B_1", "C_2")
+    ]
+    [eve] = find_submissions(make(tmp_path, {f"{folder}/1.ipynb": NOTEBOOK for folder in folders}))
+    assert (eve.learner, eve.user, len(eve.notebooks)) == ("Eve", "7", 2)
 
 
 @pytest.mark.parametrize("make", [tree, lambda path, files: zip_of(path / "m.zip", files)])

@@ -70,6 +70,7 @@ BRIGHTSPACE = re.compile(
 EMPTY = "is empty."  # a learner's folder
 SYSTEMS = (CANVAS, MOODLE, BLACKBOARD, BRIGHTSPACE)
 WITHOUT_FOLDERS = (CANVAS, BLACKBOARD)  # they put all learners' files into one
+WITH_FOLDERS = (MOODLE, BRIGHTSPACE)  # they may give each learner one
 TIMES = (
     "%Y-%m-%d-%H-%M-%S",
     "%b %d %Y %I%M %p",
@@ -208,7 +209,7 @@ def find_submissions(path: Path) -> list[Submission]:
     else:
         entries = [_Entry((path.name,), _changed(path), partial(_open_file, path))]
     entries = _without_lists(_without_wrapper(entries))
-    system = _System.of({entry.parts[0] for entry in entries})
+    system = _System.of(entries)
     found: dict[tuple[str, str], Submission] = {}
     allowances: dict[tuple[str, str], _Allowance] = {}
     for entry in entries:
@@ -247,6 +248,8 @@ def _without_wrapper(entries: list[_Entry]) -> list[_Entry]:
         return entries
     if all(UNIT.match(name) for name in inner):  # one learner's, with a folder for each unit
         return entries
+    if any(pattern.match(name) for pattern in WITH_FOLDERS for name in tops):
+        return entries  # the only learner's; what is in it may be called like others' folders
     if any(
         not name.lower().endswith(".zip") and not _made_by_an_lms(name) and name not in LISTS
         for name in direct
@@ -280,21 +283,25 @@ class _System:
 
     pattern: re.Pattern | None = None
     before: str = ""  # what Blackboard writes before every learner's name: the assignment's
+    flat: bool = False  # Moodle's download without folders
 
     @classmethod
-    def of(cls, tops: set[str]) -> "_System":
+    def of(cls, entries: list[_Entry]) -> "_System":
+        tops = {entry.parts[0] for entry in entries}
         matches = {pattern: list(filter(None, map(pattern.match, tops))) for pattern in SYSTEMS}
         pattern = max(SYSTEMS, key=lambda one: len(matches[one]))
         if 2 * len(matches[pattern]) <= len(tops):
             return cls()
         heads = [match.groupdict().get("head", "") for match in matches[pattern]]
         common = os.path.commonprefix(heads)
-        return cls(pattern, common[: common.rfind("_") + 1])
+        flat = any(MOODLE.match(entry.parts[0]) for entry in entries if not entry.top_is_folder)
+        return cls(pattern, common[: common.rfind("_") + 1], flat)
 
     def match(self, entry: _Entry) -> re.Match | None:
         if self.pattern is None or self.pattern in WITHOUT_FOLDERS and len(entry.parts) > 1:
             return None
-        folder = self.pattern is MOODLE and entry.top_is_folder
+        # Without folders of its own, a folder is only the beginning of a file's name, up to a "\\" in it.
+        folder = self.pattern is MOODLE and entry.top_is_folder and not self.flat
         told = MOODLE_FOLDER.match(entry.parts[0]) if folder else None
         return told or self.pattern.match(entry.parts[0])
 
@@ -318,12 +325,14 @@ def _learner_of(
     else:
         told = match.groupdict(default="")
         raw, user = system.learner(match), told.get("user", "")
-    notes = []
-    if match and system.pattern is MOODLE and _says_another_number(match):
-        user = ""
-        notes = [f"{_clean(top)} holds more than one number, so its learner is found by name."]
+    unsure = match is not None and system.pattern is MOODLE and _says_another_number(match)
+    if unsure:  # a name that is nobody's, and begins with no letter: neither marks nor a line of the LMS find it
+        raw, user = f"{user}? {raw}", ""
     submission = found.setdefault((raw, user), Submission(_clean(raw), user=user))
-    submission.notes += notes
+    if unsure and not submission.notes:
+        submission.notes.append(
+            f"{_clean(top)} holds more than one number, so it may be another learner's; no grade is transferred for it."
+        )
     submission.marked_late |= bool(told.get("late"))
     if told.get("rest") and not rest:
         rest = [told["rest"]]
