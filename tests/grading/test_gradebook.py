@@ -275,14 +275,14 @@ import numpy
 DUE = datetime(2026, 11, 20)
 
 def fail(self):
-    raise SystemExit
+    raise RuntimeError
 
 class Odd(Exception):
     __repr__ = __str__ = fail
-    __class__ = property(fail)
 
 class OddNumber(float):
     __repr__ = __float__ = fail
+    __class__ = property(fail)
 
 """
 
