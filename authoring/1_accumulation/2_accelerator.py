@@ -274,7 +274,7 @@ for train in (train_pytorch, train_prepared, train_backward, train_accumulating)
 #             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 #             optimizer.step()
 # ```
-# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided is left to you; that comes further below.
+# Write `train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm)`, which does the same for whole windows with `prepare`, `backward` and `accumulate`. How a last, shorter window is divided and clipped is left to you; its division comes further below.
 #
 # - `accelerator` comes with the right `gradient_accumulation_steps`. Model, optimizer and data loader are plain.
 # - Each complete window steps with the gradient of the large batch, clipped to the length `max_norm`, that of all parameters together. No micro-batch is left without a step.
@@ -330,7 +330,7 @@ print_receipts(receipts_of(train_two_a_block))
 # %% [markdown]
 # Half the steps, and a gradient twice as large: eight quarters in one window. The rule is **one forward and one backward in each block**.
 #
-# **Two models** that train together under one loss (an encoder and a decoder, say) share one block. (A generator and its critic share one, too. But within a window `zero_grad` does nothing: switch the critic's gradients off for the generator's pass, `critic.requires_grad_(False)`, or its step holds the generator's as well.) With two blocks a micro-batch is counted twice:
+# **Two models** that train together under one loss (an encoder and a decoder, say) share one block. With two blocks a micro-batch is counted twice:
 
 
 # %%
@@ -596,7 +596,7 @@ print("\n".join(lines[start:]))
 #
 # *Difficulty* *** · *8 minutes* · *Why*: a learning rate that never comes down raises no error.
 #
-# Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch. How long is the line?
+# Write `linear_decay(accelerator, optimizer, dataloader, epochs)`. It returns a *prepared* scheduler with which the learning rate falls in a straight line: unchanged at the first optimizer step, 0 after the last one of the last epoch. How long is the line? Four facts from above decide it: where a window ends when the epoch does, whether a shorter window makes a step, whose share `len(dataloader)` is, and how often the scheduler moves.
 #
 # `optimizer` and `dataloader` are prepared. The loop that uses your scheduler calls `scheduler.step()` in every `accumulate` block. `accelerator` knows `gradient_accumulation_steps` and `num_processes`, the number of devices. `check` also asks as the first of two devices.
 
@@ -617,7 +617,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
 check(linear_decay)
 
 # %% [markdown]
-# A schedule that is too long never reaches zero; one that is too short spends the rest of the training at zero. On two real devices you will see that in a moment.
+# A schedule that is too long never reaches zero; one that is too short spends the rest of the training at zero (or below it, if nothing holds it there). On two real devices you will see that in a moment.
 #
 # ## Two devices
 #
@@ -808,7 +808,7 @@ plot_synchronisation(on_rank_0, on_rank_1)
 # - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
 
 # %% [markdown]
-# One backward pass made one all-reduce here because the witness is tiny. DDP does not send each gradient by itself, nor all of them at once: it collects them in *buckets* of about 25 MiB (the first one is smaller) and sends each bucket as soon as it is full. The small BERT, every backward pass synchronised:
+# One backward pass made one all-reduce here because the witness is tiny. DDP does not send each gradient by itself, nor all of them at once: it collects them in *buckets* of about 25 MiB (the first one is smaller) and sends each bucket as soon as all its gradients are there. The small BERT, every backward pass synchronised:
 
 # %%
 # %%px
@@ -821,7 +821,7 @@ with Meter() as meter:
         print("all-reduces in this backward pass:", meter.all_reduces - before)
 
 # %% [markdown]
-# In the first backward pass DDP, with its default settings, sends all gradients in one piece, whatever their size, and notes in which order they come. From the second on it sends them in buckets, here in two. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
+# In the first synchronised backward pass DDP, with its default settings, sends all gradients in one piece, whatever their size, and notes in which order they come. From the second on it sends them in buckets, here in two. So "one" synchronisation is one all-reduce *for each bucket*. Do not take the second bucket for a broken `no_sync`.
 #
 # What is it worth? Accelerate's guide on gradient synchronisation gives, over several machines, 2.00 s per batch for the plain loop, 2.13 s with a misplaced `no_sync` and 0.91 s with a right one; on one machine 0.50, 0.50 and 0.41 s. We count instead of timing: here both ranks share one machine, and a time would say nothing about a network.
 #

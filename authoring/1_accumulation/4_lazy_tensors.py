@@ -24,6 +24,7 @@ import time
 
 import pandas as pd
 import torch
+from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader
 from trainlean import (
     batches,
@@ -86,7 +87,7 @@ print(recorded_graph(loss))
 plot_graph(torch._C._lazy._get_tensors_dot([loss]))
 
 # %% [markdown]
-# `mark_step()` ends the recording: everything that waits is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more. (With `wait=True` the call returns when the graph has been run, not before.)
+# `mark_step()` ends the recording: everything that has not been computed yet is compiled as **one** graph and run. Afterwards the tensor is data, and nothing waits any more. (With `wait=True` the call returns when the graph has been run, not before.)
 
 # %%
 mark_step(wait=True)
@@ -134,7 +135,7 @@ pd.DataFrame(
 #
 # - Gradients begin as zeros and are set to zero (`set_to_none=False`). Otherwise the first backward pass of a window *sets* the gradient and the others *add* to it: two kinds of graph instead of one.
 # - Each micro-batch is moved with `.to("lazy")`. Slices of one lazy tensor would carry their position into the graph.
-# - The loss is *divided* by $k$. Multiplied with `1 / k`, it does not get through on this backend (see below).
+# - The loss is divided by $k$, an *integer*. Divided by `float(k)`, or multiplied with `1 / k`, it does not get through on this backend (see below).
 # - `ran` times what makes a graph run, and notes the counters afterwards.
 
 
@@ -173,7 +174,7 @@ def train_lazily(micro_batches, k, after_backward=None, lr=0.05, first=1):
         for name in metrics.counter_names()
         if name.startswith("aten::")
     }
-    weights = torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()])
+    weights = [parameter.detach().cpu() for parameter in model.parameters()]
     return {"log": log, "fallbacks": fallbacks, "weights": weights}
 
 
@@ -182,7 +183,7 @@ micro_batches = list(DataLoader(dataset(reviews[:64], max_length=64), batch_size
 print(len(micro_batches), "micro-batches with", ", ".join(micro_batches[0]))
 
 # %% [markdown]
-# A warning for your own loops. `loss / 4`, `loss * 0.25` and `loss * (1 / 4)` are the same number, and in eager PyTorch the same training. Here:
+# A warning for your own loops. `loss / 4`, `loss / 4.0` and `loss * 0.25` are the same number, and in eager PyTorch the same training. Here:
 
 
 # %%
@@ -201,13 +202,14 @@ def scaled_backward(scale):
 
 for name, scale in {
     "loss / 4": lambda loss: loss / 4,
+    "loss / 4.0": lambda loss: loss / 4.0,
     "loss * 0.25": lambda loss: loss * 0.25,
     "loss * tensor(0.25)": lambda loss: loss * torch.tensor(0.25, device="lazy"),
 }.items():
     print(f"{name:20} {in_fresh_process(scaled_backward, scale)}")
 
 # %% [markdown]
-# A Python number that multiplies a lazy tensor is recorded as a 64-bit constant. The gradient that comes back through it has 64 bits too, and the next matrix product refuses it. The error comes from the mark and names no line of yours. Divide, or multiply with a tensor.
+# A Python *float* is recorded as a 64-bit constant. Where it scales a tensor with dimensions, such as `outputs * 0.25`, the result keeps its 32 bits. A loss has none: `loss * 0.25` has 64 bits, the gradient that comes back through it too, and the next matrix product refuses it. An integer does no harm. The error comes from the mark and names no line of yours. Divide by the integer $k$, or multiply with a tensor.
 #
 # **Predict.** Sixteen micro-batches, a mark after each fourth. How many graphs will be run?
 
@@ -363,6 +365,7 @@ check(fallbacks)
 # - The length is that of all gradients together. If it is above `max_norm`, all are scaled to that length; if not, they stay.
 # - Parameters without a gradient (`None`) are passed over.
 # - No fallback, and no graph is run while clipping. The gradients come from a backward pass that was recorded and not run yet: nothing may ask for a value, not for theirs either.
+# - A factor of 64 bits does no harm here: multiplied into a gradient, which has dimensions, it gives 32 bits.
 
 
 # %% exercise="clip_without_fallback" points=3
@@ -599,11 +602,9 @@ plot_compare(
 # Is it the same training? First the fingerprint of this unit: norm and distance moved, for the training that the lessons on [Accelerate](2_accelerator.ipynb) and the [Trainer](3_trainer.ipynb) end with.
 
 # %%
-start = torch.cat(
-    [parameter.detach().flatten() for parameter in small_bert(seed=0).parameters()]
-).double()
+start = parameters_to_vector(small_bert(seed=0).parameters()).detach().double()
 for name, run in {"first try, with fallbacks": first_try, **loops}.items():
-    weights = run["weights"].double()
+    weights = parameters_to_vector(run["weights"]).double()
     print(f"{name:36} norm {weights.norm():.4f}  moved by {(weights - start).norm():.4f}")
 
 # %% [markdown]
@@ -620,14 +621,14 @@ def train_bert(micro_batches, accumulation_steps, lr):
         if number % accumulation_steps == 0:
             optimizer.step()
             optimizer.zero_grad()
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    return parameters_to_vector(model.parameters()).detach()
 
 
 data = batches(reviews[:128], 4, seed=0)
 eager = train_bert(data, 16, lr=0.1)
-lazy = in_fresh_process(
-    train_lazily, [with_ready_mask(batch) for batch in data], 16, second_mark, 0.1
-)["weights"]
+ready = [with_ready_mask(batch) for batch in data]
+lazy = in_fresh_process(train_lazily, ready, 16, second_mark, 0.1)["weights"]
+lazy = parameters_to_vector(lazy)
 print(f"moved by training, at most: {(eager - start).abs().max():.3f}")
 print("eager and lazy differ < 1e-6:", bool((eager - lazy).abs().max() < 1e-6))
 
@@ -728,7 +729,7 @@ for loop in (train_and_report, train_and_report_later):
 print("the same losses:", train_and_report(four, 2) == train_and_report_later(four, 2))
 
 # %% [markdown]
-# The cure is not to report less, but to read later. A lazy tensor may wait: keep `loss.detach()`, without the graph behind it, and ask for the number when the mark has computed it anyway.
+# The cure is not to report less, but to read later. A lazy tensor may wait: keep `loss.detach()`, which lets go of what autograd keeps for a backward pass (what was recorded waits as before), and ask for the number when the mark has computed it anyway.
 #
 # ## The published loop
 #
@@ -736,11 +737,11 @@ print("the same losses:", train_and_report(four, 2) == train_and_report_later(fo
 
 # %%
 published = in_fresh_process(train_lazily, ready_batches, 4, second_mark, 0.05, 0)
-rows = []
+rows, right = [], parameters_to_vector(two_marks["weights"])
 for name, run in {"counted from 1": two_marks, "counted from 0": published}.items():
     compiled, cached, *_ = run["log"][-1]
-    apart = (run["weights"] - two_marks["weights"]).norm()
-    moved = (two_marks["weights"].double() - start).norm()
+    apart = (parameters_to_vector(run["weights"]) - right).norm()
+    moved = (right.double() - start).norm()
     rows.append((name, compiled + cached, f"{100 * apart / moved:.0f} %"))
 pd.DataFrame(rows, columns=["loop", "executions", "weights off by, of the way moved"])
 

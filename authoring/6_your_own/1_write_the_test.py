@@ -151,7 +151,7 @@ for name, train in wrong.items():
 # %% [markdown]
 # Counting steps sees none of them. The length of the first gradient sees a factor: the sum of the window is too long, and a part of one micro-batch's gradient is too short. It misses the loop that zeroes inside the window and does not divide. That one steps with the gradient of a single micro-batch, which is somewhat longer than the mean and points elsewhere. And it misses the loop that goes wrong from the second step on.
 #
-# So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A loss that is logged says nothing about what was stepped with.
+# So a test has to compare **every entry of the gradient at every step**. Why gradients, and not the loss or the weights at the end? A logged loss shows at most what the steps before it did to the weights.
 # Weights hide a factor: Adam divides each entry by its own running size, clipping makes all gradients above its limit equally long. With Adam, or where every gradient is cut, a loop without the division ends close to the right one.
 #
 # ## How close is the same?
@@ -210,7 +210,7 @@ check(test_accumulation)
 #
 # ## The last window
 #
-# A loop that drops what is left of its samples passes your first test, and so does one that gives every micro-batch of the rest a step of its own. Why?
+# Where your windows fill the 64 samples, a loop that drops what is left of its samples passes your first test, and so does one that gives every micro-batch of the rest a step of its own. Why?
 #
 # ## Exercise: a test for the last window
 #

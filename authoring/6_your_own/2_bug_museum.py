@@ -10,7 +10,7 @@
 #
 # In June 2026 a training framework found that with accumulation it had never trained as with the large batch. It had two tests of accumulation, and both were green.
 #
-# What would a test have to look at? Every exhibit of this museum raises no error, or a misleading one, and its loss falls. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure; the versions that have it and those that do not, as far as they could be found.
+# What would a test have to look at? Nearly every exhibit of this museum raises no error, and its loss falls; one raises a misleading error, and one is no bug at all. You will meet each in the same way: the symptom as it was reported, with its address; a loop that does the same; your prediction; what the instrument shows; the cure; the versions that have it and those that do not, as far as they could be found.
 
 # %%
 import tempfile
@@ -44,7 +44,7 @@ recall("6_your_own/2_bug_museum")
 #
 # It is the *witness* of the lesson on Accelerate: a model with one weight for each micro-batch, so that `.grad` at a step is a *receipt*. Each number in it is the share of one micro-batch in that step.
 #
-# Every loop in this room has the same form, `train(model, optimizer, micro_batches, k)`, and this is the right one. A window's shares add up to 1, and each micro-batch is in one window. The last window may be shorter.
+# Nearly every loop of this lesson has the same form, `train(model, optimizer, micro_batches, k)`, and this is the right one. A window's shares add up to 1, and each micro-batch is in one window. The last window may be shorter.
 
 
 # %%
@@ -474,7 +474,7 @@ print(f"length of step 1: {receipts_of(train_clipped)[0].norm():.2f}")
 # %% [markdown]
 # ### 11. The schedule that ran ahead
 #
-# **Reported** with two causes: [starVLA, pull request 210](https://github.com/starVLA/starVLA/pull/210) (March 2026) stepped the schedule for every micro-batch; with Accelerate on four devices it moves four times for a step, by design: [accelerate, issue 2926](https://github.com/huggingface/accelerate/issues/2926) (July 2024), [LTX-Video-Trainer, issue 67](https://github.com/Lightricks/LTX-Video-Trainer/issues/67) (February 2026).
+# **Reported** with two causes: [starVLA, pull request 210](https://github.com/starVLA/starVLA/pull/210) (March 2026) stepped the schedule for every micro-batch; with Accelerate on four devices it moves four times for a step, by design (`split_batches=False`, its default): [accelerate, issue 2926](https://github.com/huggingface/accelerate/issues/2926) (July 2024), [LTX-Video-Trainer, issue 67](https://github.com/Lightricks/LTX-Video-Trainer/issues/67) (February 2026).
 
 
 # %%
@@ -510,7 +510,7 @@ print(*[str(warning.message).split(". ")[0] for warning in seen])
 #
 # Receipts would be right here: the gradients are, at the first step. What the optimizer does with them is not. So a test that compares training runs must also compare weights, or the learning rate at each step.
 #
-# **Cure**: step the schedule where the optimizer steps. With Accelerate, give the prepared schedule `num_processes` times its length, and its warm-up in steps likewise; or do not prepare it, and step it only where `accelerator.sync_gradients` is true.
+# **Cure**: step the schedule where the optimizer steps. With Accelerate, unless `split_batches=True`, make the prepared schedule `num_processes` times as long as there are optimizer steps, and its warm-up in steps likewise; or do not prepare it, and step it only where `accelerator.sync_gradients` is true.
 #
 # **Versions**: Accelerate from 0.7.0 to 1.15. starVLA was cured on 9 April 2026.
 #

@@ -131,7 +131,7 @@ named.loss_type = "ForCausalLM"  # the loss that it takes anyway
 print("counted, with the loss named:", targets_counted(named))
 
 # %% [markdown]
-# **Versions**: 4.46.1 counted targets, 4.46.2 to 5.9.0 labels, for every model. 5.10.1 counts Llama's targets; GPT-2's labels are counted in 5.23 still.
+# **Versions**: 4.46.0 and 4.46.1 counted targets, 4.46.2 to 5.9.0 labels, for every model. 5.10.1 counts Llama's targets; GPT-2's labels are counted in 5.23 still.
 #
 # ### 17. Negatives of other micro-batches
 #
@@ -269,7 +269,7 @@ def train_with_dropout(micro_batch, accumulation_steps, checkpointing, keep_stat
 same_training(train_with_dropout, batch=16, accumulation_steps=2, checkpointing=True)
 
 # %% [markdown]
-# The gradient. The first forward pass, and so its loss, is as it should be; the backward pass asks for the activations and gets those of another network.
+# The gradient. The first forward pass, and so its loss, is as it should be; the backward pass asks for the activations and gets those of another mask. What comes back from the loss belongs to the first mask and goes through the second: what comes out is the gradient of no network.
 #
 # **Cure**: leave `preserve_rng_state` at its default, `True`. In OLMo-core it had been off for long, and harmless, as long as no model of the project had dropout.
 #
@@ -372,11 +372,11 @@ print("not reentrant:", learning_adapters(reentrant=False)[0], "of 4")
 #
 # **Cure**: `use_reentrant=False`. Where that cannot be changed, let the input require a gradient: in transformers that is `model.enable_input_require_grads()`.
 #
-# **Versions**: torch 2.13 still. Since 5.0.0 transformers calls that for every model of tokens when checkpointing is switched on, before only for one with an adapter that it had loaded itself.
+# **Versions**: torch 2.13 still. Since 5.0.0 transformers calls that for every model of tokens when checkpointing is switched on, before only for one with an adapter that it had loaded or added itself.
 #
 # ### 22. An error that names something else
 #
-# **Reported**: [FocalNet, issue 4](https://github.com/microsoft/FocalNet/issues/4) (May 2022), [ms-swift, issue 3171](https://github.com/modelscope/ms-swift/issues/3171) (February 2025) and others, for DDP with checkpointing: "Expected to mark a variable ready only once". The message offers two causes: a parameter used outside `forward`, and one that several checkpoints use. ([accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) shows the same message, and there its second cause is true: the model goes forward twice before one backward pass. `use_reentrant=False` cures that, too; leaving out the search does not.)
+# **Reported**: [FocalNet, issue 4](https://github.com/microsoft/FocalNet/issues/4) (May 2022), [ms-swift, issue 3171](https://github.com/modelscope/ms-swift/issues/3171) (February 2025) and others, for DDP with checkpointing: "Expected to mark a variable ready only once". The message offers two causes: a parameter used outside `forward`, and one that several checkpoints use.
 #
 # DDP can be tried in one process. A process group of one sends nothing to anybody, but hooks, flags and errors are those of many.
 
@@ -401,9 +401,12 @@ def one_process():
         dist.destroy_process_group()
 
 
-def ddp_outcome(reentrant, find_unused):
-    model = HalfCheckpointed(reentrant)
-    model = DistributedDataParallel(model, find_unused_parameters=find_unused)
+def ddp_outcome(reentrant, find_unused, static_graph=False):
+    model = DistributedDataParallel(
+        HalfCheckpointed(reentrant),
+        find_unused_parameters=find_unused,
+        static_graph=static_graph,
+    )
     try:
         for _ in range(2):  # DDP sees only in the second step that the first one is not finished
             model(torch.randn(2, 4)).sum().backward()
@@ -427,7 +430,16 @@ with one_process():
 #
 # Neither of its two causes is in this model: no parameter is used outside `forward`, or by two checkpoints. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
 #
-# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient and the model goes forward once, leaving out the search is a cure as well.
+# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient, no parameter is in two checkpoints and the model goes forward once, leaving out the search is a cure as well. The message itself proposes a third: `DistributedDataParallel(..., static_graph=True)`, which holds where each step uses the same parameters.
+
+# %%
+with one_process():
+    for reentrant in (False, True):
+        outcome = ddp_outcome(reentrant, find_unused=False, static_graph=True)
+        print(f"static graph,     reentrant {reentrant!s:5}: {outcome}")
+
+# %% [markdown]
+# In [accelerate, issue 389](https://github.com/huggingface/accelerate/issues/389) the same message's second cause is true: the model goes forward twice before one backward pass. There `use_reentrant=False` or the static graph cures it, and leaving out the search does not.
 #
 # **Versions**: torch 1.10.0 (FocalNet's report) and 2.13.
 #
@@ -530,7 +542,7 @@ with one_process():
 #
 # ## Exercise: cure the checkpointed blocks
 #
-# *Difficulty* ** · *6 minutes* · *Why*: two arguments, two faults of this room. Torch 2.13 still takes `use_reentrant=True`, with a warning, where nothing is said.
+# *Difficulty* ** · *6 minutes* · *Why*: two arguments, two faults of room 4. Torch 2.13 still takes `use_reentrant=True`, with a warning, where nothing is said.
 #
 # ```python
 # def run_blocks(blocks, hidden):
@@ -567,7 +579,7 @@ check(cured_blocks)
 # - A comparison with the large batch finds what accumulation changes. It does not find a factor that both have (exhibit 16), nor what is only slow (23), nor what needs a second device to show (15, 24).
 # - A loss that compares samples cannot be accumulated by adding up gradients; it can be cached.
 # - Compare buffers too: batch norm's averages moved while all gradients were equal.
-# - Checkpointing is neutral if what runs twice is the same twice. `same_training(..., checkpointing=True)` asks.
+# - Checkpointing is neutral if the second run computes the same, moves nothing a second time (averages, counters), and the backward pass reaches every weight inside. `same_training(..., checkpointing=True)` asks.
 # - DDP can be tried in one process, with its flags, hooks and errors.
 #
 # Next: [Fit the budget](3_fit_the_budget.ipynb), a model that you have not met.

@@ -291,7 +291,7 @@ def parts_run(loop, micro_batch: int) -> OwnRun:
         divisors=(
             (len(parts), "So many micro-batches there are: a token in a short one would count for more."),
             (len(window), "So many texts there are: a token of a text in which few count would count for more."),
-            (labels_in(window) + 1, "One more than count: the first one of a text is predicted by nothing."),
+            (batch["labels"].numel(), "So many places there are; where the label is -100 nothing is predicted."),
         ),
     )  # fmt: skip
 

@@ -188,11 +188,16 @@ train_with_accelerator = (
             BACKWARD: f"for batch in pair:\n                {BACKWARD}",
             ZERO: f"{ZERO}        pair = []\n",
         },
+        why="The accelerator counts blocks, not backward passes: with two micro-batches in a block the window holds twice as many, and the gradient grows with it.",
+        hint="How many forward and backward passes belong in one `accumulate` block?",
+    ),
+    Mistake(
+        "several micro-batches in one block, each with a step",
         {
             EACH: PAIRS,
             BODY: f"            for batch in pair:\n{moved(BODY, 16)}        pair = []\n",
         },
-        why="The accelerator counts blocks, not backward passes: with two micro-batches in a block the window holds twice as many, and the gradient grows with it.",
+        why="The accelerator counts blocks, not micro-batches. In the block that closes the window the optimizer steps after each of its two: once early, with nearly twice a window, and once with a single micro-batch.",
         hint="How many forward and backward passes belong in one `accumulate` block?",
     ),
     Mistake(
@@ -318,7 +323,7 @@ linear_decay = (
     Mistake(
         "one epoch only",
         *with_and_without_floor({" * epochs": ""}),
-        why="The line reaches zero after the first epoch; the others train with a learning rate of zero.",
+        why="The line reaches zero after the first epoch; the others train with a rate of zero, or below zero where nothing holds it there.",
         hint="Which of the four arguments did you not use?",
     ),
     Mistake(

@@ -309,10 +309,11 @@ train_with_marks = (
     usual("ends after the first window", {UPDATE_MARK: f"{UPDATE_MARK}\n            return"}),
     usual("loss not divided", {BACKWARD: "        loss.backward()\n"}),
     Mistake(
-        "multiplied with a Python number",
+        "a Python float beside the loss",
         {BACKWARD: "        (loss * (1 / accumulation_steps)).backward()\n"},
-        why="A Python number that a lazy tensor is multiplied with is recorded with 64 bits, and the next matrix product refuses what comes of it.",
-        hint="Which of `loss / 4`, `loss * 0.25` and `loss * torch.tensor(0.25)` got through above?",
+        {BACKWARD: "        (loss / float(accumulation_steps)).backward()\n"},
+        why="A Python float beside a loss, which has no dimensions, makes 64 bits of it, and the next matrix product refuses what comes of that; an integer does not.",
+        hint="Which of `loss / 4`, `loss / 4.0` and `loss * torch.tensor(0.25)` got through above?",
     ),
     usual("never zeroed", {f"            {ZERO}\n": ""}),
     Mistake(

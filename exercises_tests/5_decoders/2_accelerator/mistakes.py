@@ -218,7 +218,7 @@ make_it_learn = (
     Mistake(
         "the random state not preserved",
         {CURE: '    model.checkpointing = {"use_reentrant": False, "preserve_rng_state": False}\n'},
-        why="All adapters learn. But where a block has dropout, its second run draws another mask than the first, and the gradient is that of another network.",
+        why="All adapters learn. But where a block has dropout, its second run draws another mask than the first, and the gradient goes through both: it is that of no network.",
         hint="What must be as it was when a block with dropout runs again?",
     ),
     Mistake(

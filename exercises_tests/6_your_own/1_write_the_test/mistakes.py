@@ -10,13 +10,24 @@ ENTRIES = "(other - one).norm() < 1e-4 * one.norm()"
 EACH = f"{LOOP}        assert {ENTRIES}\n"
 
 
-def accepts_all(*answers) -> Mistake:
-    """A test in which nothing can fail."""
+def nothing_compared(*answers) -> Mistake:
+    """A test in which no step's gradient is held against the large batch's."""
     return Mistake(
-        "passes every training",
+        "nothing is compared",
         *answers,
-        why="Nothing in this test can fail here: a comparison that is only computed or returned raises nothing, nor does a training compared with itself, nor a count of steps where both make as many.",
-        hint="Which line raises an AssertionError when `train` is wrong?",
+        why="No assertion here holds a step's gradient against the large batch's: a comparison that is only computed or returned raises nothing, and a training agrees with itself, right or wrong.",
+        hint="Which line raises an AssertionError when `train` steps with a wrong gradient?",
+    )
+
+
+def steps_counted(count_only: dict, why: str = "") -> Mistake:
+    """A test that looks at the number of steps alone."""
+    return Mistake(
+        "steps counted",
+        count_only,
+        why=why
+        or "The number of steps is right in most wrong trainings; what they step with is not looked at.",
+        hint="What do two trainings with as many steps still differ in?",
     )
 
 
@@ -26,7 +37,7 @@ def refuses_all(
     hint: str = "Which two calls of `train` must give the same list?",
 ) -> Mistake:
     """A test that holds a training against something else than its large batch."""
-    return Mistake("refuses every training", *answers, why=why, hint=hint)
+    return Mistake("right trainings refused", *answers, why=why, hint=hint)
 
 
 def last_step_only(*answers) -> Mistake:
@@ -73,7 +84,7 @@ def passed_by_nan(*more) -> Mistake:
         "large differences refused, not small ones asked for",
         {f"assert {ENTRIES}": "assert not (other - one).norm() > 1e-4 * one.norm()"},
         *more,
-        why="Every comparison with nan is False: `>` never raises there, and Python's max() passes over a nan that is not the first. Assert of each step that its difference is small.",
+        why="Every comparison with nan but `!=` is False: an assertion that refuses `>` never fails there, and Python's max() passes over a nan that is not the first. Assert of each step that its difference is small.",
         hint="What does Python say of float('nan') > 1, and what of float('nan') < 1?",
     )
 
@@ -98,7 +109,7 @@ def two_accumulated(calls: str, *others: str) -> Mistake:
         "neither is the large batch",
         *({calls: other} for other in others),
         *({calls: other, ENTRIES: ENTRIES.replace("<", "<=")} for other in others),
-        why="The micro-batch is the first argument and the accumulation steps are the second, so both calls accumulate here. A mistake that accumulation makes is in both of them, and they agree.",
+        why="The micro-batch is the first argument and the accumulation steps are the second, so both calls accumulate here. A mistake that is as large in both goes unseen, such as gradients that are never zeroed.",
         hint="Which of your two calls has one accumulation step?",
     )
 
@@ -141,10 +152,15 @@ test_accumulation = (
         "the lengths compared",
         {ENTRIES: "abs(other.norm() - one.norm()) < 1e-4 * one.norm()"},
         {ENTRIES: "torch.isclose(other.norm(), one.norm(), rtol=1e-4)"},
+        why="Two gradients of one length can point in different directions; a length shows only what makes the gradient longer or shorter.",
+        hint="What is the length of a gradient whose entries stand in another order?",
+    ),
+    Mistake(
+        "the lengths compared roughly",
         {ENTRIES: "0.5 < other.norm() / one.norm() < 2"},
         {ENTRIES: "0.5 < other.norm() / one.norm() < 1.5"},
-        why="Two gradients of one length can point in different directions; a test that compares lengths sees a factor and nothing else.",
-        hint="What is the length of a gradient whose entries stand in another order?",
+        why="Limits this wide let a gradient pass that is a few per cent too long, and two gradients of about one length can point in different directions.",
+        hint="By how much may a wrong training be off here, and how wide are your limits?",
     ),
     Mistake(
         "the first step only",
@@ -154,15 +170,10 @@ test_accumulation = (
     ),
     exactly_equal("Is a sum of four means to the last bit the mean of all?"),
     too_wide("0.1", "0.2", "0.01"),
-    Mistake(
-        "steps counted",
-        {EACH: ""},
-        why="The number of steps is right in most wrong trainings; what they step with is not looked at.",
-        hint="What do two trainings with as many steps still differ in?",
-    ),
+    steps_counted({EACH: ""}),
     steps_not_counted(
         COUNT,
-        why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
+        why="`zip` ends with the shorter list: without a count neither a step that is missing at the end nor one too many is seen, and `>=` or `<=` passes one of the two.",
         hint="What does your loop do when one list is longer?",
     ),
     fixed_tolerance(
@@ -225,7 +236,7 @@ test_accumulation = (
         {SIZES: "large, parts = train(8, 1), train(8, 4)"},
         {SIZES: "large, parts = train(64, 1), train(8, 4)"},
     ),
-    accepts_all(
+    nothing_compared(
         {SIZES: "large, parts = train(8, 4), train(8, 4)"},
         {SIZES: "large, parts = train(32, 1), train(32, 1)"},
         {f"assert {ENTRIES}": ENTRIES, COUNT: ""},
@@ -256,14 +267,14 @@ test_last_window = (
         "no whole window at the end",
         {SAMPLES: "for samples in (56,):"},
         {SAMPLES: "for samples in (56, 48):"},
-        why="A training that steps once more where nothing is left is right whenever something is.",
-        hint="What does a loop do after its last window if nothing is left?",
+        why="What goes wrong only where nothing is left, such as a step too many or a last window that is not divided, is right whenever something is.",
+        hint="What does a loop do at its end if nothing is left?",
     ),
     Mistake(
         "one micro-batch left",
         {SAMPLES: "for samples in (64, 40):"},
-        why="With a single micro-batch left, it makes no difference whether the rest is one window or each of it has its own.",
-        hint="How many micro-batches must be left so that they can be told from a window?",
+        why="A single micro-batch is its own sum, its own mean and its own window: neither how the rest is divided nor how many steps it makes can be seen.",
+        hint="What is the mean of one micro-batch, and what is its sum?",
     ),
     Mistake(
         "micro-batches of two sizes",
@@ -281,11 +292,8 @@ test_last_window = (
         why="Where the short window is the only one, there is none before it into which the rest could be put.",
         hint="What could become of the rest if a whole window stood before it?",
     ),
-    Mistake(
-        "steps counted",
-        {LAST_EACH: ""},
-        why="The number of steps is right also where the last gradient is not.",
-        hint="What do two trainings with as many steps still differ in?",
+    steps_counted(
+        {LAST_EACH: ""}, "The number of steps is right also where the last gradient is not."
     ),
     Mistake(
         "the lengths compared",
@@ -339,7 +347,7 @@ test_last_window = (
         why="The large batch makes one step with all samples, and a right training steps once for each window. What passes is a training that puts the rest into the window before.",
         hint="How many windows do your samples fill, and how many steps does `train(samples, 1, samples)` make?",
     ),
-    accepts_all(
+    nothing_compared(
         {
             "train(32, 1, samples), train(8, 4, samples)": "train(8, 4, samples), train(8, 4, samples)"
         },
@@ -419,7 +427,7 @@ test_ranks = (
             assert {ENTRIES}
 """
         },
-        why="The mean of the ranks' gradients is right also where nobody has averaged them; each rank has to step with it.",
+        why="As long as all ranks have the same weights, the mean of their gradients is right although each steps with its own; each rank has to step with the mean.",
         hint="With which gradient does rank 1 step?",
     ),
     Mistake(
@@ -449,11 +457,14 @@ test_ranks = (
     last_step_only({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
     steps_not_counted(
         RANK_COUNT,
-        why="`zip` ends with the shorter list, so a rank that stops a step before the others, or goes on for one, is not seen.",
+        why="`zip` ends with the shorter list: without a count neither a rank that stops a step before the others nor one that goes on is seen, and `>=` or `<=` passes one of the two.",
         hint="What does your loop do when a rank's list is shorter?",
     ),
-    accepts_all(
+    steps_counted(
         {RANK_EACH: ""},
+        "Each rank makes the right number of steps in most wrong trainings; what it steps with is not looked at.",
+    ),
+    nothing_compared(
         {f"assert {ENTRIES}": ENTRIES, RANK_COUNT: ""},
         {RANKS: "for ranks in (1,):"},
     ),
@@ -508,9 +519,10 @@ test_token_weights = (
     own_directions(),
     two_accumulated(TOKEN_SIZES, "train(1, 8, lengths), train(2, 4, lengths)"),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
+    steps_counted({EACH: ""}),
     steps_not_counted(
         COUNT,
-        why="`zip` ends with the shorter list, so a step that is missing at the end, or one too many, is not seen.",
+        why="`zip` ends with the shorter list: without a count neither a step that is missing at the end nor one too many is seen, and `>=` or `<=` passes one of the two.",
         hint="What does your loop do when one list is longer?",
     ),
     fixed_tolerance(
@@ -522,8 +534,7 @@ test_token_weights = (
         {TOKEN_SIZES: "train(8, 1, lengths), train(1, 4, lengths)"},
         {TOKEN_SIZES: "train(2, 1, lengths), train(2, 4, lengths)"},
     ),
-    accepts_all(
-        {EACH: ""},
+    nothing_compared(
         {f"assert {ENTRIES}": ENTRIES, COUNT: ""},
         {TOKEN_SIZES: "train(2, 4, lengths), train(2, 4, lengths)"},
     ),

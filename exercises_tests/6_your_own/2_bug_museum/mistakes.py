@@ -47,7 +47,7 @@ name_fault = (
     Mistake(
         "the record changed",
         {"last = receipts[0], receipts[-1]": "last = receipts[0], receipts.pop()"},
-        why="The record is the caller's own: what is taken out of it, or written into it, is so when it is read a second time.",
+        why="The record is the caller's own: what you take out of it is missing when it is read again, and what you write into it stays.",
         hint="What does the record hold when your function is through?",
     ),
     Mistake(
@@ -92,7 +92,7 @@ name_fault = (
             SHORTER: "sum(first) == 1 / k",
             SHORT_LAST: "sum(last) == len(last) % k / k and len(last) % k",
         },
-        why="Shares are floats, rounded to 4 decimals here: three thirds of 0.3333 are not 1, and 0.1111 is not 1/9.",
+        why="Shares are floats, rounded to 4 decimals here: three shares of 0.3333 add up to 0.9999, and 0.1111 is not 1/9.",
         hint="What is 1/9, rounded to 4 decimals, and what does Python say of 0.1111 == 1/9?",
     ),
 )
@@ -351,7 +351,7 @@ cured_average = (
             "                if weight.grad is not None:\n"
             "                    weight.grad /= k\n",
         },
-        why="What is cut to `max_norm` here is the sum of the window; divided afterwards, the step is k times too short.",
+        why="What is cut to `max_norm` here is the sum of the window; divided afterwards, the step is too short wherever the sum was cut: k times where the mean is longer than the limit, too.",
         hint="How long is the gradient at the step, where it was longer than the limit?",
     ),
     Mistake(
@@ -395,7 +395,7 @@ cured_average = (
     Mistake(
         "loss not divided",
         {DIVIDED: "loss.backward()"},
-        why="backward() adds gradients up, so the step is made with a sum of k means; clipping hides it where it cuts.",
+        why="backward() adds gradients up, so the step is made with a sum of k means; clipping hides it where sum and mean are both longer than the limit.",
         hint="What do the shares of a window add up to?",
     ),
     Mistake(

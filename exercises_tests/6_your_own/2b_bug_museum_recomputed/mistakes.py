@@ -41,7 +41,7 @@ cured_blocks = (
     Mistake(
         "random state not kept",
         {CALL: "checkpoint(block, output, use_reentrant=False, preserve_rng_state=False)"},
-        why="The recomputation drops other values than the forward pass did, so the gradient is that of another network.",
+        why="The recomputation drops other values than the forward pass did, and what comes back from the loss goes through both: that is the gradient of no network.",
         hint="Which random numbers does dropout draw the second time?",
     ),
     Mistake(

@@ -166,13 +166,13 @@ settings_that_fit = (
     Mistake(
         "micro-batches that do not divide the batch",
         {DIVIDES: ""},
-        why="Where the micro-batch does not divide the batch, micro-batch times steps is another batch, and so another training.",
+        why="A setting means whole micro-batches. Where they do not divide the batch, micro-batch times steps is another batch, and so another training.",
         hint="What is micro_batch * (batch // micro_batch) for a micro-batch of 5 and a batch of 12?",
     ),
     Mistake(
         "steps rounded up",
         {DIVIDES: "", STEPS: "-(-batch // micro_batch)"},
-        why="Rounded up, the steps make more samples than the batch has.",
+        why="Rounded up, whole micro-batches make more samples than the batch has.",
         hint="How many samples are 3 steps of 5?",
     ),
     Mistake(
@@ -257,7 +257,7 @@ settings_that_fit = (
         "steps and micro-batch exchanged",
         {APPEND: f"fitting.append(({STEPS}, micro_batch, way))"},
         {FITS: f"peak({STEPS}, way) <= budget"},
-        why="Memory is that of one micro-batch, which comes first in a setting; how many follow one another does not matter to it.",
+        why="Memory is that of one micro-batch, which comes first in a setting; whether two follow one another or ten does not matter to it.",
         hint="Which of the two numbers did you ask the peak of, and where does it stand?",
     ),
 )

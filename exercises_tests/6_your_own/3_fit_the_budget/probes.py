@@ -232,7 +232,7 @@ def fewest_flops(answer, seed):
         except (ValueError, IndexError) as error:  # of min() and [0], where there is nothing
             if any(row["peak"] <= budget for row in rows):
                 raise
-            shown[f"the row ({case})"] = f"none, but a {type(error).__name__}: {error}"
+            shown[f"the row ({case})"] = f"an error ({type(error).__name__}: {error})"
         shown[f"whether the rows stand in the order in which they were ({case})"] = [
             *map(id, given)
         ] == [*map(id, copies)]

@@ -629,7 +629,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
         mark_step()
 
 
-# %% train_with_marks: wrong, multiplied with a Python number
+# %% train_with_marks: wrong, a Python float beside the loss
 # multiplied with a number
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, start=1):

@@ -255,7 +255,7 @@ def test_token_weights(train):
         assert (a - b).norm() < 1e-4 * a.norm()
 
 
-# %% test_token_weights: wrong, passes every training
+# %% test_token_weights: wrong, nothing is compared
 def test_token_weights(train):
     lengths = [1, 2, 3, 20, 5, 9, 14, 2]
     want, got = train(4, 1, lengths), train(1, 4, lengths)
@@ -300,7 +300,7 @@ def test_accumulation(train):
         assert torch.allclose(a, b)
 
 
-# %% test_accumulation: wrong, refuses every training
+# %% test_accumulation: wrong, right trainings refused
 # compares with one micro-batch in place of the large batch
 def test_accumulation(train):
     large, parts = train(8, 1), train(8, 4)
@@ -504,7 +504,7 @@ def test_token_weights(train):
         assert (one - other).norm() <= 1e-5 * one.norm()
 
 
-# %% test_ranks: wrong, refuses every training
+# %% test_ranks: wrong, right trainings refused
 # train(32, 1) is a list of ranks
 def test_ranks(train):
     large = train(32, 1)
@@ -514,7 +514,7 @@ def test_ranks(train):
             assert (a - b).norm() < 1e-4 * a.norm()
 
 
-# %% test_ranks: wrong, refuses every training
+# %% test_ranks: wrong, right trainings refused
 # a step of twice the samples
 def test_ranks(train):
     large = train(32, 1)[0]
@@ -524,7 +524,7 @@ def test_ranks(train):
             assert all((a - b).norm() < 1e-4 * a.norm() for a, b in zip(large, own))
 
 
-# %% test_ranks: wrong, refuses every training
+# %% test_ranks: wrong, right trainings refused
 # three ranks with ten samples each
 def test_ranks(train):
     truth = train(32, 1)[0]
@@ -542,7 +542,7 @@ def test_last_window(train):
         assert (a - b).norm() < 1e-4 * a.norm()
 
 
-# %% test_token_weights: wrong, refuses every training
+# %% test_token_weights: wrong, right trainings refused
 def test_token_weights(train):
     lengths = [3, 1, 5, 2, 8, 1, 9, 4, 2, 7, 1, 6, 12, 3, 2, 5]
     large, parts = train(8, 1, lengths), train(1, 4, lengths)
@@ -614,7 +614,7 @@ def test_accumulation(train):
         assert torch.allclose(a / a.norm(), b / b.norm(), atol=1e-4)
 
 
-# %% test_accumulation: wrong, the lengths compared
+# %% test_accumulation: wrong, the lengths compared roughly
 def test_accumulation(train):
     large = train(32, 1)
     parts = train(8, 4)
