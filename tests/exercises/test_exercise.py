@@ -1,5 +1,6 @@
 """The engine that judges answers: tested on exercises made up here."""
 
+import contextlib
 import random
 import re
 import warnings
@@ -74,9 +75,17 @@ class Wordless(Exception):
         raise RuntimeError
 
 
+class NoException(BaseException):
+    """As pytest.fail raises one."""
+
+
 @pytest.mark.parametrize(
     ("raised", "told"),
-    [(SystemExit(1), "SystemExit: it ends the program"), (Wordless(), "Wordless: its words")],
+    [
+        (SystemExit(1), "SystemExit: it ends the program"),
+        (Wordless(), "Wordless: its words"),
+        (NoException("no"), "NoException: no"),
+    ],
 )
 def test_an_answer_that_ends_the_program_or_has_no_words_is_told(raised, told):
     def ends(numbers):
@@ -152,6 +161,99 @@ def test_print_is_kept_aside(capsys):
     assert judge(total, answer, seed=1).printed == "looking at 5\n"
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
+
+
+def test_what_was_printed_before_an_interrupt_is_kept():
+    def answer(numbers):
+        print("step 1")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        judge(total, answer, seed=1)
+    assert interrupt.value.printed == "step 1\n"
+
+
+def products(answer, seed):
+    weight = torch.nn.Linear(3, 1).weight
+    (weight @ torch.rand(3, 2)).sum().backward()
+    return {"the type": str(weight.grad.dtype), "the sum": answer(weight.grad)}
+
+
+trained = replace(
+    total,
+    probe=products,
+    oracle=lambda seed: products(lambda gradient: float(gradient.sum()), seed),
+    mistakes=(),
+    also_right=(),
+)
+ELSEWHERE = {
+    "another type": lambda: contextlib.nullcontext(torch.set_default_dtype(torch.float64)),
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "a device": lambda: torch.device("meta"),
+    "a default device": lambda: contextlib.nullcontext(torch.set_default_device("meta")),
+}
+
+
+@pytest.fixture
+def torch_as_it_was():
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.usefixtures("torch_as_it_was")
+def test_what_an_earlier_cell_has_set_of_torch_changes_no_verdict(name):
+    with ELSEWHERE[name]():
+        set_there = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
+        assert judge(trained, lambda gradient: float(gradient.sum()), seed=1).outcome == RIGHT
+        assert set_there == (
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.is_grad_enabled(),
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda: torch.set_default_dtype(torch.float64), "default type is torch.float64"),
+        (lambda: torch.set_default_device("meta"), "on the device meta"),
+        (lambda: torch.set_grad_enabled(False), "gradients are switched off"),
+    ],
+)
+@pytest.mark.usefixtures("torch_as_it_was")
+def test_what_an_answer_changes_of_torch_is_told_and_does_not_stay(change, told):
+    def answer(gradient):
+        change()
+        return 0.0
+
+    found = judge(trained, answer, seed=1)
+    assert found.outcome == WRONG and told in found.message
+    assert judge(trained, lambda gradient: float(gradient.sum()), seed=1).outcome == RIGHT
+    assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float32, "cpu")
+    assert torch.is_grad_enabled()
+
+
+def test_a_function_that_does_not_run_when_it_is_called_is_told():
+    async def waits(numbers):
+        return int(numbers.sum())
+
+    def gives(numbers):
+        yield int(numbers.sum())
+
+    for answer, told in ((waits, "`async def`"), (gives, "`yield`")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what was never awaited
+            found = judge(total, answer, seed=1)
+        assert found.outcome != RIGHT and told in found.message
+
+
+def test_a_very_long_error_is_cut():
+    assert len(judge(total, raises(ValueError("x" * 10**6)), seed=1).message) < 10_000
 
 
 def test_probing_leaves_randomness_as_it_was():

@@ -1,6 +1,7 @@
 """What a probe sees of an answer, and how that travels between processes."""
 
 import contextlib
+import inspect
 import io
 import json
 import random
@@ -29,39 +30,77 @@ class Seen:
     attempted: bool = True
     traceback: str = ""
     printed: str = ""
+    beside: str = ""  # sentences about the answer that may explain the rest
 
 
 def see(exercise: Exercise, answer: object, seed: int) -> Seen:
-    """Probe an answer. Whatever it prints is kept aside, and whatever it raises becomes part of what was seen."""
+    """Probe an answer. Whatever it prints is kept aside, and whatever it raises becomes part of what was seen.
+
+    A KeyboardInterrupt passes, with what was printed as its `printed`.
+    """
     if answer is None or answer is ...:
         return Seen(attempted=False)
-    printed = io.StringIO()
+    printed, beside = io.StringIO(), [_never_run(answer)]
     try:
         with (
             undisturbed(seed),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):
-            observation = {
-                name: plain(value) for name, value in exercise.probe(answer, seed).items()
-            }
-    except (Exception, SystemExit) as error:
+            try:
+                observation = {
+                    name: plain(value) for name, value in exercise.probe(answer, seed).items()
+                }
+            finally:
+                beside.append(_left_behind())
+    except KeyboardInterrupt as interrupt:
+        interrupt.printed = printed.getvalue()  # type: ignore[attr-defined]
+        raise
+    except BaseException as error:
         if _is_of_the_stub(error):
             return Seen(attempted=False)
         first_line = (_words_of(error).splitlines() or [""])[0]
         return Seen(
-            {"raised": f"{type(error).__name__}: {first_line}"},
-            traceback=learners_part(error),
+            {"raised": f"{type(error).__name__}: {first_line[:LETTERS_OF_A_VALUE]}"},
+            traceback=learners_part(error)[-LETTERS:],
             printed=printed.getvalue(),
+            beside=" ".join(filter(None, beside)),
         )
-    return Seen(observation, printed=printed.getvalue())
+    return Seen(observation, printed=printed.getvalue(), beside=" ".join(filter(None, beside)))
+
+
+def _never_run(answer):
+    """Of a function whose body does not run when it is called."""
+    if inspect.iscoroutinefunction(answer):
+        return "Your answer is an `async def`: a call alone runs none of its lines."
+    if inspect.isgeneratorfunction(answer) or inspect.isasyncgenfunction(answer):
+        return "Your answer has a `yield`: a call runs none of its lines until somebody iterates over it."
+    return ""
+
+
+def _left_behind():
+    """What the answer has changed of how torch computes."""
+    import torch
+
+    changed = {
+        f"torch's default type is {torch.get_default_dtype()}": torch.get_default_dtype()
+        != torch.float32,
+        f"new tensors are on the device {torch.get_default_device()}": torch.get_default_device().type
+        != "cpu",
+        "gradients are switched off": not torch.is_grad_enabled(),
+        "autocast is on": torch.is_autocast_enabled("cpu"),
+    }
+    words = " and ".join(words for words, is_so in changed.items() if is_so)
+    return f"After your answer {words}, which changes all that is computed then." if words else ""
 
 
 def see_answer(exercise: Exercise, needed: Needed, seed: int) -> Seen:
     """What the probe sees of the answer that the statements build; call it only where they may run."""
     try:
         answer = run_statements(needed)[exercise.name]
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         if _is_of_the_stub(error):
             return Seen(attempted=False)
         raised = f"{type(error).__name__}: {_words_of(error)} (while its cell was run)"
@@ -97,11 +136,16 @@ def _with_what_was_left_out(seen: Seen, needed: Needed) -> Seen:
 
 @contextlib.contextmanager
 def undisturbed(seed: int) -> Iterator[None]:
-    """Randomness starts from the seed inside and goes on outside as if nothing had happened; warnings are kept quiet, and so is the collector."""
+    """Randomness starts from the seed inside and goes on outside as if nothing had happened, and torch computes as it does at its start; warnings are kept quiet, and so is the collector."""
     import torch
 
     before = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), spared():
+    with (
+        _as_torch_starts(),
+        torch.random.fork_rng(devices=[]),
+        warnings.catch_warnings(),
+        spared(),
+    ):
         warnings.simplefilter("ignore")
         # Not torch.manual_seed, which notes its whole stack for each kind of card that is not in use.
         torch.default_generator.manual_seed(seed)
@@ -112,6 +156,24 @@ def undisturbed(seed: int) -> Iterator[None]:
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])
+
+
+@contextlib.contextmanager
+def _as_torch_starts():
+    """Float32, on the CPU, with gradients and without autocast, whatever an earlier cell has set; afterwards that again."""
+    import torch
+
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    # A device in force would also turn away what is made for none.
+    elsewhere = contextlib.nullcontext() if device.type == "cpu" else torch.device("cpu")
+    with torch.inference_mode(False), torch.autocast("cpu", enabled=False), elsewhere:
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            if device.type == "cpu" != torch.get_default_device().type:
+                torch.set_default_device(None)
 
 
 def learners_part(error: BaseException) -> str:
@@ -199,6 +261,7 @@ def pack(seen: Seen) -> bytes:
         "attempted": seen.attempted,
         "traceback": seen.traceback[-LETTERS:],
         "printed": seen.printed[-LETTERS:],
+        "beside": seen.beside,
     }
     file = io.BytesIO()
     words = json.dumps(head | {"arrays": list(arrays)}).encode()
@@ -223,4 +286,5 @@ def unpack(data: bytes) -> Seen:
         head["attempted"],
         head["traceback"],
         head["printed"],
+        head["beside"],
     )

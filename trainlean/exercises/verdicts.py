@@ -117,6 +117,7 @@ def verdict(
         if raised
         else f"{difference[:1].upper()}{difference[1:]} (seed {seed})."
     )
+    message = f"{message} {seen.beside}".rstrip()
     if (
         raised
         and exercise.also_right

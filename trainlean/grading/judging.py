@@ -146,7 +146,8 @@ def trusted_form(seen: Seen, limits: Limits) -> Seen:
         elif not isinstance(value, bool | int | float | None):
             raise ValueError("neither number nor text")
         plain[clean_text(name)] = value
-    return Seen(plain, bool(seen.attempted), clean_text(seen.traceback), clean_text(seen.printed))
+    texts = (clean_text(text) for text in (seen.traceback, seen.printed, seen.beside))
+    return Seen(plain, bool(seen.attempted), *texts)
 
 
 def clean_text(text: object) -> str:
