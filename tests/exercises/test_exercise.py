@@ -175,14 +175,15 @@ def test_what_was_printed_before_an_interrupt_is_kept():
 
 def products(answer, seed):
     weight = torch.nn.Linear(3, 1).weight
-    (weight @ torch.rand(3, 2)).sum().backward()
-    return {"the type": str(weight.grad.dtype), "the sum": answer(weight.grad)}
+    product = weight @ torch.ones(3, 2)
+    product.sum().backward()
+    return {"the type": str(product.dtype), "the sum": answer(weight.grad)}
 
 
 trained = replace(
     total,
     probe=products,
-    oracle=lambda seed: products(lambda gradient: float(gradient.sum()), seed),
+    oracle=lambda seed: {"the type": "torch.float32", "the sum": 6.0},
     mistakes=(),
     also_right=(),
 )
