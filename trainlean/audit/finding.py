@@ -31,6 +31,11 @@ class Sizes:
         return self.batch // self.accumulation_steps
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things in words: 1 step, 2 steps."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def near(value: float, wanted: float, tolerance: float) -> bool:
     """Whether two factors are the same, up to rounding."""
     return wanted != 0 and abs(value / wanted - 1) < tolerance

@@ -38,7 +38,7 @@ class Audit:
     def __str__(self):
         reason = f" {self.mistake.capitalize()}: {self.why}" if self.mistake else ""
         note = f" {self.note}" if self.note and not self.mistake else ""
-        return f"{self.outcome}: {self.seen}.{reason}{note}"
+        return f"{self.outcome}: {_ended(self.seen)}{reason}{note}"
 
     def __repr__(self):
         return str(self)
@@ -50,7 +50,7 @@ class Audit:
     def card(self) -> Card:
         """The verdict as a card of a notebook."""
         colour = {True: GOOD, False: POOR}.get(self.same, NEUTRAL)  # type: ignore[arg-type]
-        lines = [prose_html(f"{self.seen[:1].upper()}{self.seen[1:]}.")]
+        lines = [prose_html(_ended(f"{self.seen[:1].upper()}{self.seen[1:]}"))]
         if self.mistake:
             lines.append(f"<b>{prose_html(self.mistake.capitalize())}.</b> {prose_html(self.why)}")
         if self.note:
@@ -62,6 +62,10 @@ class Audit:
 
     def _repr_html_(self):
         return self.card()._repr_html_()
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("?") else f"{text}."
 
 
 def within(gap: float) -> str:
