@@ -169,11 +169,19 @@ MISTAKES = {
         LOOP,
     ),
     "clipped before it is divided": (
-        "The sum over the window is clipped, and divided afterwards: the limit is for the mean, and the step comes out k times too short.",
+        "The sum over the window is clipped, and divided afterwards: the limit is for the mean, and the step comes out too short.",
+        LOOP,
+    ),
+    "clipped before it is unscaled": (
+        "What is clipped still has the loss's scale in it, which is taken out afterwards: the limit is for the gradient itself, so unscale it first, as `scaler.unscale_(optimizer)` does.",
         LOOP,
     ),
     "clipped in one training only": (
         "The gradient is the same before clipping and not after it: one of the two trainings is not clipped, or to another length.",
+        LOOP,
+    ),
+    "a wrong divisor": (
+        "The micro-batches add up in the right proportions, and what their sum is divided or multiplied by on the way to the step is not what the large batch's mean asks for: count samples, targets or micro-batches over the whole window, once, and take a scale out in both trainings or in neither.",
         LOOP,
     ),
     "penalty not divided": (
@@ -245,12 +253,20 @@ MISTAKES = {
         CHECKPOINTING,
     ),
     "gradients lost under checkpointing": (
-        "No gradient reaches the weights of the checkpointed part, which therefore learn nothing: none of its inputs requires a gradient.",
+        "Weights that learn without checkpointing get no gradient with it, since the backward pass does not go through the checkpointed part to them: no input of the part requires a gradient, its input was detached, or what recomputes it gives none back for its weights.",
         CHECKPOINTING,
     ),
     "batch norm moved twice": (
         "The recomputation moves the running statistics of batch norm a second time.",
         CHECKPOINTING,
+    ),
+    "a buffer moved twice": (
+        "The recomputation moves a buffer of the model a second time, as spectral norm, a counter or an observer of quantisation has one: what is computed with it afterwards, or saved, is not what it is without checkpointing.",
+        CHECKPOINTING,
+    ),
+    "some weights are not averaged": (
+        "The ranks end with the same weights in some tensors only: what averages over the ranks, gradients or weights, leaves out the others, which each rank moves by its own gradient.",
+        LOCAL_SGD,
     ),
     "rank left out": (
         "The ranks end with different weights: each of them steps with gradients, or weights, that were not averaged over all ranks.",

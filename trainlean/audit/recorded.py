@@ -13,6 +13,8 @@ class Call:
 
     rows: list | None  # of the input's first dimension; None where it has none
     training: bool = True  # the model's mode
+    learns: bool = True  # whether its output requires a gradient, unlike a teacher's
+    looks: bool = False  # whether it is known to be no part of what is trained on
     backwards: int = 0  # how many rounds went through it
     # What came back to its outputs, if it stands behind the first step.
     gradients: list[torch.Tensor] = field(default_factory=list)
@@ -20,7 +22,7 @@ class Call:
     @property
     def evaluates(self) -> bool:
         """Whether it only looks at the model: no gradient comes of it."""
-        return not self.training and not self.backwards
+        return self.looks or not self.training and not self.backwards
 
     def samples(self, width: int | None) -> list:
         """One name for each row; a row of whole numbers is cut to so many, since batches are padded to other lengths."""
@@ -93,11 +95,15 @@ class Recorded:
     drew_between: bool = False  # whether the loop did, after its first forward pass
     by_trainer: bool = False
     recomputed: bool = False  # whether a module ran forward within a backward pass
+    moved_again: dict[str, bool] = field(
+        default_factory=dict
+    )  # buffers that such a pass moved, and whether they are batch norm's
     schedule: int = 0
     followers: list[Follower] = field(default_factory=list)
     averaged: int = 0  # how often an AveragedModel was updated
     averages: list[torch.Tensor] = field(default_factory=list)  # of the weights, at the end
-    skipped: int = 0  # steps that a gradient scaler left out
+    scaled: bool = False  # whether a gradient scaler made the steps
+    skipped: int = 0  # steps that it left out
     buffers: list[torch.Tensor] = field(default_factory=list)
     returned: list[torch.Tensor] = field(default_factory=list)
     weights: list[torch.Tensor] = field(default_factory=list)  # of the optimizers, at the end

@@ -25,7 +25,7 @@ from torch.optim.optimizer import (
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from trainlean.audit.experiments import Buffers, Jolt
+from trainlean.audit.experiments import Buffers, Jolt, MovedAgain
 from trainlean.audit.inputs import LOW, plain, rows_of, tensors_within, transformed, whole
 from trainlean.audit.losses import Loss, loss_of
 from trainlean.audit.recorded import (
@@ -53,7 +53,7 @@ class Recorder:
     the weights are set to the other's afterwards, so that rounding does not add up over the steps. `dropout=False` and
     `batch_norm=False` take out what differs between a large batch and its parts by nature. `rounds=True` keeps what each round
     added also where a step needs no explanation yet, as far as there is room. `buffers=False` undoes what a forward pass does to the
-    model's buffers. `jolt` is a step (from 1) whose first forward pass is preceded by a few more random numbers.
+    model's buffers, `recomputed_buffers=False` what a pass within a backward pass does to them. `jolt` is a step (from 1) whose first forward pass is preceded by a few more random numbers.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Recorder:
         dropout=True,
         batch_norm=True,
         buffers=True,
+        recomputed_buffers=True,
         rounds=False,
         jolt: int | None = None,
     ):
@@ -73,7 +74,7 @@ class Recorder:
         self._keep_rounds, self._keep_buffers = rounds, buffers
         self._jolt = Jolt(jolt) if jolt else None
         self._first_loss: Round | None = None
-        self._buffers = Buffers()
+        self._buffers, self._moved_again = Buffers(), MovedAgain(undo=not recomputed_buffers)
         self._after_break = 0  # steps since the first that differs
         self._stepping: torch.optim.Optimizer | None = None  # whose step runs
         self._attached, self._thread = ExitStack(), threading.get_ident()
@@ -148,6 +149,7 @@ class Recorder:
             )
             last = max((seen["calls"] for seen in self._optimizers.values()), default=0)
             recorded.after_last = recorded.calls[last:]
+            recorded.moved_again = self._moved_again.named(self._modules.values())
             recorded.buffers = [
                 buffer.detach().clone()
                 for module in self._modules.values()
@@ -178,6 +180,7 @@ class Recorder:
         def step(scaler, *args, **named):
             before = len(self.recorded.steps)
             result = inner(scaler, *args, **named)
+            self.recorded.scaled = True
             self.recorded.skipped += len(self.recorded.steps) == before
             return result
 
@@ -245,6 +248,7 @@ class Recorder:
             return
         self._depth += 1
         self.recorded.recomputed |= in_backward()
+        self._moved_again.note(module, again=in_backward())
         if self._depth > 1 or in_backward():
             return
         if not transformed():
@@ -265,6 +269,8 @@ class Recorder:
         if not self._ours():
             return
         self._depth -= 1
+        if in_backward():
+            self._moved_again.compare(module)
         if output is None:
             return
         for tensor in tensors_within(output):
@@ -297,7 +303,7 @@ class Recorder:
         outputs = [tensor for tensor in tensors_within(output) if tensor.requires_grad]
         call = None  # of a later part of a model that the loop calls piece by piece
         if all(tensor.grad_fn is None for tensor in inputs):
-            call = Call(rows_of(args, kwargs), module.training)
+            call = Call(rows_of(args, kwargs), module.training, learns=bool(outputs))
             self.recorded.calls.append(call)
         for tensor in outputs:
             tensor.register_hook(partial(self._reached, call))

@@ -31,6 +31,7 @@ def recorded_call(
     dropout=False,
     batch_norm=True,
     buffers=True,
+    recomputed_buffers=True,
     rounds=False,
     jolt=None,
     double=False,
@@ -47,6 +48,7 @@ def recorded_call(
         dropout=dropout,
         batch_norm=batch_norm,
         buffers=buffers,
+        recomputed_buffers=recomputed_buffers,
         rounds=rounds,
         jolt=jolt,
     )
