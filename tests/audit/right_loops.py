@@ -858,6 +858,57 @@ def trainer(micro_batch, accumulation_steps):
         made.train()
 
 
+def master_weights(micro_batch, accumulation_steps):
+    """The model in bfloat16, and what the optimizer moves in float32: converting makes a copy."""
+    model = net().bfloat16()
+    masters = [weight.detach().float().requires_grad_() for weight in model.parameters()]
+    optimizer = torch.optim.AdamW(masters, lr=0.01)
+    for number, (x, y) in enumerate(cut(micro_batch), 1):
+        (F.mse_loss(model(x.bfloat16()).float(), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            for master, weight in zip(masters, model.parameters(), strict=True):
+                master.grad = weight.grad.float()
+                weight.grad.zero_()
+            optimizer.step()
+            with torch.no_grad():
+                for master, weight in zip(masters, model.parameters(), strict=True):
+                    weight.copy_(master)
+
+
+def whole_graph(micro_batch, accumulation_steps):
+    """All nodes of a graph go forward with every micro-batch, whose nodes are those that the loss is about."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    nodes, targets = numbers()
+    near = torch.rand(64, 64, generator=torch.Generator().manual_seed(3)).softmax(1)
+    for window in torch.arange(64).split(micro_batch * accumulation_steps):
+        for part in window.split(micro_batch):
+            out = near @ model(near @ nodes)
+            (F.mse_loss(out[part], targets[part]) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def searched_to_the_end(micro_batch, accumulation_steps):
+    """Where the line search has nearly arrived, the gradient is small beside those that it is the sum of."""
+    model = net()
+    optimizer = torch.optim.LBFGS(
+        model.parameters(), lr=1, max_iter=10, line_search_fn="strong_wolfe"
+    )
+    parts = cut(micro_batch)
+    for start in list(range(0, len(parts), accumulation_steps)) * 3:
+        window = parts[start : start + accumulation_steps]
+
+        def again(window=window):
+            optimizer.zero_grad()
+            losses = [F.mse_loss(model(x), y) / len(window) for x, y in window]
+            for loss in losses:
+                loss.backward()
+            return sum(loss.item() for loss in losses)
+
+        optimizer.step(again)
+
+
 RIGHT = [
     one
     for one in list(globals().values())

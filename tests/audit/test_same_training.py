@@ -15,7 +15,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from wrong_loops import NO_SYNC, ON_RANKS, WITHOUT_A_NAME, WRONG, averaged
+from wrong_loops import NO_SYNC, ON_RANKS, WITHOUT_A_NAME, WRONG, averaged, windows
 
 from trainlean import assert_same_training, same_training
 from trainlean.audit.mistakes import MISTAKES
@@ -66,6 +66,107 @@ def test_one_gap_in_a_window_tells_a_divisor_from_a_limit(divisor, limit):
     assert found.mistake == (
         "clipped in every micro-batch" if limit else "gradients divided in every round"
     ), found
+
+
+def in_low_precision(kind, scaled, seed):
+    """Right: autocast, or weights in low precision; with a limit and, as float16 asks for it, a scaler."""
+
+    def train(micro_batch, accumulation_steps):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(5, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 3))
+        pure = kind == torch.bfloat16 and not scaled
+        model = model.to(kind) if pure else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=128.0, enabled=scaled)
+        for window in windows(micro_batch, accumulation_steps, 112):
+            for x, y in window:
+                with torch.autocast("cpu", dtype=kind, enabled=not pure):
+                    out = model(x.to(kind) if pure else x)
+                scaler.scale(F.mse_loss(out.float(), y) / len(window)).backward()
+            if scaled:
+                scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+    return train
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("kind", "scaled"),
+    [(torch.bfloat16, False), (torch.bfloat16, True), (torch.float16, True)],
+    ids=["weights in bfloat16", "autocast to bfloat16", "autocast to float16"],
+)
+def test_rounding_in_low_precision_is_no_mistake(kind, scaled, seed):
+    found = same_training(in_low_precision(kind, scaled, seed), batch=32, accumulation_steps=8)
+    assert found.same is True, found
+    assert "Compared in float32" in found.note
+
+
+def test_what_asks_for_its_precision_is_compared_in_it():
+    def train(micro_batch, accumulation_steps):
+        model = net().bfloat16()
+        assert next(model.parameters()).dtype == torch.bfloat16
+        loss = lambda out, y: F.mse_loss(out.float(), y)  # noqa: E731
+        parts = [(x.bfloat16(), y) for x, y in cut(micro_batch)]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for number, (x, y) in enumerate(parts, 1):
+            (loss(model(x), y) / accumulation_steps).backward()
+            if number % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    found = same_training(train, 32, 4)
+    assert found.same is True, found
+    assert "Rounded to bfloat16" in found.note
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "words"),
+    [
+        (torch.optim.SGD, 0.1, "the learning rate, 0.025 instead of 0.1, makes up for it"),
+        (torch.optim.Adam, None, "this optimizer divides such a factor out"),
+    ],
+)
+def test_updates_that_are_the_same_all_the_same_are_told(optimizer, rate, words):
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        lr = rate / accumulation_steps if rate else 0.01
+        stepped = optimizer(model.parameters(), lr=lr)
+        for window in windows(micro_batch, accumulation_steps):
+            for x, y in window:
+                F.mse_loss(model(x), y).backward()
+            stepped.step()
+            stepped.zero_grad()
+
+    found = same_training(train, 32, 4)
+    assert (found.same, found.mistake) == (False, "loss not divided"), found
+    assert words in found.seen
+
+
+def test_a_gap_that_is_not_decided_says_what_it_is_relative_to():
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for window in windows(micro_batch, accumulation_steps):
+            for number, (x, y) in enumerate(window):
+                out = model(x)
+                loss = F.mse_loss(out + 2e-4 * number * out.square(), y)
+                (loss / len(window)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    found = same_training(train, 32, 4)
+    assert found.same is None, found
+    assert "relative to the micro-batches' gradients that it is the sum of" in found.seen
+
+
+def test_the_factors_at_the_end_are_both_told():
+    found = same_training(WRONG["divided_by_the_last_micro_batch"][0], 32, 4)
+    assert "divided by 24 before the step" in found.seen
+    assert "(32, 1) it is divided by 96" in found.seen
 
 
 def test_a_right_average_of_a_class_of_its_own_is_not_accused():
@@ -236,6 +337,24 @@ def test_without_an_optimizer_the_weights_at_the_end_are_compared(train, same):
     assert found.mistake is None
 
 
+def ascends_on_the_last_micro_batch(micro_batch, accumulation_steps):
+    """Sharpness-aware, with a first pass over a part of the window only."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weights = list(model.parameters())
+    for window in windows(micro_batch, accumulation_steps):
+        x, y = window[-1]
+        ways = torch.autograd.grad(F.mse_loss(model(x), y), weights)
+        with torch.no_grad():
+            torch._foreach_add_(weights, ways, alpha=0.1)
+        for x, y in window:
+            (F.mse_loss(model(x), y) / len(window)).backward()
+        with torch.no_grad():
+            torch._foreach_sub_(weights, ways, alpha=0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def kept_to_itself(micro_batch, accumulation_steps):
     """What is trained is no weight of the model's, and is not returned."""
     functional_by_hand(micro_batch, accumulation_steps)
@@ -351,7 +470,8 @@ def not_a_number(micro_batch, accumulation_steps):
         (other_samples, "other data"),
         (kept_to_itself, "no step of an optimizer"),
         (hidden_by_clipping, "only because it is clipped"),
-        (deaf, "does the function use its arguments"),
+        (deaf, "does the function use its arguments?"),
+        (ascends_on_the_last_micro_batch, "give each step a fixed number of passes"),
         (leaves_out, "leaves out 16 samples"),
         (schedule_as_long_as_its_loader, "leaves out 16 samples"),
         (shuffled_anew, "other samples"),
@@ -363,6 +483,7 @@ def test_it_says_why_it_cannot_tell(train, words):
     found = same_training(train, 32, 4)
     assert found.same is None
     assert words in str(found)
+    assert "?." not in str(found) + found._repr_html_()
     assert found.mistake is None
 
 
@@ -509,6 +630,78 @@ def in_two_parts(**options):
 def test_checkpointing_on_and_off(options, same, mistake):
     found = same_training(in_two_parts(**options), 32, 2, checkpointing=True)
     assert (found.same, found.mistake) == (same, mistake), found
+
+
+class Given(torch.autograd.Function):
+    """Recomputes, and gives back the gradient of its input only."""
+
+    @staticmethod
+    def forward(ctx, part, x):
+        ctx.part = part
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return part(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            out = ctx.part(x)
+        return None, torch.autograd.grad(out, x, gradient)[0]
+
+
+class Watched(nn.Linear):
+    """Divides by the largest input that it has seen, as an observer of quantisation does."""
+
+    def __init__(self):
+        super().__init__(8, 8)
+        self.register_buffer("largest", torch.ones(()))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.largest = 0.9 * self.largest + 0.1 * x.abs().max()
+        return super().forward(x / self.largest)
+
+
+def through(run, part=lambda: nn.Linear(8, 8)):
+    """`run(part, x)` is how the checkpointed part goes forward."""
+
+    def train(micro_batch, accumulation_steps, checkpointing):
+        torch.manual_seed(0)
+        first, last = nn.Linear(5, 8), nn.Linear(8, 3)
+        middle = nn.Sequential(part(), nn.Tanh(), nn.Linear(8, 8))
+        model = nn.ModuleList([first, middle, last])
+        model.forward = lambda x: last(run(middle, first(x)) if checkpointing else middle(first(x)))
+        plain(model, F.mse_loss, micro_batch, accumulation_steps)
+
+    return train
+
+
+def recomputed(part, x):
+    return checkpoint(part, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize(
+    "run", [Given.apply, lambda part, x: recomputed(part, x.detach().requires_grad_())]
+)
+def test_of_lost_gradients_it_says_how_many_and_nothing_untrue(run):
+    found = same_training(through(run), 32, 2, checkpointing=True)
+    assert found.mistake == "gradients lost under checkpointing", found
+    assert "no gradient comes to" in found.seen
+    assert "detached" in found.why and "gives none back" in found.why
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)), "_u"),
+        (Watched, "largest"),
+    ],
+)
+def test_a_buffer_that_the_recomputation_moves_is_named(part, name):
+    found = same_training(through(recomputed, part), 32, 2, checkpointing=True)
+    assert (found.same, found.mistake) == (False, "a buffer moved twice"), found
+    assert f"{name}" in found.seen and "a second time" in found.seen
 
 
 def on_ranks(way):

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 import torch
-from right_loops import cut, net
+from right_loops import cut, net, numbers
 from torch import nn
 from torch.nn import functional as F
 
@@ -888,6 +888,173 @@ def dropped_in_both(micro_batch, accumulation_steps):
             seen = 0
 
 
+# ---------------------------------------------------------------- right proportions, and another number than the large batch's
+
+
+def ending(ends, loss=F.mse_loss, scale=lambda k: 1 / k, rate=0.1, count=128):
+    """A loop that calls `ends(weights, window, k)` before each step; `scale(k)` multiplies its losses."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net()
+        optimizer = sgd(model, rate)
+        for window in windows(micro_batch, accumulation_steps, count):
+            for x, y in window:
+                (loss(model(x), y) * scale(accumulation_steps)).backward()
+            ends(list(model.parameters()), window, accumulation_steps)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
+def divide_by(divisor):
+    def ends(weights, window, k):
+        for weight in weights:
+            weight.grad /= divisor(window, k)
+
+    return ends
+
+
+def limited(limit, where):
+    """A limit on the gradient's length as projects write it, without torch's function."""
+
+    def ends(weights, window, k):
+        length = torch.cat([weight.grad.flatten() for weight in weights]).norm()
+        for weight in weights if where(k) and length > limit else ():
+            weight.grad *= limit / length
+
+    return ends
+
+
+def summed(out, y):
+    return F.mse_loss(out, y, reduction="sum")
+
+
+DIVISOR = "a wrong divisor"
+WRONG |= {
+    "divided_by_the_last_micro_batch": (
+        ending(divide_by(lambda window, k: window[-1][1].numel()), summed, lambda k: 1),
+        DIVISOR,
+    ),
+    "divided_by_the_micro_batches_of_an_epoch": (
+        ending(divide_by(lambda window, k: 12 if k > 1 else 1), scale=lambda k: 1, count=96),
+        DIVISOR,
+    ),
+    "loss_divided_by_one_too_few": (
+        ending(lambda *of: None, scale=lambda k: 1 / max(1, k - 1)),
+        DIVISOR,
+    ),
+    "scale_left_in": (
+        ending(
+            divide_by(lambda window, k: 1 if k > 1 else 1024),
+            scale=lambda k: 1024 / k,
+            rate=1e-4,
+        ),
+        DIVISOR,
+    ),
+    "limited_by_hand_without_accumulation_only": (
+        ending(limited(0.1, lambda k: k == 1)),
+        "clipped in one training only",
+    ),
+    "limited_by_hand_if_accumulated": (
+        ending(limited(0.1, lambda k: k > 1)),
+        "clipped in one training only",
+    ),
+}
+
+
+@named("clipped before it is unscaled")
+def clipped_with_the_scale_in_it(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for window in windows(micro_batch, accumulation_steps):
+        for x, y in window:
+            scaler.scale(F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if accumulation_steps == 1:
+            scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def in_low_precision(loss, scale, pure=False):
+    """Autocast, or weights in bfloat16; `scale(k)` multiplies the losses."""
+
+    def train(micro_batch, accumulation_steps):
+        model = net().bfloat16() if pure else net()
+        optimizer = sgd(model)
+        for window in windows(micro_batch, accumulation_steps):
+            for x, y in window:
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not pure):
+                    out = model(x.to(next(model.parameters()).dtype))
+                (loss(out.float(), y) * scale(accumulation_steps)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return train
+
+
+def of_the_positive(out, y):
+    return F.mse_loss(out[y[:, 0] > -1.5], y[y[:, 0] > -1.5])
+
+
+WRONG["a_few_percent_in_bfloat16"] = (
+    in_low_precision(F.mse_loss, lambda k: 1 / (1.04 * k) if k > 1 else 1),
+    DIVISOR,
+)
+WRONG["a_few_percent_with_weights_in_bfloat16"] = (
+    in_low_precision(F.mse_loss, lambda k: 1 / (1.04 * k) if k > 1 else 1, pure=True),
+    DIVISOR,
+)
+WRONG["means_in_bfloat16"] = in_low_precision(of_the_positive, lambda k: 1 / k), "mean of means"
+
+
+# ---------------------------------------------------------------- forward passes that only look
+
+
+@named("zeroed inside the window")
+def looked_at_inside(micro_batch, accumulation_steps):
+    """Samples that are never trained on go forward in training mode, with their graph."""
+    model = net()
+    optimizer = sgd(model)
+    for number, (x, y) in enumerate(cut(micro_batch, 64), 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        if number == 6:
+            model(numbers(seed=7)[0])
+            model.zero_grad()
+
+
+@named("a micro-batch without a backward pass")
+def skipped_beside_a_teacher(micro_batch, accumulation_steps):
+    model, teacher = net(), net().requires_grad_(False)
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for number, (x, y) in enumerate(window):
+            loss = F.mse_loss(model(x), y + teacher(x)) / accumulation_steps
+            if number != 1:
+                loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@named("loss not divided")
+def whole_graph_undivided(micro_batch, accumulation_steps):
+    """All nodes go forward each time; the loss is about those of the micro-batch."""
+    model = net()
+    optimizer = sgd(model)
+    nodes, targets = numbers()
+    for window in torch.arange(64).split(micro_batch * accumulation_steps):
+        for part in window.split(micro_batch):
+            F.mse_loss(model(nodes)[part], targets[part]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 # ---------------------------------------------------------------- other trainings without a name: (train, words)
 
 
@@ -961,7 +1128,81 @@ def epochs_of_three(micro_batch, accumulation_steps):
             learn(model, optimizer, window, len(window))
 
 
+def last_micro_batch_in_a_closure(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.2, max_iter=3)
+    for window in windows(micro_batch, accumulation_steps):
+
+        def again(window=window):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(window[-1][0]), window[-1][1])
+            loss.backward()
+            return loss
+
+        optimizer.step(again)
+
+
+def weights_of_the_first_samples(micro_batch, accumulation_steps):
+    """The samples' weights are not cut as the samples are."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        counts = torch.linspace(0.1, 2, 32)[:micro_batch]
+        for x, y in window:
+            each = (model(x) - y).square().mean(1)
+            ((each * counts).mean() / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def nothing_of_one(micro_batch, accumulation_steps):
+    """A loss that is too high is taken times zero."""
+    model = net()
+    optimizer = sgd(model)
+    for window in windows(micro_batch, accumulation_steps):
+        for number, (x, y) in enumerate(window):
+            (F.mse_loss(model(x), y) * (number != 1) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def ends_k_times_too_early(micro_batch, accumulation_steps):
+    model = net()
+    optimizer = sgd(model)
+    for number, (x, y) in enumerate(cut(micro_batch, 256)[:5], 1):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def steps_twice_in_each_block(micro_batch, accumulation_steps):
+    """Two micro-batches are behind one count, and each of them steps where the count says so."""
+    model = net()
+    optimizer = sgd(model)
+    for number, (x, y) in enumerate(cut(micro_batch, 512)):
+        (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        block = number // 2 + 1 if accumulation_steps > 1 else accumulation_steps
+        if block % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 WITHOUT_A_NAME = {
+    "steps_twice_in_each_block": (
+        steps_twice_in_each_block,
+        "7, 1, 7, 1 backward passes lie behind this step and the next",
+    ),
+    "last_micro_batch_in_a_closure": (
+        last_micro_batch_in_a_closure,
+        "only a part goes forward, 48 samples of 192 in all",
+    ),
+    "weights_of_the_first_samples": (
+        weights_of_the_first_samples,
+        "the samples' weights, that belong to other samples",
+    ),
+    "nothing_of_one": (nothing_of_one, "nothing came of 1 of its 4 backward passes"),
+    "ends_k_times_too_early": (ends_k_times_too_early, "makes 1 step, "),
     "epochs_of_three": (epochs_of_three, "how many there are depends on the micro-batch"),
     "labels_rolled": (labels_rolled, "targets that none has there"),
     "milestone": (scheduled(milestone), "learning rate at step"),
@@ -974,6 +1215,25 @@ WITHOUT_A_NAME = {
 
 
 # ---------------------------------------------------------------- on two ranks
+
+
+def some_averaged(micro_batch, accumulation_steps):
+    """Local SGD that averages the matrices behind each step, and no bias."""
+    distributed = torch.distributed
+    here = distributed.is_initialized()
+    rank, ranks = (distributed.get_rank(), distributed.get_world_size()) if here else (0, 1)
+    model = net()
+    optimizer = sgd(model)
+    parts = cut(micro_batch)[rank::ranks]
+    for start in range(0, len(parts), accumulation_steps):
+        for x, y in parts[start : start + accumulation_steps]:
+            (F.mse_loss(model(x), y) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for weight in model.parameters() if here else ():
+            if weight.dim() > 1:
+                distributed.all_reduce(weight.data)
+                weight.data /= ranks
 
 
 def ranked(once, each=lambda model, ranks: None, unshared=False, alone=False):
@@ -1057,6 +1317,8 @@ def synchronised(quiet):
 
 
 ON_RANKS = {
+    "all_divided_by_more": (ranked(lambda model, ranks: reduce(model, ranks, 1.3)), DIVISOR),
+    "some_averaged": (some_averaged, "some weights are not averaged"),
     "clipped_first": (ranked(clip_and_reduce), "clipped before the all-reduce"),
     "reduced_each_time": (ranked(divide, reduce), "all-reduced in every micro-batch"),
     "means_of_ranks": (means_of_ranks, "mean of the ranks' means"),

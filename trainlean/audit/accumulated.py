@@ -6,31 +6,66 @@ from collections.abc import Callable
 
 import torch
 
-from trainlean.audit.differences import ROUNDING, SURE, Difference, Windows, vector
-from trainlean.audit.finding import Finding, Sizes
+from trainlean.audit.differences import (
+    ROUNDING,
+    SURE,
+    Difference,
+    Windows,
+    alike,
+    update_gap,
+    vector,
+)
+from trainlean.audit.finding import Finding, Sizes, counted, near
+from trainlean.audit.inputs import LOW
 from trainlean.audit.naming import explain
+from trainlean.audit.precision import InFloat32, decided_in_float32
 from trainlean.audit.recorded import Recorded
 from trainlean.audit.running import against, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
 from trainlean.workspace import CourseError
 
 # What noise between the samples and the gradient looks like.
-PERHAPS_RANDOM = (None, "a loss across samples", "targets of other samples")
+PERHAPS_RANDOM = (None, "a loss across samples", "a wrong divisor", "targets of other samples")
+
+SAME_WAY = 1e-3  # of two updates: they are the same, whatever the gradients are
 
 
 def compare_accumulation(train: Callable, sizes: Sizes) -> Audit:
     """The verdict on `train(micro_batch, accumulation_steps)` beside `train(batch, 1)`."""
-    batch, k, micro = sizes.batch, sizes.accumulation_steps, sizes.micro_batch
+    batch = sizes.batch
     truth = recorded_call(train, batch, 1)
-    if not truth.steps and not truth.threads and _way(truth) is not None:
-        return _without_optimizer(train, truth, sizes)
-    if audit := unusable(truth, sizes):
+    audit, gap = _compared(train, truth, sizes)
+    if truth.precision not in LOW.values():
         return audit
-    other, found = against(truth, train, micro, k)
+
+    def again() -> tuple[Audit, float]:
+        exact = InFloat32(train)
+        wide = recorded_call(exact, batch, 1)
+        if wide.precision in LOW.values():
+            raise CourseError(f"{sizes.truth} computes in {wide.precision} whatever it asks for.")
+        return _compared(exact, wide, sizes)
+
+    return decided_in_float32(audit, gap, truth.precision, again)
+
+
+def _compared(train: Callable, truth: Recorded, sizes: Sizes) -> tuple[Audit, float]:
+    """The verdict on a training beside its large batch, `truth`, and how far apart their gradients are, or infinity where it is no matter of gradients."""
+    if not truth.steps and not truth.threads and _way(truth) is not None:
+        return _without_optimizer(train, truth, sizes), math.inf
+    if audit := unusable(truth, sizes):
+        return audit, math.inf
+    other, (difference, gap) = against(truth, train, sizes.micro_batch, sizes.accumulation_steps)
     note = "Dropout was off for the comparison." if truth.dropout else ""
-    difference, gap = found
     if difference is None:
-        return _when_equal(other, truth, sizes, gap, note)
+        return _when_equal(other, truth, sizes, gap, note), gap
+    audit = _when_apart(train, difference, other, truth, sizes, note)
+    coarse = audit.mistake == "added up in low precision"
+    of_gradients = difference.kind in ("gradient", "update") and not coarse
+    return audit, difference.size if of_gradients else math.inf
+
+
+def _when_apart(train, difference, other, truth, sizes, note) -> Audit:
+    batch, k, micro = sizes.batch, sizes.accumulation_steps, sizes.micro_batch
     # A difference: is it the training's own, at every run?
     again, (drift, _) = against(truth, train, batch, 1)
     if drift is not None:
@@ -71,16 +106,17 @@ def _with_buffers_held(train: Callable, sizes: Sizes) -> bool:
     return False
 
 
-def _in_double(train: Callable, sizes: Sizes) -> bool:
-    """Whether it is the same training in float64: then a small gap in float32 is rounding."""
+def _in_double(train: Callable, sizes: Sizes, size: float) -> bool:
+    """Whether it is the same training in float64, or a gap of this size is much smaller there: then it is rounding in float32."""
     with contextlib.suppress(CourseError):
         truth = recorded_call(train, sizes.batch, 1, double=True)
         if truth.precision != "float64" or not truth.steps:
             return False
-        _, (left, _) = against(
+        other, (left, _) = against(
             truth, train, sizes.micro_batch, sizes.accumulation_steps, double=True
         )
-        return left is None
+        shrunk = left and left.kind == "gradient" and left.size < 1e-2 * size
+        return left is None or bool(shrunk) and len(other.steps) == len(truth.steps)
     return False
 
 
@@ -158,7 +194,7 @@ def _explained(train, difference, other, truth, sizes, note) -> Audit:
             finding.step,
         )
     if difference.kind == "gradient" and finding.mistake in PERHAPS_RANDOM:
-        if difference.size < SURE * rounding and _in_double(train, sizes):
+        if difference.size < SURE * rounding and _in_double(train, sizes, difference.size):
             return _when_equal(other, truth, sizes, difference.size, note)
         if _by_random_numbers(train, truth, sizes, difference.step):
             return cannot_tell(
@@ -180,10 +216,26 @@ def _explained(train, difference, other, truth, sizes, note) -> Audit:
     ):
         return cannot_tell(
             sizes,
-            f"{finding.seen}; the largest gap of a tensor is {difference.size:.1e} of that tensor's length, more than rounding mostly does in {truth.precision} and less than a known mistake",
+            f"{finding.seen}; the largest gap of a tensor, relative to the micro-batches' gradients that it is the sum of, is {difference.size:.1e}: more than rounding mostly does in {truth.precision} and less than a known mistake",
             finding.step,
         )
-    return named(sizes, finding.mistake, finding.seen, finding.step, note)
+    seen = f"{finding.seen}{_made_up_for(difference, other, truth)}"
+    return named(sizes, finding.mistake, seen, finding.step, note)
+
+
+def _made_up_for(difference: Difference, other: Recorded, truth: Recorded) -> str:
+    """What is to be said where gradients differ and all updates of the weights are the same."""
+    pairs = list(zip(other.steps, truth.steps, strict=False))
+    wide = difference.kind == "gradient" and difference.size > 30 * SAME_WAY
+    if not wide or len(other.steps) != len(truth.steps):
+        return ""
+    if not all(alike(*pair) and update_gap(*pair) <= SAME_WAY for pair in pairs):
+        return ""
+    rates = [one.settings[0].get("lr", 0.0) for one in pairs[difference.step - 1]]
+    same = "; every step moves the weights as there all the same, since"
+    if not near(rates[0], rates[1], 1e-3):
+        return f"{same} the learning rate, {rates[0]:.4g} instead of {rates[1]:.4g}, makes up for it: the weights at the end are equal"
+    return f"{same} this optimizer divides such a factor out, as Adam does; a limit or another optimizer would not"
 
 
 def _gradient_seen(difference: Difference, sizes: Sizes) -> str:
@@ -196,19 +248,32 @@ def _largest(recorded: Recorded) -> int:
     return max((len(call.rows) for call in calls if call.rows), default=0)
 
 
+def _in_parts(other: Recorded, truth: Recorded) -> bool:
+    """Whether a window goes backward in several parts though each of them has all samples forward, as a graph has its nodes."""
+    pairs = zip(other.steps, truth.steps, strict=True)
+    if not all(len(one.rounds) > len(right.rounds) for one, right in pairs):
+        return False
+    came = [
+        [part for call in one.calls for part in call.gradients] for one in other.steps[0].rounds
+    ]
+    first, second = came[0], came[1]  # the same twice is one batch that goes backward again
+    return (
+        bool(first)
+        and [one.shape for one in first] == [one.shape for one in second]
+        and any(not torch.allclose(*pair, rtol=1e-3) for pair in zip(first, second, strict=True))
+    )
+
+
 def _when_equal(other: Recorded, truth: Recorded, sizes: Sizes, gap: float, note: str) -> Audit:
     largest = [_largest(one) for one in (other, truth)]
-    if largest[0] == largest[1] > sizes.micro_batch:
+    if largest[0] == largest[1] > sizes.micro_batch and not _in_parts(other, truth):
         return cannot_tell(
             sizes,
             f"both trainings are equal, but {sizes.other} goes forward with {largest[0]} samples at once, as {sizes.truth} does, so nothing was accumulated: does the function use its arguments?",
         )
     count = len(truth.steps)
-    seen = (
-        f"{count} optimizer step{'s' * (count != 1)} with the same samples, settings and gradients, which differ by less than {within(gap)} of their length"
-        if any(call.rows for call in other.calls)
-        else f"{count} optimizer step{'s' * (count != 1)} with the same settings and gradients, which differ by less than {within(gap)} of their length"
-    )
+    what = "samples, settings" if any(call.rows for call in other.calls) else "settings"
+    seen = f"{counted(count, 'optimizer step')} with the same {what} and gradients, which differ by less than {within(gap)} of their length"
     if truth.precision in ("bfloat16", "float16"):
         note = f"{note} Rounded to {truth.precision}, smaller differences cannot be seen.".strip()
     if count == 1:

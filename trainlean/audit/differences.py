@@ -212,14 +212,16 @@ class Windows:
             len(row) for call in calls for row in call.rows or () if isinstance(row, np.ndarray)
         ]
         self._width = min(widths, default=None)
+        self._mark_those_that_look(other, truth)
         self.of_other = [self.behind(step.calls) for step in other.steps]
         self.of_truth = [self.behind(step.calls) for step in truth.steps]
         self.left = self.behind(other.after_last)
         seen, known = self.behind(other.calls), self.behind(truth.calls)
         rows = known.total()
         found = sum(count for sample, count in seen.items() if sample in known)
-        # Rows that are hardly ever two different ones tell nothing apart.
-        self.tell_apart = len(known) >= 2 and len(known) > rows / 8
+        # Rows that are hardly ever two different ones tell nothing apart, and neither does a graph that always goes forward as a whole.
+        passes = {tuple(call.samples(self._width)) for call in calls if call.backwards}
+        self.tell_apart = len(known) >= 2 and len(known) > rows / 8 and len(passes) != 1
         back = sum(count for sample, count in known.items() if sample in seen)
         self.known = self.tell_apart and (
             found >= 0.9 * seen.total() > 0 or back >= 0.9 * known.total()
@@ -240,6 +242,25 @@ class Windows:
         self.same_order = orders[0][:shorter] == orders[1][:shorter]
         self.unseen = known - seen
         self.not_known = seen - known
+
+    def _mark_those_that_look(self, *both: Recorded) -> None:
+        """A forward pass that nothing comes back to only looks at the model where its samples are trained on nowhere, or by another pass of the window."""
+        if any(one.functional for one in both):  # gradients come without a backward pass
+            return
+
+        def samples(calls):
+            return {sample for call in calls for sample in call.samples(self._width)}
+
+        trained = samples(call for one in both for call in one.calls if call.backwards)
+        for one in both:
+            for calls in (*(step.calls for step in one.steps), one.after_last):
+                here = samples(call for call in calls if call.backwards)
+                learned = samples(call for call in calls if call.learns)
+                for call in calls:
+                    mine = samples([call])
+                    if trained and mine and not call.backwards:
+                        elsewhere = here if call.learns else learned
+                        call.looks = not mine & trained or mine <= elsewhere
 
     def behind(self, calls) -> Counter:
         """The samples of forward passes."""

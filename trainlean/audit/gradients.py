@@ -77,11 +77,14 @@ def of_gradient(
             name = "one term of the loss not divided"
         elif _by_own_count(step, right):
             name = "a term of the loss by its own count"
+    nothing = sum(not part.any() for part in added_by_rounds(step)) if step.scale else 0
+    if name in (None, "a loss across samples") and 0 < nothing < len(step.rounds):
+        return found(None, f": nothing came of {nothing} of its {len(step.rounds)} backward passes")
     if name == "a loss across samples" and _of_each_sample(right, alone, rounding):
         return found(*_of_what_moves(number, step, right, other, rounding))
     name = name or _followed(number, step, other)
     if name:
-        return found(name)
+        return found(name, _divisors_seen(step, right, sizes) if name == "a wrong divisor" else "")
     if _by_penalty(step, right):
         return found("penalty not divided")
     if _coarse(step) and not _coarse(right):
@@ -307,7 +310,7 @@ def _of_what_moves(
         )
     return (
         None,
-        ": a micro-batch adds something else later in the window than it would as the first, so something besides the weights changes inside it",
+        ": the first micro-batch adds what it should, and the later ones do not: something besides the weights changes inside the window, or they meet numbers, such as the samples' weights, that belong to other samples",
     )
 
 
@@ -440,6 +443,7 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
         if taken and max(map(abs, taken[:-1])) < 1e-3 * abs(taken[-1]):
             return "only the last micro-batch counts"
         parts = [part * one for part, one in zip(flowed, taken or [], strict=False)]
+    clips = step.clipped, right.clipped
     clipped = max(step.scale, right.scale) < 0.999 and near(got.norm(), want.norm(), 1e-3)
     one_of_them = len(step.clips) == len(right.clips) and (step.clipped < 1) != (right.clipped < 1)
     if clipped or one_of_them and not _factor(got, want, tolerance)[1]:
@@ -447,7 +451,12 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
         seen = (
             one_of_them or step.clipped < 1 and right.clipped < 1
         )  # else the loop clips by itself
-        mine, others = (one.clipped if seen else one.scale for one in (step, right))
+        mine, others = clips if seen else (step.scale, right.scale)
+        step, right = (
+            replace(one, scale=one.scale / part, clipped=1.0)
+            for one, part in ((step, mine), (right, others))
+        )
+        clips = 1.0, 1.0
         want = want / others
         parts = [part / mine for part in parts]
         got = got / mine
@@ -457,19 +466,9 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
     factor, straight = _factor(got, want, tolerance)
     if straight:
         share = _share(parts, alone, number)
-        if right.scale <= 0 or near(step.scale, right.scale, tolerance):
-            return _divisor(factor / count, number, count, other, truth, sizes, share)
-        # Something was done to one of the two after its last round: what were the gradients before?
-        before = factor * right.scale / step.scale
-        # A clipped step's factor depends on its gradient; what a scaler or a divisor makes of it is the same each time.
-        varies = any(not near(one.scale, right.scale, 1e-3) for one in truth.steps)
-        if count == k and near(before, 1, tolerance) and not near(factor, 1 / k, tolerance):
-            return "clipped in one training only"
-        if count == k and varies and near(before, k, tolerance) and near(factor, 1 / k, tolerance):
-            return "clipped before it is divided"
-        return _divisor(factor / count, number, count, other, truth, sizes, share) or _divisor(
-            before / count, number, count, other, truth, sizes, share
-        )
+        return _by_factor(
+            number, (step, right), other, truth, sizes, factor, clips, count, share, tolerance
+        ) or (_wrong_divisor(got, want, rounding))
     weights = factors_of(parts, want, tolerance)
     if weights is None:
         if other.drew or truth.drew:
@@ -500,6 +499,87 @@ def _by_weight(number, step, right, other, truth, sizes, windows, rounding, alon
         if len(set(held)) == 1:
             return "micro-batches count differently"
     return None
+
+
+def _by_factor(
+    number, steps, other, truth, sizes, factor, clips, count, share, tolerance
+) -> str | None:
+    """A name where a gradient is the large batch's but for a factor: what the limit did, or what was done to the sum in `.grad`.
+
+    `clips` is what the clipping that was seen has left of both gradients.
+    """
+    step, right = steps
+    k = sizes.accumulation_steps
+    sums = factor * right.scale / step.scale if right.scale > 0 < step.scale else factor
+    unclipped = factor * clips[1] / clips[0]
+    after, there = step.scale / clips[0], right.scale / clips[1]  # what else came to the sums
+    if min(clips) < 0.999 and near(unclipped, 1, tolerance):
+        return _by_limit(step, right, sums, after, other)
+
+    def divisor(times):
+        return _divisor(times / count, number, count, other, truth, sizes, share)
+
+    if near(after, there, tolerance):
+        return divisor(unclipped)
+    # A loop may clip without torch's function: then whatever is cut ends at one length.
+    if _cut_to_one_length(truth.steps) or _cut_to_one_length(other.steps[: number + 2]):
+        if near(sums, 1, tolerance) and not near(factor, 1 / k, tolerance):
+            return "clipped in one training only"
+        if near(sums, k, tolerance) and near(factor, 1 / k, tolerance):
+            return "clipped before it is divided"
+        return divisor(factor) or divisor(sums)
+    name = divisor(unclipped)
+    if not near(sums, 1, tolerance):
+        return name
+    # The sums are equal, so the losses are: the two trainings differ in what is done to the sum.
+    untouched = name == "divided by the number of samples" and near(there, 1, tolerance)
+    return name if untouched or name in ("divided twice", "last window divided by k") else None
+
+
+def _by_limit(step: Step, right: Step, sums: float, after: float, other: Recorded) -> str:
+    """The name where two gradients are the same but for a clipping that was seen."""
+    if len(step.clips) == len(right.clips) and step.clips and right.clips[0]:
+        longer = step.clips[0] / right.clips[0]  # what is clipped, beside the large batch's
+        if not near(longer, 1, 1e-2) and near(longer * after, 1, 1e-2):
+            terms = [term for one in step.rounds for term in one.loss.terms]
+            mean = not all(term.summed for term in terms)
+            unscaled = near(sums, 1, 1e-2) and (other.scaled or mean)
+            return "clipped before it is unscaled" if unscaled else "clipped before it is divided"
+    return "clipped in one training only"
+
+
+def _cut_to_one_length(steps: list[Step]) -> bool:
+    """Whether what comes to a step is as long each time it is shorter than its sum: a limit makes it so, a divisor does not."""
+    kept = [(one.scale / one.clipped, float(gradient_of(one).norm())) for one in steps]
+    whole = max((scale for scale, _ in kept), default=0.0)
+    cut = [pair for pair in kept if pair[0] < 0.999 * whole]
+    return len(cut) > 1 and all(near(length, cut[0][1], 3e-4) for _, length in cut)
+
+
+def _wrong_divisor(got, want, rounding) -> str | None:
+    """The name where a gradient is another one's but for a factor that is no rounding; of very few numbers, each is a multiple of another."""
+    factor = float(got @ want / want.square().sum())
+    rest = float((got - factor * want).norm() / want.norm())
+    sure = factor > 0 and abs(factor - 1) > max(5 * rest, 3 * rounding)
+    return "a wrong divisor" if sure and int(want.count_nonzero()) > 3 else None
+
+
+def _divisors_seen(step: Step, right: Step, sizes) -> str:
+    """What is done to the sum of a window before the step, where the large batch does something else to its own."""
+    mine, there = (one.scale / one.clipped for one in (step, right))
+    if near(mine, there, 2e-3) or min(mine, there) <= 0:
+        return ""
+
+    def done(factor):
+        if near(factor, 1, 2e-3):
+            return "left as it is"
+        return f"divided by {1 / factor:.4g}" if factor < 1 else f"multiplied by {factor:.4g}"
+
+    got, want = (gradient_of(one) / one.scale for one in (step, right))
+    sums = float(got @ want / want.square().sum())
+    same = near(sums, 1, 5e-3)
+    words = "that of the large batch" if same else f"{sums:.2f} times that of the large batch"
+    return f": what its backward passes leave in `.grad` is {words}, and is {done(mine)} before the step; in {sizes.truth} it is {done(there)}"
 
 
 def _factor(got, want, tolerance) -> tuple[float, bool]:

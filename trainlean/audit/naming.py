@@ -9,7 +9,7 @@ from collections import Counter
 
 from trainlean.audit.averages import of_average
 from trainlean.audit.differences import Difference, Windows, touched
-from trainlean.audit.finding import Finding, Sizes, near
+from trainlean.audit.finding import Finding, Sizes, counted, near
 from trainlean.audit.gradients import of_clipped, of_gradient
 from trainlean.audit.recorded import Recorded, Step
 
@@ -55,7 +55,7 @@ def _explained(difference, other, truth, sizes, windows, rounding, alone) -> Fin
     if difference.kind == "steps":
         return Finding(
             number,
-            f"{sizes.other} makes {len(other.steps)} steps, {sizes.truth} {len(truth.steps)}",
+            f"{sizes.other} makes {counted(len(other.steps), 'step')}, {sizes.truth} {len(truth.steps)}",
         )
     step, right = other.steps[number - 1], truth.steps[number - 1]
     if difference.kind == "settings":
@@ -132,7 +132,7 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         ):
             return found(
                 "steps on every micro-batch",
-                f"{sizes.other} makes {len(rounds)} steps, {sizes.truth} {len(truth.steps)}",
+                f"{sizes.other} makes {counted(len(rounds), 'step')}, {sizes.truth} {len(truth.steps)}",
             )
         return None
     if number > len(wanted):  # more steps than the large batch makes
@@ -199,7 +199,12 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         if _new_model(number, other) and (right - got) <= windows.behind(other.calls):
             return found("resumed inside a window", f"{seen}, and the model is a new one")
         if got.keys() == right.keys():
-            return Finding(number, f"{seen}: the same ones, fewer times", undecided=True)
+            return Finding(
+                number,
+                f"{seen}: the same ones, fewer times. A step that goes through its samples several times, as LBFGS or sharpness-aware minimisation does, "
+                "may leave some out of a pass, which is another training, or end after fewer passes by rounding, which is none: give each step a fixed number of passes",
+                undecided=True,
+            )
         if windows.unseen and number == len(wanted):
             return _left_out(number, windows, other, truth, sizes)
         # Behind a step that is not the last there are too few: what is left out otherwise is no matter of the data.
@@ -229,6 +234,11 @@ def _of_windows(difference, other, truth, sizes, windows: Windows) -> Finding | 
         if here == k + 1:
             return found("steps one micro-batch late", seen)
         if here > k + 1:
+            if min(rest[:-1], default=k) < k:  # others hold too few: no window is right
+                behind = ", ".join(map(str, rest[:4]))
+                return Finding(
+                    number, f"{seen}; {behind} backward passes lie behind this step and the next"
+                )
             return found("several micro-batches too many in a window", seen)
         return Finding(number, seen)
     if following is not None and short and got == following:
@@ -254,6 +264,9 @@ def _as_long_as_its_micro_batches(windows: Windows, other, truth, sizes) -> str:
     mine, there = (windows.behind(one.calls).total() for one in (other, truth))
     if not near(mine * sizes.accumulation_steps, there, 1e-2):
         return ""
+    pairs = list(zip(windows.of_other, windows.of_truth, strict=False))
+    if len(windows.of_other) == len(windows.of_truth) and all(one < all_ for one, all_ in pairs):
+        return f"of each window of {sizes.truth} only a part goes forward, {mine} samples of {there} in all: the loop leaves out the others, or its data do"
     return (
         f"in all {sizes.other} goes through {mine} samples, {sizes.truth} through {there}: "
         "how many there are depends on the micro-batch (a sampler or a data set with a length of its own?)"
@@ -271,7 +284,7 @@ def _of_one_optimizer(number, other, truth, sizes) -> Finding | None:
             each = counts[one] == sizes.accumulation_steps * count
             return Finding(
                 number,
-                f"one of the optimizers makes {counts[one]} steps; in {sizes.truth} it makes {count}",
+                f"one of the optimizers makes {counted(counts[one], 'step')}; in {sizes.truth} it makes {count}",
                 "steps on every micro-batch" if each else None,
             )
     return None
@@ -320,7 +333,7 @@ def _left_out(number, windows, other, truth, sizes) -> Finding:
     if count >= sizes.batch * min(steps):  # a loader drops less than a batch of each epoch
         return Finding(
             number,
-            f"{sizes.other} makes {steps[0]} steps, {sizes.truth} {steps[1]}, on windows of the same size: "
+            f"{sizes.other} makes {counted(steps[0], 'step')}, {sizes.truth} {steps[1]}, on windows of the same size: "
             "how long it trains depends on the micro-batch or on the accumulation steps",
         )
     return Finding(

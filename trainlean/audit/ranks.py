@@ -20,9 +20,11 @@ from trainlean.audit.differences import (
     other_setting,
     vector,
 )
-from trainlean.audit.finding import Sizes, near
+from trainlean.audit.finding import Sizes, counted, near
 from trainlean.audit.gradients import factors_of
+from trainlean.audit.inputs import LOW
 from trainlean.audit.naming import setting_seen
+from trainlean.audit.precision import InFloat32, decided_in_float32
 from trainlean.audit.recorded import Recorded, Step
 from trainlean.audit.running import call_text, recorded_call
 from trainlean.audit.verdict import Audit, cannot_tell, named, unusable, within
@@ -49,11 +51,25 @@ def compare_ranks(train, batch: int, accumulation_steps: int, world_size: int) -
     truth = recorded_call(train, batch, 1)
     if audit := unusable(truth, sizes):
         return audit
-    others = _on_ranks(train, (micro, accumulation_steps), world_size, text)
+    audit = _compared(train, truth, sizes, world_size, text)
+    if truth.precision not in LOW.values():
+        return audit
+
+    def again() -> tuple[Audit, float]:
+        exact = InFloat32(train)
+        wide = recorded_call(exact, batch, 1)
+        return _compared(exact, wide, sizes, world_size, text), 0.0
+
+    far = math.inf if audit.same is False else 0.0
+    return decided_in_float32(audit, far, truth.precision, again)
+
+
+def _compared(train, truth: Recorded, sizes: Sizes, world_size: int, text: str) -> Audit:
+    k, batch = sizes.accumulation_steps, sizes.batch * world_size
+    others = _on_ranks(train, (sizes.micro_batch, k), world_size, text)
     audit = _verdict(others, truth, sizes, world_size)
-    if audit.same is False and accumulation_steps > 1:
+    if audit.same is False and k > 1:
         # What goes wrong on one rank already has nothing to do with ranks.
-        k = accumulation_steps
         called = call_text(train, batch, 1), call_text(train, batch // k, k)
         alone = compare_accumulation(train, Sizes(batch, k, *called))
         return alone if alone.same is False else audit
@@ -73,7 +89,7 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, world_size: 
         return named(
             sizes,
             mistake,
-            f"the ranks make {', '.join(map(str, counts))} steps; {sizes.truth} makes {len(truth.steps)}",
+            f"the ranks make {', '.join(map(str, counts[:-1]))} and {counted(counts[-1], 'step')}; {sizes.truth} makes {len(truth.steps)}",
             min(*counts, len(truth.steps)) + 1,
         )
     first = [vector(one.steps[0].weights) for one in others]
@@ -107,13 +123,8 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, world_size: 
         moved = max(float((target - vector(right.weights)).norm()), 1e-30)
         apart = max(float((weights - after[0]).norm()) for weights in after)
         if apart > 1e-3 * moved:
-            return named(
-                sizes,
-                _unshared(steps, number == len(truth.steps) > 1),
-                f"after step {number} the ranks' weights are {apart / moved:.2g} of that step's length apart",
-                number,
-                note,
-            )
+            name, seen = _apart(number, others, right, truth, apart / moved)
+            return named(sizes, name, seen, number, note)
         off = float((after[0] - target).norm())
         if off > max(1e-2, 100 * rounding) * moved:
             alone = [float((after[0] - vector(step.moved)).norm()) < 1e-3 * moved for step in steps]
@@ -138,7 +149,7 @@ def _verdict(others: list[Recorded], truth: Recorded, sizes: Sizes, world_size: 
                 note,
             )
     count = len(truth.steps)
-    seen = f"{count} optimizer step{'s' * (count != 1)} on {world_size} ranks, whose mean gradients differ from the large batch's by less than {within(largest)} of their length"
+    seen = f"{counted(count, 'optimizer step')} on {world_size} ranks, whose mean gradients differ from the large batch's by less than {within(largest)} of their length"
     return Audit(True, seen, note=note, compared=(sizes.other, sizes.truth))
 
 
@@ -158,7 +169,12 @@ def _of_gradient(number, others, truth, sizes, world_size, mean, want, gap, roun
     if truth.batch_norm:
         return named(sizes, "batch norm", seen, number)
     if gap < SURE * rounding or truth.drew:
-        return cannot_tell(sizes, f"{seen}, by {gap:.1e} of its length", number)
+        why = (
+            "random numbers are drawn while it trains, and a large batch draws others than the ranks"
+            if truth.drew
+            else f"more than rounding mostly does in {truth.precision} and less than a known mistake"
+        )
+        return cannot_tell(sizes, f"{seen}: {why}", number)
     return named(
         sizes, _by_part([one.steps[number - 1] for one in others], mean, want), seen, number
     )
@@ -181,8 +197,10 @@ def _by_part(steps: list[Step], mean, want) -> str | None:
     if even and not all(near(one, wanted[0], 1e-2) for one in wanted):
         return "mean of the ranks' means"
     if all(near(one, row[0], 1e-2) for row in factor for one in row):
-        shorter = all(row[0] < 1.001 for row in factor)
-        return "clipped before the all-reduce" if shorter else None
+        each = [row[0] for row in factor]
+        if all(near(one, each[0], 1e-3) for one in each) and not any(step.clips for step in steps):
+            return "a wrong divisor"
+        return "clipped before the all-reduce" if _each_cut(steps, each) else None
     again = [
         [float(world_size) ** (rounds - 1 - n) for n in range(rounds)] for _ in range(world_size)
     ]
@@ -193,6 +211,56 @@ def _by_part(steps: list[Step], mean, want) -> str | None:
     ):
         return "all-reduced in every micro-batch"
     return None
+
+
+def _each_cut(steps: list[Step], factors: list[float]) -> bool:
+    """Whether each rank's gradient was clipped: by torch's function, or to one length wherever it is shorter."""
+    if max(factors) > 1.001:
+        return False
+    if any(step.clips for step in steps):
+        return True
+    own = [sum(of_weights(step, one.flowed) for one in step.rounds) for step in steps]
+    pairs = zip(own, factors, strict=True)
+    cut = [float(part.norm()) * one for part, one in pairs if one < 0.999]
+    return len(cut) > 1 and all(near(length, cut[0], 1e-2) for length in cut)
+
+
+def _apart(
+    number: int, others: list[Recorded], right: Step, truth: Recorded, apart: float
+) -> tuple[str, str]:
+    """The name and what is seen where the ranks end a step with different weights."""
+    steps = [one.steps[number - 1] for one in others]
+    seen = f"after step {number} the ranks' weights are {apart:.2g} of that step's length apart"
+    name = _unshared(steps, number == len(truth.steps) > 1)
+    ends = [_after(number, one) for one in others]
+    if name != "rank left out" or any(len(one) != len(right.moved or ()) for one in ends):
+        return name, seen
+    # Of each tensor that moves, by what differs from rank to rank: is it the same on all of them afterwards?
+    shared = []
+    for at, (before, after) in enumerate(zip(right.weights, right.moved or (), strict=True)):
+        came = [
+            sum(one.flowed[step.ids[at]] for one in step.rounds if step.ids[at] in one.flowed)
+            for step in steps
+        ]
+        way = float((after - before).norm())
+        if way and any(
+            float((one - came[0]).norm()) > 0 for one in came[1:] if torch.is_tensor(one)
+        ):
+            apart_here = max(float((one[at] - ends[0][at]).norm()) for one in ends[1:])
+            shared.append(apart_here <= 1e-3 * way)
+    if any(shared):
+        return (
+            "some weights are not averaged",
+            f"{seen}, in {shared.count(False)} of their {counted(len(shared), 'tensor')}",
+        )
+    return name, seen
+
+
+def _after(number: int, recorded: Recorded) -> list[torch.Tensor]:
+    """The weights of a rank's first optimizer behind a step."""
+    if number < len(recorded.steps):
+        return recorded.steps[number].weights
+    return recorded.weights[: len(recorded.steps[number - 1].weights)]
 
 
 def _unshared(steps: list[Step], last: bool) -> str:

@@ -34,7 +34,8 @@ def same_training(
     `train(micro_batch, accumulation_steps)` is anybody's function that trains a small model from scratch: a loop, Accelerate, a
     Trainer. It is called as train(batch, 1) and as train(batch // accumulation_steps, accumulation_steps), from the same random
     state, and both are compared step by step: gradients, settings of the optimizer, weights, and the inputs behind each step.
-    Dropout is off meanwhile, since a large batch drops others than its parts. Where no optimizer of torch steps, the weights at the
+    Dropout is off meanwhile, since a large batch drops others than its parts. What trains in bfloat16 or float16 is run in float32,
+    too, where rounding hides nothing. Where no optimizer of torch steps, the weights at the
     end are all that is compared. An average of the weights is compared where it is torch's, or `train` returns it. What is wrong in
     both trainings alike, a constant factor or a label, is no difference.
 
