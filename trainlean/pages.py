@@ -4,6 +4,7 @@ What a widget needs lies in the metadata of its output (`trainlean.pictures.widg
 """
 
 import json
+import shlex
 from html import escape
 from pathlib import Path
 
@@ -108,9 +109,17 @@ class LessonPage(HTMLExporter):
 
 
 def write_page(notebook: Path, page: Path | None = None) -> Path:
-    """Write a notebook as a page, beside it unless `page` says where; returns where. CourseError: it cannot be read or written."""
-    page = page or notebook.with_suffix(".html")
+    """Write a notebook as a page, beside it unless `page` says where; returns where.
+
+    CourseError: it cannot be read or written, or a notebook would be lost.
+    """
     lesson = read_notebook(notebook)
+    page = page or notebook.with_suffix(".html")
+    endings = {page.suffix.lower(), page.resolve().suffix.lower()}
+    if ".ipynb" in endings or page.exists() and page.samefile(notebook):
+        raise CourseError(
+            f"{page} is a notebook, which the page would replace; give --output a name that ends in .html, such as {shlex.quote(notebook.stem + '.html')}."
+        )
     needs = {"css": LESSONS.read_text(encoding="utf-8")}
     html, _ = LessonPage().from_notebook_node(
         lesson, {"metadata": {"name": notebook.stem}, "trainlean": needs}
