@@ -2,7 +2,9 @@
 
 import time
 
+import numpy as np
 import pytest
+import torch
 
 import trainlean
 from trainlean.exercises import feedback
@@ -12,7 +14,7 @@ from trainlean.exercises.guesses import guess, reveal
 from trainlean.exercises.progress import show_progress
 from trainlean.exercises.seeing import learners_part
 from trainlean.exercises.solutions import answer_of
-from trainlean.workspace import COURSE, CourseError, read_records
+from trainlean.workspace import COURSE, CourseError, append_record, read_records, work_folder
 
 
 @pytest.fixture
@@ -259,6 +261,84 @@ def test_no_guess(shown):
     for no_number in ("many", float("nan")):
         with pytest.raises(CourseError, match=r"must be a number \(MiB\)"):
             guess("peak", no_number, "MiB")
+
+
+def test_yesterday_s_guess_is_kept_where_the_cell_says_none_again(shown):
+    guess("peak", 40, "MiB")
+    guess("peak", None, "MiB")
+    assert repr(shown[-1]).startswith("peak: your guess of before is kept, 40 MiB. Another number")
+    reveal("peak", 50, "MiB")
+    guess("peak", None, "MiB")
+    assert repr(shown[-1]) == "peak: your guess of before is kept, 40 MiB."
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.int64(40), np.float32(40), np.array([40.0]), torch.tensor(40.0), torch.tensor([40])],
+)
+def test_one_number_of_numpy_or_torch_is_a_guess_and_a_measurement(shown, value):
+    guess("peak", value, "MiB")
+    reveal("peak", value, "MiB")
+    assert repr(shown[-1]) == "peak: you guessed 40 MiB, measured 40 MiB (0% off)."
+
+
+@pytest.mark.parametrize("value", [torch.tensor([1.0, 2]), np.array(["40"]), np.True_, "40"])
+def test_several_numbers_and_none_are_no_guess(shown, value):
+    for tell in (guess, reveal):
+        with pytest.raises(CourseError, match=r"it must be a number \(MiB\)"):
+            tell("peak", value, "MiB")
+    assert not shown and read_records("guesses") == []
+
+
+def test_damaged_guesses_are_no_argument_of_the_learner_s(shown):
+    for record in (
+        {"name": "peak"},
+        {"name": "peak", "kind": "guess", "value": "9", "unit": "MiB"},
+    ):
+        append_record("guesses", record)
+    guess("peak", 40, "MiB")
+    reveal("peak", 50, "MiB")
+    assert repr(shown[-1]) == "peak: you guessed 40 MiB, measured 50 MiB (20% off)."
+
+
+def test_a_work_folder_that_takes_nothing_costs_no_verdict_and_no_guess(shown, work):
+    work.write_text("a file")
+    check(answers("right"), seed=1)
+    guess("peak", 40, "MiB")
+    reveal("peak", 50, "MiB")
+    texts = [repr(card) for card in shown]
+    assert texts[0] == "train_accumulated: right, 3 of 3 points"
+    assert texts[1].startswith("train_accumulated: right, but it could not be kept. ")
+    assert "peak, 40 MiB: this guess counts only until the kernel ends." in texts[2]
+    assert texts[3] == "peak: you guessed 40 MiB, measured 50 MiB (20% off)."
+    assert texts[4].startswith("peak: that it was shown could not be kept.")
+    assert all("set the variable TRAINLEAN_WORK" in texts[number] for number in (1, 2, 4))
+
+
+@pytest.mark.parametrize("seed", [10**30, -1, "7", 1.5])
+def test_a_seed_that_is_none_is_one_sentence(shown, seed):
+    with pytest.raises(CourseError, match="seed is .*; it is a whole number from 0"):
+        check(answers("right"), seed=seed)
+    assert not shown
+
+
+def test_progress_counts_what_was_right_when_the_exercise_gave_other_points(capsys):
+    for exercise, outcome, points in [
+        ("train_accumulated", "right", 2),
+        ("places", "right", 999),
+        ("first_wrong_step", "wrong", 999),
+    ]:
+        about = {"notebook": "1_accumulation/1_pytorch", "exercise": exercise, "outcome": outcome}
+        append_record("progress", about | {"points": points})
+    for line in ("[1]", "{}", '{"exercise": "places", "outcome": 3}', '{"outcome": "right'):
+        with open(work_folder() / "progress.jsonl", "a") as file:
+            file.write(line + "\n")
+    with open(work_folder() / "questions.jsonl", "a") as file:
+        file.write("[]\n")
+    show_progress()
+    said = capsys.readouterr()
+    assert "2 of 71 exercises right, 8 of" in said.out and "999" not in said.out
+    assert "progress.jsonl: 4 lines could not be read" in said.err
 
 
 def test_progress_counts_the_best(shown, capsys):

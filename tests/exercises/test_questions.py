@@ -347,6 +347,12 @@ def test_lines_are_kept_when_they_are_checked_and_not_shown_before(shown):
         ("train_accumulated", False, "loss not divided"),
         ("train_accumulated", True, ""),
     ]
+
+    def train_accumulated():
+        pass
+
+    put_in_order(train_accumulated)
+    assert repr(shown[-1]) == repr(lines)
     with pytest.raises(CourseError, match="peak_at_batch has no lines to put in order"):
         put_in_order("peak_at_batch")
     with pytest.raises(CourseError, match="the nearest is"):
@@ -632,3 +638,21 @@ def test_a_right_answer_that_cannot_be_recorded_stays_right(shown):
     exec(code, {"by_count": by_count}, scope)
     check(train_accumulated=scope["loop"], seed=1)
     assert [repr(one) for one in shown] == ["train_accumulated: right, 3 of 3 points"]
+
+
+def test_questions_go_on_where_nothing_can_be_kept_and_pass_over_what_is_damaged(
+    shown, work, capsys
+):
+    work.write_text("a file")
+    recall.recall(LESSONS[2])
+    [quiz] = shown
+    quiz.chosen = [[0], [], []]
+    said = capsys.readouterr().err
+    assert said.startswith("Questions and answers could not be kept. ") and said.count("\n") == 1
+    work.unlink()
+    work.mkdir()
+    for name in ("questions", "settings", "progress"):
+        (work / f"{name}.jsonl").write_text('garbage\n{"questions": 3}\n[]\n')
+    recall.recall(LESSONS[2])
+    assert len(shown) == 2
+    assert "questions.jsonl: 3 lines could not be read" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import numbers
 import os
 import secrets
 import threading
@@ -11,7 +12,7 @@ from html import escape
 
 from IPython.display import display
 
-from trainlean.arguments import LIBRARY
+from trainlean.arguments import LIBRARY, shown
 from trainlean.exercises.finding import all_exercises, find_exercise, place_in_lesson
 from trainlean.exercises.own_loop import ask_about_own_loop
 from trainlean.exercises.progress import record_verdict
@@ -45,13 +46,18 @@ def check(*answer, seed: int | None = None, **named) -> None:
     """Check an answer: `check(my_function)` for a function or class, `check(name=value)` for a value.
 
     `check("name")` takes what the caller has of that name, such as the cell's notebook. The questions are drawn afresh each time; `seed` repeats those of an earlier message. CourseError: no exercise of that
-    name, or not exactly one answer. Under nbgrader an answer that is not right is an AssertionError.
+    name, not exactly one answer, or no such seed. Under nbgrader an answer that is not right is an AssertionError.
     """
     name, value = _named_answer("check", answer, named)
     exercise = find_exercise(name)
     if answer and isinstance(value, str):
         value = _of_the_caller(name)
-    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    if seed is None:
+        seed = secrets.randbelow(1_000_000)
+    elif not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
+        raise CourseError(
+            f"check: seed is {shown(seed)}; it is a whole number from 0 to {2**32 - 1}, such as a verdict names."
+        )
     if not any(key[:2] == (exercise.name, seed) for key in _compared):
         _compared.clear()
     try:
@@ -61,8 +67,10 @@ def check(*answer, seed: int | None = None, **named) -> None:
         text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"
         display(text_card(text, OUTCOME_COLOURS[CRASHED]))
         return
-    record_verdict(found)
     display(panel(found))
+    if unkept := record_verdict(found):
+        text = f"{name}: {found.outcome}, but it could not be kept. {unkept}"
+        display(text_card(text, OUTCOME_COLOURS[CRASHED]))
     if os.environ.get("NBGRADER_EXECUTION"):
         if found.outcome != RIGHT:  # nbgrader takes a cell without an error for full points
             raise AssertionError(str(found))

@@ -8,11 +8,11 @@ from IPython.display import display
 from trainlean.arguments import shown
 from trainlean.exercises.questions import because
 from trainlean.pictures.cards import bars_card
-from trainlean.workspace import CourseError, append_record, read_records
+from trainlean.workspace import CourseError, keep_record, read_records
 
 
 def guess(name: str, value: float | None, unit: str | None = None) -> None:
-    """Keep a guess for later. `value` is a number in `unit`; None is no guess yet. After the answer was shown, the first guess stays.
+    """Keep a guess for later. `value` is a number in `unit`; None is no new guess. After the answer was shown, the first guess stays.
 
     CourseError: a value that is neither, or no unit.
     """
@@ -20,23 +20,27 @@ def guess(name: str, value: float | None, unit: str | None = None) -> None:
         raise CourseError(
             f'A guess needs its unit: guess("{name}", {value!r}, "MiB"), for instance.'
         )
+    first, first_unit, revealed = _history(name)
     if value is None:
-        display(
-            bars_card(
-                f"No guess yet for {name}: put a number ({unit}) in place of None and run this cell before the next one."
-            )
-        )
+        text = f"No guess yet for {name}: put a number ({unit}) in place of None and run this cell before the next one."
+        if first is not None:
+            text = f"{name}: your guess of before is kept, {first:,.4g} {first_unit}."
+            text += "" if revealed else " Another number in place of None would replace it."
+        display(bars_card(text))
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
+    if (number := _number(value)) is None:
         raise CourseError(f"The guess for {name} is {shown(value)}; it must be a number ({unit}).")
-    first, _, revealed = _history(name)
-    append_record(
-        "guesses", {"name": name, "kind": "guess", "value": value, "unit": unit, "created": _now()}
-    )
+    unkept = _keep(name, "guess", number, unit)
     late = " The answer was shown before, so " + (
         "this guess comes too late." if first is None else "your first guess stays beside it."
     )
-    display(bars_card(f"Noted: {name}, {value:,.4g} {unit}.{late if revealed else ''}"))
+    said = f"{name}, {number:,.4g} {unit}"
+    text = (
+        f"{said}: this guess counts only until the kernel ends. {unkept}"
+        if unkept
+        else f"Noted: {said}."
+    )
+    display(bars_card(text + (late if revealed else "")))
 
 
 def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None:
@@ -44,33 +48,31 @@ def reveal(name: str, value: float, unit: str, origin: str = "measured") -> None
 
     `origin` says how the value was found: measured, predicted. CourseError: a value that is no finite number.
     """
-    if not _finite(value):
+    if (number := _number(value)) is None:
         raise CourseError(f"The value of {name} is {shown(value)}; it must be a number ({unit}).")
     guessed, guessed_unit, _ = _history(name)
-    append_record(
-        "guesses",
-        {"name": name, "kind": "reveal", "value": float(value), "unit": unit, "created": _now()},
-    )
     if guessed is None:
-        text = f"{name}: {origin} {value:,.4g} {unit}; no guess was noted before."
-        bars = {origin: value}
+        text = f"{name}: {origin} {number:,.4g} {unit}; no guess was noted before."
+        bars = {origin: number}
     elif guessed_unit != unit:  # two numbers of different units are not so many percent apart
-        text = f"{name}: you guessed {guessed:,.4g} {guessed_unit}, {origin} {value:,.4g} {unit}."
-        bars = {origin: value}
+        text = f"{name}: you guessed {guessed:,.4g} {guessed_unit}, {origin} {number:,.4g} {unit}."
+        bars = {origin: number}
     else:
-        off = f"{abs(guessed - value) / abs(value):.0%} off" if value else f"{origin} zero"
+        off = f"{abs(guessed - number) / abs(number):.0%} off" if number else f"{origin} zero"
         if unit == "%":  # percent of percent would be read as these
-            off = f"{abs(guessed - value):,.4g} points off"
-        text = f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {value:,.4g} {unit} ({off})."
-        bars = {"guess": guessed, origin: value}
+            off = f"{abs(guessed - number):,.4g} points off"
+        text = f"{name}: you guessed {guessed:,.4g} {unit}, {origin} {number:,.4g} {unit} ({off})."
+        bars = {"guess": guessed, origin: number}
     display(bars_card(text, bars, unit))
+    if unkept := _keep(name, "reveal", float(number), unit):
+        display(bars_card(f"{name}: that it was shown could not be kept. {unkept}"))
     because(name)
 
 
 def _history(name: str) -> tuple[float | None, str, bool]:
     """The last guess made before the first reveal (else None), its unit, and whether the answer was revealed."""
     guessed, unit = None, ""
-    for record in read_records("guesses"):
+    for record in read_records("guesses", name=object, kind=str, value=float, unit=str):
         if record["name"] != name:
             continue
         if record["kind"] == "reveal":
@@ -79,18 +81,19 @@ def _history(name: str) -> tuple[float | None, str, bool]:
     return guessed, unit, False
 
 
-def _finite(value) -> bool:
-    """Whether it is a number that can be compared with others, and drawn."""
+def _number(value) -> int | float | None:
+    """Python's own number of a value that can be compared with others, and drawn; None for what is none. An array or tensor of one number is one."""
     try:
-        return math.isfinite(value)
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-    ):  # no number, too large, a tensor of several
-        return False
+        value = value.item() if hasattr(value, "item") else value
+        if not isinstance(value, bool) and math.isfinite(value):
+            return value if isinstance(value, int) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass  # no number, too large, a tensor of several
+    return None
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def _keep(name: str, kind: str, value: float, unit: str) -> str:
+    """Note a guess or that the answer was shown; why it could not be, else an empty string."""
+    record = {"name": name, "kind": kind, "value": value, "unit": unit}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return keep_record("guesses", record | {"created": now})

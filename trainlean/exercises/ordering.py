@@ -3,7 +3,7 @@
 import random
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,11 +11,11 @@ from IPython.display import display
 
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.finding import find_exercise
-from trainlean.exercises.questions import now, questions_asked, written
+from trainlean.exercises.questions import note, questions_asked, written
 from trainlean.exercises.solutions import edited_solution
 from trainlean.notebooks.notebook import BEGIN, END
 from trainlean.pictures.lines import Lines
-from trainlean.workspace import CourseError, append_record
+from trainlean.workspace import CourseError
 
 STEP = 4  # spaces of an indentation
 Placed = tuple[tuple[str, int], ...]  # the lines of an answer, each with its indentation in steps
@@ -35,20 +35,19 @@ class Puzzle:
     moves: tuple[tuple[int, int, int], ...] = ()
 
 
-def put_in_order(name: str) -> None:
+def put_in_order(name: str | Callable) -> None:
     """Show the lines of an exercise's solution, mixed and with wrong ones among them, to put in order before it is written.
 
-    CourseError: no exercise of that name, or none with such lines.
+    A function stands for its name, as for `check` and `hint`. CourseError: no exercise of that name, or none with such lines.
     """
-    exercise = find_exercise(name)
+    exercise = find_exercise(
+        name if isinstance(name, str) else getattr(name, "__name__", str(name))
+    )
     if not questions_asked():
         return
 
     def keep(right: bool, mistake: str) -> None:
-        append_record(
-            "questions",
-            {"kind": "lines", "name": name, "right": right, "mistake": mistake, "created": now()},
-        )
+        note("lines", exercise.name, right=right, mistake=mistake)
 
     display(Lines(puzzle_of(exercise), keep))
 

@@ -8,40 +8,56 @@ from rich.table import Table
 
 from trainlean.exercises.finding import all_exercises
 from trainlean.exercises.verdicts import CANNOT, CRASHED, NOT_ATTEMPTED, RIGHT, Verdict
-from trainlean.workspace import append_record, read_records
+from trainlean.workspace import keep_record, read_records
 
 
-def record_verdict(verdict: Verdict) -> None:
-    """Keep an outcome; what was not attempted or cannot be checked has none."""
-    if verdict.outcome in (NOT_ATTEMPTED, CANNOT):
-        return
+def is_an_outcome(verdict: Verdict) -> bool:
+    """Whether progress has it; what was not attempted or cannot be checked has no outcome."""
+    return verdict.outcome not in (NOT_ATTEMPTED, CANNOT)
+
+
+def record_verdict(verdict: Verdict) -> str:
+    """Keep an outcome; where it could not be kept, why, else an empty string."""
+    if not is_an_outcome(verdict):
+        return ""
     kept = {
         key: getattr(verdict, key)
         for key in ("notebook", "exercise", "outcome", "mistake", "points")
     }
-    append_record("progress", kept | {"created": datetime.now(UTC).isoformat(timespec="seconds")})
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return keep_record("progress", kept | {"created": now})
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a learner stands with an exercise: the last outcome, the mistake's name where it has one, the best points."""
+    """Where a learner stands with an exercise: the last outcome, the mistake's name where it has one, the best points, whether it was right once."""
 
     outcome: str = NOT_ATTEMPTED
     mistake: str = ""
     points: float = 0
+    right: bool = False
+
+    def of(self, possible: float) -> float:
+        """The points that count, of so many. An exercise may have given others when it was recorded: right is right."""
+        return possible if self.right else max(0, min(self.points, possible))
 
 
 def standings() -> dict[str, Standing]:
     """By its name, every exercise that was ever answered. Right stays right, whatever crashes later."""
     found: dict[str, Standing] = {}
-    for record in read_records("progress"):
+    for record in read_records("progress", exercise=str, outcome=str, points=float):
         before = found.get(record["exercise"], Standing())
         points = max(before.points, record["points"])
         # A crash says nothing of the answer that was right: another call, or another notebook, may have led to it.
         if record["outcome"] == CRASHED and before.outcome == RIGHT:
             found[record["exercise"]] = replace(before, points=points)
         else:
-            found[record["exercise"]] = Standing(record["outcome"], record["mistake"] or "", points)
+            found[record["exercise"]] = Standing(
+                record["outcome"],
+                str(record.get("mistake") or ""),
+                points,
+                before.right or record["outcome"] == RIGHT,
+            )
     return found
 
 
@@ -54,17 +70,18 @@ def show_progress() -> None:
     points: float = 0
     for exercise in exercises:
         mine = found.get(exercise.name, Standing())
-        right += mine.points == exercise.points
-        points += mine.points
+        right += mine.right
+        points += mine.of(exercise.points)
         table.add_row(
             exercise.notebook,
             exercise.name,
             mine.outcome + (f": {mine.mistake}" if mine.mistake else ""),
-            f"{mine.points} of {exercise.points}",
+            f"{mine.of(exercise.points)} of {exercise.points}",
         )
     console = Console()
     console.print(table)
-    first = [record["right"] for record in read_records("questions") if record.get("first")]
+    answered = read_records("questions", kind=str, name=str)
+    first = [record.get("right") is True for record in answered if record.get("first")]
     if first:
         console.print(f"{sum(first)} of {len(first)} questions right at the first try.")
     console.print(

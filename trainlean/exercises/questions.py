@@ -17,7 +17,14 @@ from IPython.display import display
 
 from trainlean.exercises.finding import PACKAGE
 from trainlean.pictures.quiz import Quiz
-from trainlean.workspace import COURSE, CourseError, append_record, read_records
+from trainlean.workspace import (
+    COURSE,
+    CourseError,
+    append_record,
+    keep_record,
+    read_records,
+    tell_once,
+)
 
 
 class Option(NamedTuple):
@@ -53,12 +60,12 @@ def question(
 
 def questions_asked() -> bool:
     """Whether questions are shown: until `trainlean questions off` is said."""
-    settings = [record for record in read_records("settings") if "questions" in record]
-    return settings[-1]["questions"] if settings else True
+    said = [record.get("questions") for record in read_records("settings")]
+    return [True, *(on for on in said if isinstance(on, bool))][-1]
 
 
 def ask_questions(on: bool) -> None:
-    """Show questions from now on, or leave them off the lessons; the one setting of all of them."""
+    """Show questions from now on, or leave them off the lessons; the one setting of all of them. NotKept: it cannot be written."""
     append_record("settings", {"questions": on, "created": now()})
 
 
@@ -125,17 +132,25 @@ def show(kind: str, title: str, questions: Sequence[Question]) -> None:
 
 def record_answer(kind: str, question: Question, chosen: Option, first: bool) -> None:
     """Keep an answer; `first` is the question's first one, which tells what was known."""
-    append_record(
-        "questions",
-        {
-            "kind": kind,
-            "name": question.name,
-            "chosen": chosen.text,
-            "right": chosen == question.right,
-            "first": first,
-            "created": now(),
-        },
+    note(
+        kind,
+        question.name,
+        chosen=chosen.text,
+        right=chosen == question.right,
+        first=first,
     )
+
+
+def note(kind: str, name: str, **more) -> None:
+    """Keep what was asked or answered; where it cannot be kept, that is said once, and the questions go on."""
+    record = {"kind": kind, "name": name, **more, "created": now()}
+    if unkept := keep_record("questions", record):
+        tell_once(f"Questions and answers could not be kept. {unkept}")
+
+
+def noted() -> list[dict]:
+    """What was asked and answered so far, oldest first."""
+    return read_records("questions", kind=str, name=str)
 
 
 def now() -> str:

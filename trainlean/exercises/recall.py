@@ -10,14 +10,15 @@ from trainlean.exercises.questions import (
     Option,
     Question,
     lesson_named,
-    now,
+    note,
+    noted,
     question_files,
     questions_asked,
     record_answer,
     show,
 )
 from trainlean.exercises.solutions import answer_of
-from trainlean.workspace import CourseError, append_record, read_records
+from trainlean.workspace import CourseError, read_records
 
 KIND = "recall"
 MOST_WRONG = 3  # answers beside the right one
@@ -40,12 +41,12 @@ def recall(lesson: str, number: int = 3) -> None:
 def fresh_questions(lessons: Iterable[str], number: int) -> list[Question]:
     """The questions of these lessons that are due, with numbers that were not asked before; noted as asked."""
     due = due_names(lessons)[:number]
-    asked = [record["name"] for record in read_records("questions") if record["kind"] == "asked"]
+    asked = [record["name"] for record in noted() if record["kind"] == "asked"]
     questions = []
     for name in due:
         lesson, _, key = name.rpartition("/")
         questions.append(drawn(name, question_files()[lesson].RECALL[key], asked.count(name)))
-        append_record("questions", {"kind": "asked", "name": name, "created": now()})
+        note("asked", name)
     return questions
 
 
@@ -57,12 +58,12 @@ def due_names(lessons: Iterable[str]) -> list[str]:
     """
     known: dict[str, int] = {}
     last_asked: dict[str, int] = {}
-    for at, record in enumerate(read_records("questions")):
+    for at, record in enumerate(noted()):
         name = record["name"]
         if record["kind"] == "asked":
             last_asked[name] = at
-        elif record["kind"] == KIND and record["first"]:
-            known[name] = known.get(name, 0) + 1 if record["right"] else 0
+        elif record["kind"] == KIND and record.get("first"):
+            known[name] = known.get(name, 0) + 1 if record.get("right") else 0
     places = [
         (place, -order, f"{lesson}/{name}")
         for order, lesson in enumerate(lessons)
@@ -180,8 +181,7 @@ def begun(lesson: str | None) -> list[str]:
     """The lessons up to this one; without it up to the last one in which an exercise was checked, at least the first."""
     lessons = list(question_files())
     if lesson is None:
-        seen = [record["notebook"] for record in read_records("progress")]
-        last = max([lessons.index(one) for one in seen if one in lessons], default=0)
+        last = max([lessons.index(one) for one in _checked() if one in lessons], default=0)
     else:
         last = lessons.index(lesson_named(lesson))
     return [one for one in lessons[: last + 1] if one == lesson or one not in passed_over()]
@@ -192,7 +192,7 @@ def taken(lessons: Sequence[str]) -> list[str]:
 
     The course has short cuts: its heads name which lessons come before, and those are seldom all that stand before.
     """
-    done = {record["notebook"] for record in read_records("progress")}
+    done = _checked()
     return [one for one in lessons if one in done] or [
         one for one in lessons if one not in passed_over()
     ]
@@ -200,6 +200,10 @@ def taken(lessons: Sequence[str]) -> list[str]:
 
 def passed_over() -> set[str]:
     """The optional lessons of which no exercise was checked."""
-    done = {record["notebook"] for record in read_records("progress")}
     optional = {name for name, file in question_files().items() if getattr(file, "OPTIONAL", False)}
-    return optional - done
+    return optional - _checked()
+
+
+def _checked() -> set[str]:
+    """The lessons of which an exercise was checked."""
+    return {record["notebook"] for record in read_records("progress", notebook=str)}

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from trainlean.workspace import CourseError, append_record, read_records
+from trainlean.workspace import CourseError, keep_record, read_records
 
 
 def score_training(
@@ -26,8 +26,9 @@ def score_training(
             round(100 * best_flops / flops, 1),
             f"{flops:,.0f} FLOPs a step against the course's {best_flops:,.0f}",
         )
-    before = [record["score"] for record in read_records("scores") if record["name"] == name]
-    append_record(
+    kept = read_records("scores", name=object, score=float)
+    before = [record["score"] for record in kept if record["name"] == name]
+    unkept = keep_record(
         "scores",
         {
             "name": name,
@@ -39,4 +40,6 @@ def score_training(
     )
     best = f" Your best so far was {max(before):g}." if before else ""
     print(f"{name}: {score:g} points, {why}.{best}")
+    if unkept:
+        print(f"{name}: this score could not be kept. {unkept}")
     return score

@@ -45,9 +45,7 @@ def lesson_standing(lesson: Lesson, found: dict[str, Standing]) -> LessonStandin
         counts[state] += 1
         words = state + (f" ({mine.mistake})" if mine and mine.mistake else "")
         exercises.append(ExerciseStanding(name, state, words))
-    best = sum(
-        min(found[name].points, points) for name, points in lesson.exercises if name in found
-    )
+    best = sum(found[name].of(points) for name, points in lesson.exercises if name in found)
     possible = sum(points for _, points in lesson.exercises)
     parts = [f"{count} {state}" for state, count in counts.items() if count]
     return LessonStanding(tuple(exercises), f"{', '.join(parts)} · {best:g} of {possible} points")
