@@ -128,6 +128,73 @@ def test_reset_says_where_the_old_text_is(course, run, work):
     assert len(list((work / "kept").iterdir())) == 2
 
 
+def test_reset_of_a_copy_mends_the_copy(course, run, work):
+    place = nb.Place("unit/first", course)
+    building.reset_lesson(place)
+    fresh = place.lesson.read_bytes()
+    copy = course / "my copies" / "first (1).ipynb"
+    answered = nb.read_notebook(place.lesson)
+    answered.cells[0].source = "def one():\n    return 7"
+    building.write(answered, copy)
+    status, out, _ = run("reset", copy, "one")
+    assert status == 0 and "Exercise one of my copies/first (1).ipynb is as new." in out
+    assert copy.read_bytes() == place.lesson.read_bytes() == fresh
+    building.write(answered, copy)
+    assert "my copies/first (1).ipynb is as new. The old text is in" in run("reset", copy)[1]
+    assert copy.read_bytes() == fresh
+    texts = [path.read_text() for path in (work / "kept").iterdir()]
+    assert len(texts) == 2 and all("return 7" in text for text in texts)
+    copy.write_text('{"cells": [], "nbformat": 4, "nbformat_minor": 5, "metadata": {}}')
+    status, _, err = run("reset", copy)
+    assert status == 2 and "nor a copy that still has the marks of their exercises" in err
+
+
+def test_reset_takes_an_answer_out_of_a_cell_that_is_no_code(course, run, work):
+    place = nb.Place("unit/first", course)
+    building.reset_lesson(place)
+    fresh = place.lesson.read_bytes()
+    lesson = nb.read_notebook(place.lesson)
+    lesson.cells[0].cell_type = "raw"
+    del lesson.cells[0]["outputs"], lesson.cells[0]["execution_count"]
+    building.write(lesson, place.lesson)
+    assert run("reset", "unit/first", "one")[0] == 0
+    assert place.lesson.read_bytes() == fresh and len(list((work / "kept").iterdir())) == 1
+
+
+def test_the_course_s_name_holds_in_every_folder(course, run, monkeypatch):
+    (course / "authoring" / "unit" / "second.py").write_text(TEXT.replace("one", "two"))
+    for folder in ("lessons", "lessons/unit", "lessons/other"):
+        (course / folder).mkdir(exist_ok=True, parents=True)
+        monkeypatch.chdir(course / folder)
+        assert run("reset", "unit/first")[0] == 0
+    for no_lesson in ("second.ipynb", "."):  # of this folder it is none
+        status, _, err = run("reset", no_lesson)
+        assert status == 2 and f"has no notebook {no_lesson!r}" in err
+
+
+def test_a_work_folder_that_takes_nothing_is_a_sentence(course, run, work):
+    building.reset_lesson(nb.Place("unit/first", course))
+    work.write_text("a file")
+    for command in (("questions", "off"), ("reset", "first"), ("reset", "first", "one")):
+        status, _, err = run(*command)
+        assert status == 2 and "(it is a file)" in err and err.count("\n") == 1
+    status, out, err = run("progress")
+    assert status == 0 and "0 of 71 exercises right" in out and err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device that is full")
+def test_a_full_disk_behind_the_output_is_a_sentence():
+    with open("/dev/full", "w") as full:  # `open` writes to it and replaces nothing
+        done = subprocess.run(
+            [sys.executable, "-m", "trainlean.cli", "progress"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "Not all could be written: No space left on device.\n"
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [

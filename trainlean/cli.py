@@ -1,6 +1,7 @@
 """The command line: lab, build, check, grade, deck, measure, plan, audit, progress, recall, questions, reset, page, site, doctor."""
 
 import enum
+import errno
 import inspect
 import io
 import os
@@ -460,25 +461,24 @@ def reset(
         str | None, typer.Argument(help="one exercise of it; the whole lesson when left out")
     ] = None,
 ) -> None:
-    """Give a lesson or one exercise its stub back; the old text is kept aside."""
+    """Give a lesson (or your copy of it) or one exercise its stub back; the old text is kept aside."""
     from trainlean.notebooks import building
     from trainlean.notebooks import notebook as nb
 
-    [*places] = nb.find_notebooks([notebook], COURSE)
-    if len(places) != 1:
-        raise CourseError(
-            f"{notebook} holds several lessons; reset one of them: {', '.join(p.name for p in places)}."
+    place, path = building.to_reset(notebook, COURSE)
+    try:
+        kept = (
+            building.reset_exercise(place, exercise, path)
+            if exercise
+            else building.reset_lesson(place, path)
         )
-    kept = (
-        building.reset_exercise(places[0], exercise)
-        if exercise
-        else building.reset_lesson(places[0])
-    )
-    what = (
-        f"Exercise {exercise} of {nb.shown(places[0].lesson)}"
-        if exercise
-        else nb.shown(places[0].lesson)
-    )
+    except OSError as error:
+        if isinstance(error, CourseError):
+            raise
+        raise CourseError(
+            f"Nothing is reset: {error.filename} cannot be written ({error.strerror})."
+        ) from None
+    what = f"Exercise {exercise} of {nb.shown(path)}" if exercise else nb.shown(path)
     say(f"{what} is as new." + (f" The old text is in {nb.shown(kept)}." if kept else ""))
     say("If the lesson is open in JupyterLab, choose File > Reload Notebook from Disk.")
 
@@ -527,9 +527,21 @@ def main() -> None:
         ):  # a learner's name may have letters that this terminal has not
             stream.reconfigure(errors="replace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout:  # None where it was closed before
+                sys.stdout.flush()
     except CourseError as error:
         tell(error)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EPIPE) or error.filename is not None:
+            raise
+        # Else Python would try once more to write what is left, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.errno == errno.ENOSPC:
+            say(f"Not all could be written: {error.strerror}.", to_stderr=True)
         sys.exit(2)
 
 

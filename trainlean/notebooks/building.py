@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,12 +16,13 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from trainlean.notebooks.course import fresh_lesson
+from trainlean.notebooks.course import fresh_lesson, original_of
 from trainlean.notebooks.notebook import (
     KERNELSPEC,
     Place,
     defined_names,
     exercise_cells,
+    find_notebooks,
     first_lines,
     is_as_cut,
     nbgrader_mark,
@@ -333,41 +335,58 @@ def edited(path: Path) -> bool:
         return True  # not as we wrote it, so not ours to throw away
 
 
-def reset_lesson(place: Place) -> Path | None:
-    """Write the lesson afresh; the return value says where the old one was kept (None when there was none)."""
+def to_reset(name: str, course: Path = COURSE) -> tuple[Place, Path]:
+    """The lesson that a name or path means, and its file: of a copy that a learner has saved elsewhere, that one.
+
+    CourseError: there is no such lesson, or the name means several.
+    """
+    path, places = Path(name), find_notebooks(course=course)
+    own = {file.resolve() for place in places for file in (place.lesson, place.solution)}
+    if path.suffix == ".ipynb" and path.is_file() and path.resolve() not in own:
+        return original_of(path, course), path
+    chosen = find_notebooks([name], course)
+    if len(chosen) != 1:
+        raise CourseError(
+            f"{name} holds several lessons; reset one of them: {', '.join(p.name for p in chosen)}."
+        )
+    return chosen[0], chosen[0].lesson
+
+
+def reset_lesson(place: Place, path: Path | None = None) -> Path | None:
+    """Write the lesson afresh, or the copy of it at `path`; the return value says where the old one was kept (None when there was none)."""
+    path = path or place.lesson
     lesson = fresh_lesson(place)
-    kept = keep_aside(place.lesson) if place.lesson.exists() else None
-    write(lesson, place.lesson)
+    kept = keep_aside(path) if path.exists() else None
+    write(lesson, path)
     return kept
 
 
-def reset_exercise(place: Place, exercise: str) -> Path | None:
+def reset_exercise(place: Place, exercise: str, path: Path | None = None) -> Path | None:
     """Give one exercise cell its stub back and leave the other cells alone; the return value says where the old text was kept.
 
-    Copies of the cell are removed; a cell that was deleted comes back before its check cell, else at the end.
+    `path` is a copy of the lesson; the lesson itself when left out. Copies of the cell are removed; a cell that was deleted comes back before its check cell, else at the end.
     CourseError names the exercises there are where `exercise` is none of them.
     """
+    path = path or place.lesson
     fresh = fresh_lesson(place)
     known = {cell.name: fresh.cells[cell.index] for cell in exercise_cells(fresh)}
     if exercise not in known:
         names = ", ".join(known) or "none"
         raise CourseError(f"{place.name} has no exercise {exercise!r}; its exercises: {names}.")
-    if not place.lesson.exists():
-        reset_lesson(place)
+    if not path.exists():
+        reset_lesson(place, path)
         return None
     try:
-        lesson = read_notebook(place.lesson)
+        lesson = read_notebook(path)
     except CourseError as error:
         raise CourseError(
-            f"{error} Or reset the whole lesson: `trainlean reset {shown(place.lesson)}`."
+            f"{error} Or reset the whole lesson: `trainlean reset {shlex.quote(shown(path))}`."
         ) from None
-    found = [
-        cell for cell in lesson.cells if cell.cell_type == "code" and _is_exercise(cell, exercise)
-    ]
+    found = [cell for cell in lesson.cells if _is_exercise(cell, exercise)]
     stub = known[exercise]
     kept = None
     if found:
-        kept = kept_path(f"{place.lesson.parent.name}-{place.lesson.stem}-{exercise}", ".py")
+        kept = kept_path(f"{path.resolve().parent.name}-{path.stem}-{exercise}", ".py")
         kept.write_text("\n\n\n".join(cell.source for cell in found) + "\n", encoding="utf-8")
         position = next(i for i, cell in enumerate(lesson.cells) if cell is found[0])
         lesson.cells = [cell for cell in lesson.cells if not any(cell is old for old in found)]
@@ -379,14 +398,16 @@ def reset_exercise(place: Place, exercise: str) -> Path | None:
         ]
         position = checks[0] if checks else len(lesson.cells)
     lesson.cells.insert(position, stub)
-    write(lesson, place.lesson)
+    write(lesson, path)
     return kept
 
 
 def _is_exercise(cell, exercise: str) -> bool:
-    """Told by the metadata, else (a cell pasted from elsewhere has none) by what the cell defines."""
+    """Told by the metadata (though it is no code cell any more), else (a cell pasted from elsewhere has none) by what the cell defines."""
     if nbgrader_mark(cell):
         return nbgrader_mark(cell).get("grade_id") == exercise
+    if cell.cell_type != "code":
+        return False
     try:
         return exercise in defined_names(cell.source)
     except SyntaxError:
@@ -395,7 +416,7 @@ def _is_exercise(cell, exercise: str) -> bool:
 
 def keep_aside(path: Path) -> Path:
     """Copy a lesson into the work folder, under its name and the time, and say where."""
-    kept = kept_path(f"{path.parent.name}-{path.stem}", path.suffix)
+    kept = kept_path(f"{path.resolve().parent.name}-{path.stem}", path.suffix)
     kept.write_bytes(path.read_bytes())
     return kept
 

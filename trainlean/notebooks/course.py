@@ -16,9 +16,12 @@ from trainlean.notebooks.notebook import (
     digest,
     find_notebooks,
     make_lesson,
+    nbgrader_mark,
     read_authored,
+    read_notebook,
+    shown,
 )
-from trainlean.workspace import COURSE
+from trainlean.workspace import COURSE, CourseError
 
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 SPELLED = {"sgd": "SGD"}  # words of a folder's name that are not written as they are spoken
@@ -130,6 +133,22 @@ def fresh_lesson(place: Place, authored: NotebookNode | None = None) -> Notebook
         ]
         lesson.metadata["trainlean"] = {"cut": digest(lesson)}
     return lesson
+
+
+def original_of(path: Path, course: Path = COURSE) -> Place:
+    """The lesson of which a notebook is a copy, by the marks of its exercises. CourseError: it cannot be read, or has no such mark."""
+    marks = {str(nbgrader_mark(cell).get("grade_id")) for cell in read_notebook(path).cells}
+    marks = {mark.removesuffix("-check") for mark in marks}
+    common = {
+        place: sum(name in marks for name, _ in read_head(place).exercises)
+        for place in find_notebooks(course=course)
+    }
+    place = max(common, key=lambda one: common[one])
+    if not common[place]:
+        raise CourseError(
+            f"{shown(path)} is none of the course's lessons, nor a copy that still has the marks of their exercises; copy the cell that you miss from {shown(course / 'lessons')}."
+        )
+    return place
 
 
 def _text_cell(name: str, source: str) -> NotebookNode:

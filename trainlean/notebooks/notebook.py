@@ -78,29 +78,28 @@ def find_notebooks(names: Iterable[str | Path] = (), course: Path = COURSE) -> l
 
 
 def _named(name: str | Path, places: list[Place], course: Path) -> list[Place]:
-    plain = Path(name).as_posix()
+    plain = re.sub(r"^(authoring|lessons|solutions)/", "", Path(name).as_posix())
     path = Path(name).resolve()
-    for root in ("authoring", "lessons", "solutions"):
-        if path.is_relative_to((course / root).resolve()):
-            plain = path.relative_to((course / root).resolve()).as_posix()
-            break
-    else:
-        plain = plain.removeprefix("authoring/").removeprefix("lessons/").removeprefix("solutions/")
-    plain = re.sub(r"\.(py|ipynb)$", "", plain)
-    found = [p for p in places if plain in ("", ".", p.name)] or [
-        p for p in places if p.name.startswith(plain + "/")
-    ]
-    if not found:
-        found = [p for p in places if p.name.split("/")[-1] == plain]
-        if len(found) > 1:
-            raise CourseError(
-                f"{plain} names several notebooks: {', '.join(p.name for p in found)}; give the whole name."
-            )
-    if not found:
-        raise CourseError(
-            f"The course has no notebook {str(name)!r}; it has {', '.join(p.name for p in places)}."
-        )
-    return found
+    roots = ((course / root).resolve() for root in ("authoring", "lessons", "solutions"))
+    inside = [path.relative_to(root).as_posix() for root in roots if path.is_relative_to(root)]
+    a_path = inside and (path.exists() or re.fullmatch(r"\.|[^/]+\.(py|ipynb)", plain))
+    # Within lessons/1_accumulation, 1_accumulation/1_pytorch is no path, but still the course's name for it.
+    for wanted in [*inside, *([] if a_path else [plain])]:
+        wanted = re.sub(r"\.(py|ipynb)$", "", wanted)
+        found = [p for p in places if wanted in ("", ".", p.name)] or [
+            p for p in places if p.name.startswith(wanted + "/")
+        ]
+        if not found:
+            found = [p for p in places if p.name.split("/")[-1] == wanted]
+            if len(found) > 1:
+                raise CourseError(
+                    f"{wanted} names several notebooks: {', '.join(p.name for p in found)}; give the whole name."
+                )
+        if found:
+            return found
+    raise CourseError(
+        f"The course has no notebook {str(name)!r}; it has {', '.join(p.name for p in places)}."
+    )
 
 
 def shown(path: Path) -> str:
@@ -143,7 +142,7 @@ def notebook_of(data: bytes, where: str) -> NotebookNode:
         ) from None
     if not text.strip():
         raise CourseError(
-            f"{where} is empty; was it saved completely? `trainlean reset` gives a lesson back."
+            f"{where} is empty; was it saved completely? `trainlean reset UNIT/LESSON` gives a lesson of the course back."
         )
     try:
         content = json.loads(text)
