@@ -516,6 +516,86 @@ def test_a_lesson_is_known_by_its_place_and_counts_as_progress(tmp_path, capsys,
     ]
 
 
+def test_what_progress_does_not_count_is_said(tmp_path, capsys):
+    check_notebooks([write(tmp_path, SIGNATURE + RIGHT_BODY)], seed=5)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("`trainlean progress` does not count this: ")
+    assert last.endswith("lessons. check(...) in the notebook itself counts.")
+    nbformat.write(notebook_of("train_accumulated = None"), tmp_path / "open.ipynb")
+    check_notebooks([tmp_path / "open.ipynb"], seed=5)
+    assert "trainlean progress" not in capsys.readouterr().out
+
+
+def test_an_outcome_that_cannot_be_kept_is_shown_all_the_same(tmp_path, capsys, monkeypatch, work):
+    monkeypatch.setattr(checking, "COURSE", tmp_path)
+    lesson = tmp_path / "lessons" / "1_accumulation" / "1_pytorch.ipynb"
+    lesson.parent.mkdir(parents=True)
+    nbformat.write(notebook_of(SIGNATURE + RIGHT_BODY), lesson)
+    work.write_text("a file")
+    check_notebooks([lesson], seed=5)
+    said = capsys.readouterr()
+    assert "train_accumulated: right, 3 of 3 points" in said.out
+    assert (
+        said.err.startswith("The outcome above could not be kept. ") and said.err.count("\n") == 1
+    )
+
+
+def exercise_cell(lesson_cells, name):
+    return next(c for c in lesson_cells if nbgrader_mark(c).get("grade_id") == name)
+
+
+@pytest.mark.parametrize("kind", ["raw", "markdown"])
+@pytest.mark.parametrize("others", ["stubs", "answered"])
+def test_an_answer_in_a_cell_that_is_no_code_any_more(tmp_path, capsys, kind, others):
+    def slip(cells):
+        cell = exercise_cell(cells, "train_accumulated")
+        cell.cell_type, cell.source = kind, SIGNATURE + RIGHT_BODY
+        del cell["outputs"], cell["execution_count"]
+        if others == "answered":
+            exercise_cell(cells, "places").source = "places = 3"
+
+    path = lesson_of("1_accumulation/1_pytorch", tmp_path, slip)
+    message = rows(capsys, path)[1]["train_accumulated"]["message"]
+    assert f"is no code cell any more but a {kind} cell" in message and "Esc and then Y" in message
+
+
+def test_an_answer_from_a_file_beside_the_notebook_is_told_where_it_belongs(tmp_path, capsys):
+    (tmp_path / "mine_beside.py").write_text(SIGNATURE + RIGHT_BODY)
+    path = write(tmp_path, "from mine_beside import train_accumulated")
+    seen = rows(capsys, path)[1]["train_accumulated"]
+    assert seen["outcome"] == CRASHED
+    assert "mine_beside.py lies beside the notebook, but a check reads" in seen["message"]
+    (tmp_path / "mine_beside.py").unlink()
+    assert "beside the notebook" not in rows(capsys, path)[1]["train_accumulated"]["message"]
+
+
+SCALED = SIGNATURE + RIGHT_BODY.replace("/ accumulation_steps", "* scale / accumulation_steps")
+
+
+@pytest.mark.parametrize("where", ["above", "below", "below, and above"])
+def test_a_name_from_below_the_check_is_told(tmp_path, capsys, where):
+    def answer(cells):
+        exercise_cell(cells, "train_accumulated").source = SCALED
+        if where != "below":
+            cells.insert(0, new_code_cell("scale = 1"))
+        if where != "above":
+            cells.append(new_code_cell("scale = 1"))
+
+    path = lesson_of("1_accumulation/1_pytorch", tmp_path, answer)
+    check_notebooks([path], seed=5)
+    said = capsys.readouterr().out
+    assert said.startswith("train_accumulated: right, 3 of 3 points\n")
+    assert ("  It takes scale from cell" in said) == (where == "below")
+
+
+def test_advice_can_be_typed_as_it_stands(tmp_path, capsys):
+    folder = tmp_path / "my work"
+    folder.mkdir()
+    nbformat.write(notebook_of("train_accumulated_to_the_end = 3"), folder / "lesson.ipynb")
+    message = rows(capsys, folder / "lesson.ipynb")[1]["train_accumulated"]["message"]
+    assert f"`trainlean reset '{folder}/lesson.ipynb' train_accumulated`" in message
+
+
 def test_judging_never_overlaps(tmp_path, capsys, monkeypatch):
     """Probes draw from torch's one random state: two verdicts at a time would disturb each other."""
     threads, judge = [], checking.verdict

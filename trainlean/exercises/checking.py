@@ -1,20 +1,24 @@
 """Check whole notebooks from outside: take out what each exercise needs, ask it in a process of its own, judge here."""
 
+import builtins
 import json
 import os
 import re
 import secrets
+import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.finding import all_exercises, names_in
-from trainlean.exercises.progress import record_verdict
+from trainlean.exercises.progress import is_an_outcome, record_verdict
 from trainlean.exercises.seeing import Seen, pack, see_answer, unpack
 from trainlean.exercises.verdicts import (
+    CANNOT,
     CRASHED,
     NOT_ATTEMPTED,
     NOTHING_YET,
@@ -31,6 +35,7 @@ from trainlean.notebooks.notebook import (
     is_as_cut,
     nbgrader_mark,
     read_notebook,
+    shown,
 )
 from trainlean.notebooks.statements import (
     Handout,
@@ -42,7 +47,7 @@ from trainlean.notebooks.statements import (
     text_hash,
 )
 from trainlean.processes import import_ahead, server_context, start, too_long, wait_for
-from trainlean.workspace import COURSE, CourseError
+from trainlean.workspace import COURSE, CourseError, tell_once
 
 START_SECONDS = 60  # for a process to come up: the first one waits for heavy imports
 SECONDS = 6  # of computing, for one exercise's questions
@@ -68,6 +73,7 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
     handed_out = handout({exercise.notebook for exercise in exercises})
     found, problems = statements(notebook, handed_out)
     needed = {e.name: needed_for(e.name, found, handed_out) for e in exercises}
+    texts = no_code(notebook)
     ran_out: list[str] = []
 
     def first(exercise: Exercise, needed: Needed) -> Seen | str:
@@ -83,7 +89,10 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
 
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
         answers = list(
-            pool.map(lambda e: see_in_notebook(path, e, needed[e.name], problems, first), exercises)
+            pool.map(
+                lambda e: see_in_notebook(path, e, needed[e.name], problems, first, texts),
+                exercises,
+            )
         )
     for number, exercise in enumerate(exercises):
         if exercise.name in ran_out:  # it may have been the others' fault: alone it counts
@@ -91,17 +100,56 @@ def check_notebook(path: Path, seed: int) -> list[Verdict]:
                 path, exercise, needed[exercise.name], problems, once_more
             )
     # Seeing waits for processes and may overlap; judging draws from torch's one random state and may not.
-    return [
+    judged = [
         judge_seen(exercise, answer, cells_of(exercise, found), seed)
         for exercise, answer in zip(exercises, answers, strict=True)
     ]
+    checks = {cell.name: cell.check for cell in exercise_cells(notebook)}
+
+    def more(one: Verdict) -> str:
+        if one.outcome in (NOT_ATTEMPTED, CANNOT):
+            return ""
+        return beside(path, one.message) or from_below(
+            needed[one.exercise], found, checks.get(one.exercise)
+        )
+
+    return [
+        replace(one, message=f"{one.message.removesuffix('.')}. {said}")
+        if (said := more(one))
+        else one
+        for one in judged
+    ]
+
+
+def beside(path: Path, message: str) -> str:
+    """What to say where an answer did not find a module, and that lies beside the notebook: kernels look there, a check does not."""
+    missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", message)
+    files = [f"{missing[1]}.py", missing[1]] if missing else []
+    for name in files:
+        if path.with_name(name).exists():
+            return f"{name} lies beside the notebook, but a check reads the notebook alone: put what you import from it into the exercise's cell."
+    return ""
+
+
+def from_below(needed: Needed, found: list[Statement], check: int | None) -> str:
+    """What to say where an answer takes names that only cells below its `check` cell (counted from 0) make."""
+    if check is None:
+        return ""
+    above = {name for one in found if one.cell <= check + 1 for name in one.binds}
+    wanted = {name for one in needed if one.cell <= check + 1 for name in one.needs}
+    wanted -= above | {*dir(builtins)}
+    below = {one.cell: sorted(one.binds & wanted) for one in needed if one.cell > check + 1}
+    for cell, names in below.items():
+        if names and "*" not in above:
+            return f"It takes {' and '.join(names)} from cell {cell}, which stands below its check: run from top to bottom, the notebook does not have that yet. Move the cell up."
+    return ""
 
 
 def stubs_only(notebook) -> list[Verdict]:
     """The verdicts on a lesson whose code is as it was handed out: nothing to see, nothing to import. Empty for any other notebook."""
     cells = exercise_cells(notebook)
-    if any(cell.check is None for cell in cells):
-        return []  # it would say the points
+    if any(cell.check is None for cell in cells) or no_code(notebook):
+        return []  # a check cell would say the points; an answer may stand in what is no code
     names = {cell.name for cell in cells}
     lessons = (place for place in find_notebooks() if names and names == {*names_in(place.name)})
     place = next(lessons, None)
@@ -117,6 +165,15 @@ def _code_as_handed_out(notebook, place: Place) -> bool:
     handed_out = handout([place.name])
     sources = (cell.source for cell in notebook.cells if cell.cell_type == "code")
     return all(text_hash(source) in handed_out.cells for source in sources)
+
+
+def no_code(notebook) -> dict[str, str]:
+    """The exercises whose cell is no code cell any more, by a slip of the keyboard, with a sentence how it becomes one."""
+    return {
+        cell.name: f"Cell {cell.index + 1}, which holds {cell.name}, is no code cell any more but a {kind} cell, so that nothing in it runs: select it, press Esc and then Y, save, and check again."
+        for cell in exercise_cells(notebook)
+        if (kind := notebook.cells[cell.index].cell_type) != "code"
+    }
 
 
 def is_stub(name: str, needed: Needed, handed_out: Handout) -> bool:
@@ -167,10 +224,11 @@ def see_in_notebook(
     needed: Needed,
     problems: dict[int, str],
     look: Callable[[Exercise, Needed], Seen | str],
+    texts: Mapping[str, str] = MappingProxyType({}),
 ) -> Seen | Verdict:
     """What the probe saw of a notebook's answer, or the verdict already where there is nothing to judge.
 
-    `look` has what the probe sees of what the statements build, or a sentence why nothing was seen; it is called where there is something to see.
+    `texts` is what `no_code` says of the notebook. `look` has what the probe sees of what the statements build, or a sentence why nothing was seen; it is called where there is something to see.
     """
 
     def without_probe(outcome, message):
@@ -186,13 +244,15 @@ def see_in_notebook(
     if cannot := cannot_check(exercise):
         return cannot
     if not any(exercise.name in statement.binds for statement in needed):
+        if exercise.name in texts:
+            return without_probe(NOT_ATTEMPTED, texts[exercise.name])
         if problems:
             return without_probe(
                 CRASHED, f"There is no readable {exercise.name}; {'; '.join(problems.values())}."
             )
         return without_probe(
             NOT_ATTEMPTED,
-            f"The notebook does not define {exercise.name}; `trainlean reset {path} {exercise.name}` gives its stub back.",
+            f"The notebook does not define {exercise.name}; `trainlean reset {shlex.quote(str(path))} {exercise.name}` gives its stub back.",
         )
     seen = look(exercise, needed)
     return without_probe(CRASHED, seen) if isinstance(seen, str) else seen
@@ -294,6 +354,8 @@ def check_notebooks(paths: list[Path], as_json: bool = False, seed: int | None =
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     rows = []
+    unkept = ""
+    outside: list[Path] = []
     notebooks = track(
         paths,
         "Checking",
@@ -330,10 +392,20 @@ def check_notebooks(paths: list[Path], as_json: bool = False, seed: int | None =
                     "points": judged.points,
                 }
             )
-            if is_lesson(path):
-                record_verdict(judged)
+            if not is_lesson(path):
+                outside += [path] * (is_an_outcome(judged) and path not in outside)
+            else:
+                unkept = record_verdict(judged) or unkept
             if not as_json:
                 print(judged)
+                if judged.outcome == RIGHT and (more := judged.message.removeprefix("Right.")):
+                    print(f" {more}")
     if as_json:
         print(json.dumps(rows, indent=1))
+    elif outside:
+        print(
+            f"`trainlean progress` does not count this: {', '.join(map(shown, outside))} {'lies' if len(outside) == 1 else 'lie'} outside {shown(COURSE / 'lessons')}. check(...) in the notebook itself counts."
+        )
+    if unkept:
+        tell_once(f"The outcome above could not be kept. {unkept}")
     return 0 if rows and all(row["outcome"] == RIGHT for row in rows) else 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from pathlib import Path
 
-from trainlean.exercises.checking import belonging, cells_of, see_in_notebook
+from trainlean.exercises.checking import belonging, cells_of, no_code, see_in_notebook
 from trainlean.exercises.exercise import Exercise
 from trainlean.exercises.verdicts import Verdict
 from trainlean.notebooks.notebook import notebook_of
@@ -63,9 +63,10 @@ def packed_notebook(
         problem = f"{where} cannot be read: {type(error).__name__}."
         return _pack({"problem": problem, "exercises": []}, [])
     entries, blobs = [], []
+    texts = no_code(notebook)
     for exercise in chosen:
         needed = needed_for(exercise.name, found, handed_out)
-        answer = see_in_notebook(Path(where), exercise, needed, problems, lambda *_: "")
+        answer = see_in_notebook(Path(where), exercise, needed, problems, lambda *_: "", texts)
         names = sorted({name for one in needed for name in one.code.co_names})
         entry = {
             "exercise": exercise.name,
