@@ -111,7 +111,10 @@ def test_standings_keep_right_answers_and_the_best_points(tmp_path, monkeypatch)
         record = {"exercise": name, "outcome": outcome, "mistake": mistake, "points": points}
         append_record("progress", record)
     found = standings()
-    assert found == {"a": Standing("right", "", 3, True), "b": Standing("wrong", "one short", 2, True)}
+    assert found == {
+        "a": Standing("right", "", 3, True),
+        "b": Standing("wrong", "one short", 2, True),
+    }
     lesson = Lesson("u/l", "L", "", 1, "", (), False, (("a", 3), ("b", 2), ("c", 1)))
     mine = lesson_standing(lesson, found)
     assert mine.words == "1 right, 1 wrong, 1 open · 5 of 6 points"
