@@ -168,6 +168,7 @@ def test_a_mistake_is_looked_for_only_so_long(monkeypatch, shown):
 
 def test_an_interrupt_is_a_sentence_and_no_outcome(shown):
     def train_accumulated(*arguments):
+        print("the fourth round")
         raise KeyboardInterrupt  # what the stop button does to a loop without an end
 
     check(train_accumulated)
@@ -175,7 +176,19 @@ def test_an_interrupt_is_a_sentence_and_no_outcome(shown):
         repr(shown[0])
         == "train_accumulated: interrupted before it gave an answer. Does a loop in it never end?"
     )
+    assert "the fourth round" in shown[0]._repr_html_()
     assert read_records("progress") == []
+
+
+def test_what_a_right_answer_printed_is_shown_too(shown):
+    right = answers("right")
+
+    def train_accumulated(*arguments):
+        print("a step")
+        return right(*arguments)
+
+    check(train_accumulated)
+    assert "right" in repr(shown[0]) and "a step" in shown[0]._repr_html_()
 
 
 def test_nbgrader_needs_an_error(shown, monkeypatch):

@@ -38,6 +38,7 @@ OUTCOME_COLOURS = {
 }
 SEARCH_SECONDS = 3  # seconds to look for a mistake among the known ones: a learner waits for it
 PATIENCE = 10  # seconds of a check before something is said
+PRINTED, LETTERS = "What your answer printed", 2000  # the last ones
 _hints_given: dict[str, int] = {}
 _compared: dict = {}  # of the last exercise and seed: where time ran out, the same seed goes on
 
@@ -63,9 +64,12 @@ def check(*answer, seed: int | None = None, **named) -> None:
     try:
         with _still_running(name):
             found = judge(exercise, value, seed, SEARCH_SECONDS, _compared)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         text = f"{name}: interrupted before it gave an answer. Does a loop in it never end?"
-        display(text_card(text, OUTCOME_COLOURS[CRASHED]))
+        title = escape(name), "interrupted before it gave an answer"
+        folded = {PRINTED: _last_of(getattr(interrupt, "printed", ""))}
+        question = ["Does a loop in it never end?"]
+        display(folding_card(text, title, question, folded, OUTCOME_COLOURS[CRASHED]))
         return
     display(panel(found))
     if unkept := record_verdict(found):
@@ -147,23 +151,26 @@ def _of_the_caller(name: str) -> object:
     return known[name]
 
 
+def _last_of(printed: str) -> str:
+    return code_html(printed[-LETTERS:])
+
+
 def panel(verdict: Verdict) -> Card:
     """A verdict as a card: outcome, what was seen, why; the hint and the traceback folded."""
     exercise = find_exercise(verdict.exercise)
     points = f"{verdict.points} of {verdict.possible} points"
     words = [escape(verdict.exercise), place_in_lesson(exercise), points]
-    lines, folded = [], {}
+    lines = []
     if verdict.outcome != RIGHT:
         lines.append(prose_html(verdict.message))
     if verdict.mistake:
         name = verdict.mistake[:1].upper() + verdict.mistake[1:]  # AdamW stays AdamW
         lines.append(f"<b>{escape(name)}.</b> {prose_html(verdict.why)}")
-    if verdict.outcome in (WRONG, CRASHED):
-        folded = {
-            "A hint": prose_html(verdict.hint),
-            "Where it was raised": code_html(verdict.traceback),
-            "What your answer printed": code_html(verdict.printed[-2000:]),
-        }
+    folded = {
+        "A hint": prose_html(verdict.hint),
+        "Where it was raised": code_html(verdict.traceback),
+        PRINTED: _last_of(verdict.printed),
+    }
     if verdict.outcome in (WRONG, CRASHED, NOT_ATTEMPTED):
         number = len(exercise.hints)
         lines.append(
