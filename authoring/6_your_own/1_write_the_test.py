@@ -3,7 +3,7 @@
 #
 # **You will be able to** write an assertion that accepts right training loops and refuses those that step with a wrong gradient: for accumulation, for the last window, for several ranks and for a loss over tokens; and check your own loop with `same_training`.
 #
-# **Minutes**: 45 · **Before this**: [Accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb)
+# **Minutes**: 50, with a place to stop · **Before this**: [Accumulation in PyTorch](../1_accumulation/1_pytorch.ipynb)
 
 # %% [markdown]
 # ## A question
@@ -214,12 +214,12 @@ check(test_accumulation)
 #
 # ## Exercise: a test for the last window
 #
-# *Difficulty* ** · *6 minutes* · *Why*: most loops that are wrong in their last window pass every test with round numbers.
+# *Difficulty* ** · *10 minutes* · *Why*: most loops that are wrong in their last window pass every test with round numbers.
 #
 # Write `test_last_window(train)`. Now `train(micro_batch, accumulation_steps, samples)` takes the number of samples, too. Otherwise as before.
 #
 # - What is left after the whole windows makes one step, with the mean over what is left. Where nothing is left there is no extra step.
-# - Accumulate over micro-batches of one size: let `samples` be a multiple of their `micro_batch`. (The large batch, with one accumulation step, may end with a smaller one.)
+# - Accumulate over micro-batches of one size: `samples` must be a multiple of the accumulated training's `micro_batch`. The large batch's last part may be smaller.
 
 
 # %% exercise="test_last_window" points=3
@@ -274,6 +274,8 @@ check(test_ranks)
 # %% [markdown]
 # A test that looks at rank 0 does not see that the others were left out; a test with two ranks cannot see that a third one was left out.
 #
+# **A good place to stop for today.**
+#
 # ## A loss over tokens
 #
 # With texts the large batch's loss is a mean over all targets, and texts have different numbers of them. Which texts should a test train on?
@@ -282,7 +284,7 @@ check(test_ranks)
 #
 # *Difficulty* ** · *5 minutes* · *Why*: data that cannot show the fault makes a test green whatever the loop does.
 #
-# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where each of the $n$ targets of a step has the weight $1/n$, whichever text and micro-batch it stands in; with one accumulation step that is so. (But one that counts padding as targets is wrong there, too: it shows where the longest text differs from micro-batch to micro-batch.) As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
+# Write `test_token_weights(train)`. `train(micro_batch, accumulation_steps, lengths)` trains on one text for each number in the list `lengths`, its number of targets; the texts keep their order. `micro_batch` counts texts. It returns the gradient of each step. It is right where each of the $n$ targets of a step has the weight $1/n$, whichever text and micro-batch it stands in; with one accumulation step that is so. A training that counts padding as targets is wrong even with one accumulation step; a comparison shows it only where the longest texts of the micro-batches differ in length. As in the first exercise, gradients are long and short, and a wrong training may be off by a few per cent, in a single entry, or at one step only; it may also give `nan`.
 
 
 # %% exercise="test_token_weights" points=3

@@ -666,7 +666,7 @@ verdict(train_sum)
 #
 # *Difficulty* *** · *12 minutes* · *Why*: the loop may be thousands of lines away from what goes wrong. The record of a run is always short.
 #
-# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. Return one of these names; every record that you are given is one of them, in all of its windows:
+# Write `name_fault(receipts, k)`. `receipts` is the record of *one epoch*: a list of steps, each a list with one share for each micro-batch of the epoch (0.0 where it is not in the step). `k` is at least 2, and there are at least `k + 1` micro-batches. Return one of these names; each record that you are given shows exactly one row of this table:
 #
 # | name | what the run did |
 # |---|---|
@@ -739,6 +739,7 @@ print(f"{'train_sum':18} {name_fault(recorded(train_sum, micro_batches=8), 4)}")
 # Write it again as `cured_windows`, with the same arguments. `loss_function` gives the mean over a micro-batch's samples. `micro_batches` is a list of `(inputs, targets)` of the same size, one epoch; it stays as it is.
 #
 # - Each window steps with the gradient of its large batch; the last, shorter window is a window too. Afterwards nothing is left in `.grad`.
+# - Some weights may be frozen.
 # - The schedule moves once for each optimizer step, after it. (If you hook into the optimizer, take the hook off at the end.)
 # - One micro-batch's activations are held at a time.
 

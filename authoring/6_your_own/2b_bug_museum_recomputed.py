@@ -386,7 +386,7 @@ class HalfCheckpointed(nn.Module):
     def __init__(self, reentrant):
         super().__init__()
         self.first, self.second, self.reentrant = nn.Linear(4, 4), nn.Linear(4, 1), reentrant
-        self.spare = nn.Linear(4, 1)  # unused: the reason why people ask for the search
+        self.spare = nn.Linear(4, 1)  # unused: why people ask for the search below
 
     def forward(self, batch):
         return checkpoint(self.second, self.first(batch), use_reentrant=self.reentrant)
@@ -416,7 +416,7 @@ def ddp_outcome(reentrant, find_unused, static_graph=False):
 
 
 # %% [markdown]
-# **Predict.** Two flags: `use_reentrant` and `find_unused_parameters`. Which of the four combinations fail, in one of two steps?
+# **Predict.** Two flags: `use_reentrant`, and `find_unused_parameters`, which lets DDP search the graph for weights that get no gradient. Which of the four combinations fail, in one of two steps?
 
 # %%
 with one_process():
@@ -455,7 +455,7 @@ def all_reduces(around, k=4):
     """How often DDP would send gradients in a window of k, with no_sync around this."""
     model, sent = DistributedDataParallel(nn.Linear(4, 1)), []
 
-    def count(state, bucket):
+    def count(state, bucket):  # answers in place of an all-reduce
         sent.append(bucket.index())
         future = torch.futures.Future()
         future.set_result(bucket.buffer())
@@ -509,7 +509,7 @@ def who_sends(flag_first, windows=2, k=4):
     """The micro-batches, numbered within their window, whose backward pass sends gradients."""
     model, sent = DistributedDataParallel(nn.Linear(4, 1)), []
 
-    def note(state, bucket):
+    def note(state, bucket):  # answers in place of an all-reduce
         sent.append(number)
         future = torch.futures.Future()
         future.set_result(bucket.buffer())
@@ -553,7 +553,7 @@ with one_process():
 # Write it again as `cured_blocks`. `blocks` is a list of modules, some with dropout, some with frozen layers and an adapter, some frozen as a whole; `hidden` may come from a frozen embedding.
 #
 # - Every trainable weight gets the gradient that it has without checkpointing, under the same seed.
-# - Each block is still checkpointed by itself: it runs once in the forward pass, and once more in the backward pass, when its own gradients are next (where a gradient has to go through it).
+# - Each block is still checkpointed by itself: it runs once in the forward pass, and once more in the backward pass, just before its own; a block through which no gradient goes need not run again. A block may stand in the list twice.
 
 
 # %% exercise="cured_blocks" points=3

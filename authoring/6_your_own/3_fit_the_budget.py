@@ -227,7 +227,7 @@ pd.DataFrame(
 # *Difficulty* * · *5 minutes* · *Why*: of all that fits, the one that computes least is the one to take, as long as nobody has measured seconds.
 #
 # Write `fewest_flops(rows, budget)`: the row (one of the dictionaries of `table`) with the fewest FLOPs among those whose peak is at most `budget`.
-# Where several have the fewest, take the one with the largest micro-batch: it needs the fewest passes. Return None where nothing fits. The rows stay as they are, and in their order.
+# Where several have the fewest, take the one with the largest micro-batch: it needs the fewest passes. Return None where nothing fits, or where there are no rows. The rows stay as they are, and in their order.
 
 
 # %% exercise="fewest_flops" points=2
