@@ -43,10 +43,13 @@ train_with_accelerator = (
         hint="What is left of a generator after the first loop over it?",
     ),
     Mistake(
-        "backward without the accelerator",
+        "a sum over the window, not its mean",
         {BACKWARD: "loss_of(model, batch).backward()"},
-        why="`loss.backward()` divides nothing, so k micro-batches add up to k times the mean; the division is in `accelerator.backward`.",
-        hint="Which of the two backwards knows how many accumulation steps there are?",
+        {
+            BACKWARD: "accelerator.backward(loss_of(model, batch) * accelerator.gradient_accumulation_steps)"
+        },
+        why="The window's k micro-batches add up to k times their mean. `accelerator.backward` divides by k; a plain `loss.backward()` does not, and a loss that was multiplied by k before is not divided in the end.",
+        hint="By what is a micro-batch's loss divided in all, when its backward pass begins?",
     ),
     Mistake(
         "divided twice",
@@ -96,6 +99,13 @@ train_with_accelerator = (
         hint="In which order did you pass the three, and in which order do you unpack them?",
     ),
     Mistake(
+        "the plain data loader read",
+        {f"{PREPARE}\n    {EACH}\n        {BLOCK}": f"{EACH}\n        {PREPARE}\n        {BLOCK}"},
+        {"model, optimizer, dataloader =": "model, optimizer, _ ="},
+        why="The `for` walks over the data loader that it found before its first round, which is the plain one and not what `prepare` returns: nobody tells the accelerator of the last micro-batch, and the rest is left without a step.",
+        hint="Which data loader does your `for` take, and has `prepare` run by then?",
+    ),
+    Mistake(
         "an Accelerator of its own",
         {PREPARE: f"accelerator = Accelerator(cpu=True)\n    {PREPARE}"},
         {
@@ -107,9 +117,35 @@ train_with_accelerator = (
     Mistake(
         "clipped in every micro-batch",
         {CLIP_IN_SYNC: f"            {CLIP}\n"},
-        {BACKWARD: f"{CLIP}\n            {BACKWARD}", CLIP_IN_SYNC: ""},
         why="`clip_grad_norm_` is not put off until the end of the window as `step` is: it cuts parts of a sum that is not complete, and so turns the gradient.",
         hint="Which flag tells that the gradient of the window is complete?",
+    ),
+    Mistake(
+        "clipped before the window is complete",
+        {IF_SYNC: "if not accelerator.sync_gradients:"},
+        {f"            {BACKWARD}\n{CLIP_IN_SYNC}": f"{CLIP_IN_SYNC}            {BACKWARD}\n"},
+        why="What is clipped is only a part of the window's sum; the last micro-batch's gradient comes on top of it, and nothing clips that any more.",
+        hint="Which micro-batches' gradients are in `.grad` when your clipping runs?",
+    ),
+    Mistake(
+        "a bare tensor to be clipped",
+        {
+            CLIP: "for parameter in model.parameters():\n                    accelerator.clip_grad_norm_(parameter, max_norm)"
+        },
+        why="`accelerator.clip_grad_norm_` makes a list of what it is given. Of a single tensor that is its rows, which have no `.grad`: nothing is clipped, and nothing said.",
+        hint="Which gradients make up the length that is to be limited, and what does a loop over a tensor give?",
+    ),
+    Mistake(
+        "only the first group of parameters clipped",
+        {"model.parameters(), max_norm": 'optimizer.param_groups[0]["params"], max_norm'},
+        why="An optimizer may hold its parameters in several groups. Those behind the first one are not clipped, and do not count in the length.",
+        hint="Which gradients make up the length that `max_norm` limits?",
+    ),
+    Mistake(
+        "the limit divided by the accumulation steps",
+        {"(), max_norm)\n": "(), max_norm / accelerator.gradient_accumulation_steps)\n"},
+        why="At the end of a window `.grad` is a mean, for `accelerator.backward` has divided: it is as long as one of the large batch, and so is its limit.",
+        hint="How does the length of a window's gradient depend on the number of its micro-batches?",
     ),
     usual(
         "every tensor clipped by itself",
@@ -160,7 +196,7 @@ train_with_accelerator = (
         hint="Which `with` makes `accelerator.sync_gradients` false in the middle of a window?",
     ),
     Mistake(
-        "forward and backward outside the block",
+        "the forward pass outside the block",
         {f"{BLOCK}\n            {BACKWARD}": f"{BACKWARD}\n        {BLOCK}"},
         {
             f"{BLOCK}\n            {BACKWARD}": f"loss = loss_of(model, batch)\n        {BLOCK}\n            accelerator.backward(loss)"
@@ -199,6 +235,14 @@ train_with_accelerator = (
         },
         why="The accelerator counts blocks, not micro-batches. In the block that closes the window the optimizer steps after each of its two: once early, with nearly twice a window, and once with a single micro-batch.",
         hint="How many forward and backward passes belong in one `accumulate` block?",
+    ),
+    Mistake(
+        "forward and backward in two blocks",
+        {
+            BACKWARD: f"loss = loss_of(model, batch)\n        {BLOCK}\n            accelerator.backward(loss)"
+        },
+        why="The accelerator counts blocks, so each micro-batch counts twice and the windows end too early.",
+        hint="How many blocks does your loop enter for one micro-batch?",
     ),
     Mistake(
         "a batch split inside the block",
@@ -306,6 +350,20 @@ linear_decay = (
         hint="How many optimizer steps do 10 micro-batches take with 4 accumulation steps?",
     ),
     Mistake(
+        "the length not rounded",
+        *with_and_without_floor(
+            {AN_EPOCH: "len(dataloader) / accelerator.gradient_accumulation_steps"}
+        ),
+        why="An epoch's last, shorter window takes a whole optimizer step; in your length it counts only as the part of a window that it is.",
+        hint="How many optimizer steps do 9 micro-batches take with 4 accumulation steps?",
+    ),
+    Mistake(
+        "a shorter window in every epoch",
+        {AN_EPOCH: "(len(dataloader) // accelerator.gradient_accumulation_steps + 1)"},
+        why="Where k divides the micro-batches of an epoch no window is shorter, and the one that you add takes no step: the line ends above zero.",
+        hint="How many optimizer steps do 8 micro-batches take with 4 accumulation steps?",
+    ),
+    Mistake(
         "rounded over all epochs together",
         *with_and_without_floor({"len(dataloader)": "len(dataloader) * epochs", " * epochs": ""}),
         *with_and_without_floor(
@@ -333,6 +391,12 @@ linear_decay = (
         hint="What does `AcceleratedScheduler.step` do `num_processes` times?",
     ),
     Mistake(
+        "a number of devices of its own",
+        {"accelerator.num_processes": "2"},
+        why="The number of devices is written into the function; with another number of them the line has another length.",
+        hint="Who knows on how many devices the training runs?",
+    ),
+    Mistake(
         "rounded over all devices together",
         *with_and_without_floor(
             {"len(dataloader)": f"len(dataloader){DEVICES}", f" * epochs{DEVICES}": " * epochs"}
@@ -353,8 +417,11 @@ linear_decay = (
         {
             PREPARED: "accelerator.prepare(\n        torch.optim.lr_scheduler.LinearLR(optimizer, end_factor=0.0, total_iters=num_training_steps)\n    )"
         },
-        why="`LinearLR` begins at a third of the rate unless its `start_factor` is 1.",
-        hint="What is the learning rate at the first optimizer step, and what is the default of `start_factor`?",
+        {
+            PREPARED: "accelerator.prepare(\n        torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=num_training_steps)\n    )"
+        },
+        why="`LinearLR` begins at a third of the rate unless its `start_factor` is 1, and ends at the whole rate unless its `end_factor` is 0.",
+        hint="What is the learning rate at the first optimizer step, and what are the defaults of `start_factor` and `end_factor`?",
     ),
     Mistake(
         "divided by the devices",
@@ -387,9 +454,22 @@ linear_decay = (
         hint="Between how many steps does the rate fall, if it is whole at the first and zero after the last?",
     ),
     Mistake(
+        "one move ahead",
+        {FACTOR: "1 - (step + 1) / num_training_steps"},
+        {FACTOR: "max(0.0, 1 - (step + 1) / num_training_steps)"},
+        why="The scheduler counts its moves from 0: before the first optimizer step it gives 0, and with `step + 1` the rate has fallen before anything was trained.",
+        hint="Which number does your function get for the first optimizer step?",
+    ),
+    Mistake(
+        "the line goes up",
+        {FACTOR: "step / num_training_steps"},
+        why="What you return is the share of the steps that are done: 0 at the first one, and 1 behind the last.",
+        hint="Which factor belongs to step 0, and which to the last one?",
+    ),
+    Mistake(
         "the rate never moves",
         {FACTOR: "1.0"},
-        why="The factor does not depend on the step that the scheduler gives it.",
+        why="The factor is the same at every step.",
         hint="Which factor belongs to step 0, and which to the last one?",
     ),
 )
@@ -413,6 +493,17 @@ WINDOWS = f"""    for start in range(0, len(micro_batches), accumulation_steps):
         window = micro_batches[start : start + accumulation_steps]
         {EACH_OF_WINDOW}
 {PASSES}{END}"""
+
+
+def accelerated(update: str) -> dict:
+    """The loop of Accelerate over the list of micro-batches, with this update in its block."""
+    return {
+        WINDOWS: f"""    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    for batch in micro_batches:
+        with accelerator.accumulate(model):
+            {BACKWARD}
+{update}"""
+    }
 
 
 def one_by_one(condition: str) -> dict:
@@ -523,8 +614,15 @@ train_synchronised_once = (
         hint="How could the gradients of all parameters become one tensor?",
     ),
     Mistake(
+        "Accelerate with a plain optimizer",
+        accelerated(moved(END, 12)),
+        why="Only an optimizer that `prepare` returns ignores `step` within a window; a plain one steps after every micro-batch, within a window with gradients that were not sent.",
+        hint="Which object must know that a window is not complete, so that `step` can be ignored?",
+    ),
+    Mistake(
         "last, shorter window left over",
         one_by_one("(index + 1) % accumulation_steps == 0"),
+        accelerated(f"            {IF_SYNC}\n{moved(END, 16)}"),
         why="The last micro-batches do not fill a window, so neither an all-reduce nor a step comes for them.",
         hint="With 10 micro-batches and 4 accumulation steps: after which micro-batches must there be a step?",
     ),
@@ -639,12 +737,20 @@ loss_factor = (
         "a whole number of times",
         {RATIO: RATIO.replace("/", "//")},
         {RATIO: f"round({RATIO})"},
+        {RATIO: f"math.ceil({RATIO})"},
         why="The ratio of k and the last window's size need not be a whole number; rounded, it leaves the window's gradient too small or too large.",
         hint="What is 4 / 3, and what is 4 // 3?",
     ),
     Mistake(
+        "the difference, not the ratio",
+        {RATIO: f"accumulation_steps - {REST}"},
+        why="The difference of k and the last window's size says how many micro-batches are missing in it; what was divided by k and should have been divided by the size needs their ratio.",
+        hint="By what must 1/4 be multiplied so that it becomes 1/3?",
+    ),
+    Mistake(
         "the factor changes within the window",
         {BODY: "    return accumulation_steps / min(accumulation_steps, micro_batches - index)\n"},
+        {RATIO: "accumulation_steps / (micro_batches - index)"},
         why="What is left shrinks while the window goes on, so its micro-batches get different shares; all of one window must have the same.",
         hint="At which index does the window begin that your micro-batch is in, and how long is that window?",
     ),
@@ -655,6 +761,20 @@ loss_factor = (
         },
         why="The size of the last window is used for all of them; the others hold k micro-batches, and their division was right.",
         hint="Which windows are shorter than k, and which are not?",
+    ),
+    Mistake(
+        "the window's size in place of the ratio",
+        {BODY: f"    return min(accumulation_steps, {LEFT})\n"},
+        {RATIO: REST},
+        why="The size is what a window's losses should be divided by; your factor multiplies, and `accelerator.backward` has its division by k besides.",
+        hint="By what must 1/k be multiplied so that it is one over the window's size?",
+    ),
+    Mistake(
+        "the whole epoch taken for a window",
+        {BODY: "    return accumulation_steps / micro_batches\n"},
+        {RATIO: "accumulation_steps / micro_batches"},
+        why="`micro_batches` counts the whole epoch; a window holds k of them, and the last one what is left.",
+        hint="With 10 micro-batches and 4 accumulation steps: how many of them share the last optimizer step?",
     ),
     Mistake(
         "the division forgotten",

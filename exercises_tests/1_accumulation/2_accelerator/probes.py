@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from exercises_tests.probing.accelerate import fresh_accelerate
+from exercises_tests.probing.accelerate import accelerate_on_ranks, fresh_accelerate
 from exercises_tests.probing.rank_threads import Rank, as_ranks
 from exercises_tests.probing.toys import (
     Case,
@@ -83,10 +83,15 @@ CLIPPED_REST = Clipped(10, 4)  # only counted: its last gradient is a matter of 
 
 @contextlib.contextmanager
 def accumulate_noted(model):
-    """What is seen of `accumulate` where more than one device would see it: what it was not told, what stands outside."""
+    """What is seen of `accumulate` where more than one device would see it: what it was not told, what stands outside; and what its clipping makes nothing of."""
     from accelerate import Accelerator
 
-    accumulate, noted, blocks = Accelerator.accumulate, {}, []
+    accumulate, clip, noted, blocks = (
+        Accelerator.accumulate,
+        Accelerator.clip_grad_norm_,
+        {},
+        [],
+    )
 
     @contextlib.contextmanager
     def accumulating(accelerator, *models):
@@ -97,18 +102,29 @@ def accumulate_noted(model):
             yield
         blocks.pop()
 
+    def clipping(accelerator, parameters, *how, **named):
+        if isinstance(parameters, torch.Tensor):
+            noted["a bare tensor given to accelerator.clip_grad_norm_"] = True
+        return clip(accelerator, parameters, *how, **named)
+
     def forward(*_):
         if not blocks:
             noted["a forward pass outside the accumulate block"] = True
 
     handle = model.register_forward_pre_hook(forward)
-    with mock.patch.object(Accelerator, "accumulate", accumulating):
+    with mock.patch.multiple(Accelerator, accumulate=accumulating, clip_grad_norm_=clipping):
         yield noted
     handle.remove()
 
 
+def calls_of(kind, name):
+    """A context in which a method does what it does, and notes that it was called."""
+    return mock.patch.object(kind, name, autospec=True, side_effect=getattr(kind, name))
+
+
 def train_with_accelerator(answer, seed):
     from accelerate import Accelerator
+    from accelerate.data_loader import DataLoaderStateMixin
     from accelerate.optimizer import AcceleratedOptimizer
 
     shown, forgotten = {}, {}
@@ -117,12 +133,10 @@ def train_with_accelerator(answer, seed):
         optimizer = torch.optim.SGD(in_groups(model), lr=LEARNING_RATE)
         most = at_once(model, micro_batches)
         recorder = Recorder(model, optimizer)
-        asked = mock.patch.object(
-            AcceleratedOptimizer, "step", autospec=True, side_effect=AcceleratedOptimizer.step
-        )
         with (
             fresh_accelerate(),
-            asked as prepared_step,
+            calls_of(AcceleratedOptimizer, "step") as prepared_step,
+            calls_of(DataLoaderStateMixin, "begin") as prepared_read,
             accumulate_noted(model) as noted,
             Held(model) as held,
         ):
@@ -145,6 +159,8 @@ def train_with_accelerator(answer, seed):
         }
         if accelerator._optimizers and not prepared_step.called:
             forgotten["a prepared optimizer whose step was never called"] = True
+        if accelerator._dataloaders and not prepared_read.called:
+            forgotten["a prepared data loader that was never read"] = True
     return shown | forgotten
 
 
@@ -154,7 +170,8 @@ SCHEDULES = (  # micro-batches of all devices, accumulation steps, epochs, devic
     (8, 4, 1, 1),
     (10, 4, 2, 1),
     (3, 1, 2, 1),
-    (18, 4, 2, 2),  # of 9 for each device another half would be 5, which is no half of the line
+    # Of 9 for each device another half would be 5, which is no half of the line, and 3 times 9 / 4 is not whole.
+    (18, 4, 3, 2),
 )
 
 
@@ -235,7 +252,7 @@ def two_ranks(work):
     """Run `work(rank, process_group)` on two ranks with a gloo group for DDP; the results in the order of ranks.
 
     The ranks are threads of this process: the gloo group lives on the loopback and gives up after 5 seconds. What an answer
-    sends by hand goes through `Rank`, the default group.
+    sends by hand goes through `Rank`, the default group; an Accelerator of its own finds its rank there, too.
     """
     from torch import distributed
 
@@ -252,7 +269,8 @@ def two_ranks(work):
         )
         return work(rank, group)
 
-    return as_ranks(on, RANKS)
+    with accelerate_on_ranks(RANKS):
+        return as_ranks(on, RANKS)
 
 
 class Synchronisation:
@@ -347,13 +365,16 @@ def distributed_training(case, recorder, all_reduces, micro_batches_per_forward=
 # ---------------------------------------------------------------- loss_factor
 
 
+RATIO_OF_ITS_OWN = (13, 10)  # 10 / 3, rounded down, up, and 10 - 3 are four numbers, and none is 2
+
+
 def draw_epochs(seed: int) -> list[tuple[int, int]]:
     """(micro-batches in an epoch, accumulation steps): whole windows, a short last one, a short one only, no accumulation."""
     generator = random.Random(seed)
     k = generator.randint(4, 6)
     rest = generator.choice([size for size in range(2, k) if k % size])  # k / rest is not whole
     other = generator.choice([size for size in range(1, k) if size != rest])
-    return [(10, 4), (k + rest, k), (k + other, k), (2 * k, k), (rest, k), (7, 1)]
+    return [(10, 4), (k + rest, k), (k + other, k), (2 * k, k), (rest, k), (7, 1), RATIO_OF_ITS_OWN]
 
 
 def factors_case(micro_batches, accumulation_steps):

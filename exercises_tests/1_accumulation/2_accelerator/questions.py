@@ -59,7 +59,7 @@ BECAUSE = (
 
 LINES = {
     "train_with_accelerator": Puzzle(
-        ("backward without the accelerator", "divided twice", "data loader not prepared"),
+        ("a sum over the window, not its mean", "divided twice", "data loader not prepared"),
         moves=((5, 4, 2), (7, 6, 4), (8, 7, 2), (8, 7, 4), (8, 2, 2)),
     ),
     "train_synchronised_once": Puzzle(

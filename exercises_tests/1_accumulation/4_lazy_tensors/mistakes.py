@@ -118,6 +118,22 @@ fallbacks = (
         hint="How do you know what train() has added, if the counters may not begin at nothing?",
     ),
     Mistake(
+        "train is called in another process",
+        {TRAIN: "    in_fresh_process(train)\n"},
+        {
+            f"{BEFORE}{TRAIN}": """    def called():
+        before = read()
+        train()
+        return before, read()
+
+    before, after = in_fresh_process(called)
+""",
+            "read().items()}": "after.items()}",
+        },
+        why="A process has its own tensors and its own counters: what train() trains elsewhere is lost here, and the counters of this process do not move.",
+        hint="In which process do the tensors live that train() changes?",
+    ),
+    Mistake(
         "train is not called",
         {TRAIN: ""},
         why="The counters are read, but nothing has run between the two readings.",
@@ -181,6 +197,7 @@ fallbacks = (
 
 # ---------------------------------------------------------------- clip_without_fallback
 
+WEIGHTS = "sum((parameter * parameter).sum() for parameter in given).sqrt()"
 LENGTH = "sum((gradient * gradient).sum() for gradient in gradients).sqrt()"
 FACTOR = "(max_norm / (length + 1e-6)).clamp(max=1.0)"
 BODY = f"""    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -199,11 +216,11 @@ clip_without_fallback = (
         hint="From which simpler operators can you build the length of a vector?",
     ),
     Mistake(
-        "a Python if on a lazy value",
+        "a lazy value asked for",
         {FACTOR: "max_norm / length if length > max_norm else 1.0"},
         {FACTOR: "1.0 if length < max_norm else max_norm / length"},
         {FACTOR: "min(1.0, max_norm / length.item())"},
-        why="if, min and item() need the number now, so what leads to it is run before the decision.",
+        why="if, min and item() need the number now, so what leads to it is run while you clip.",
         hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
     ),
     Mistake(
@@ -225,6 +242,19 @@ clip_without_fallback = (
         hint="What is `.grad` of a parameter that no backward pass has reached?",
     ),
     Mistake(
+        "the length of the weights",
+        {
+            BODY: f"""    given = [parameter for parameter in parameters if parameter.grad is not None]
+    length = {WEIGHTS}
+    factor = {FACTOR}
+    for parameter in given:
+        parameter.grad.mul_(factor)
+"""
+        },
+        why="The length is that of the weights; how long the gradients are does not enter into it.",
+        hint="Whose length may be `max_norm` at the most, and whose squares do you add up?",
+    ),
+    Mistake(
         "the lengths added up",
         {LENGTH: "sum((gradient * gradient).sum().sqrt() for gradient in gradients)"},
         why="The length of all gradients together is the root of the sum of all squares, which is less than the sum of their lengths.",
@@ -233,14 +263,38 @@ clip_without_fallback = (
     Mistake(
         "another operator without a kernel",
         {FACTOR: "torch.where(length > max_norm, max_norm / length, torch.ones_like(length))"},
-        why="torch.where has no lazy kernel in this backend either; the cure has brought a fallback of its own.",
-        hint="What do the aten:: counters say after your version, and does clamp or minimum do the same?",
+        {FACTOR: "torch.clamp_max(max_norm / (length + 1e-6), 1.0)"},
+        {FACTOR: "torch.fmin(max_norm / length, torch.ones_like(length))"},
+        {"gradient.mul_(factor)": "gradient.copy_(gradient * factor)"},
+        {LENGTH: "sum(torch.dot(one.flatten(), one.flatten()) for one in gradients).sqrt()"},
+        why="An operator that you use instead has no lazy kernel in this backend either; the cure has brought a fallback of its own.",
+        hint="What do the aten:: counters say after your version, and which operators of it can be written with others?",
     ),
     Mistake(
         "always scaled",
         {FACTOR: "max_norm / (length + 1e-6)"},
         why="A gradient that is short enough is made longer; clipping only ever shortens.",
         hint="How large may the factor be at most?",
+    ),
+    Mistake(
+        "the ratio upside down",
+        {FACTOR: "(length / max_norm).clamp(max=1.0)"},
+        why="length / max_norm is more than 1 where the gradient is too long: held at 1 it leaves that one as it is, and makes shorter what was short enough.",
+        hint="Is your factor less than 1 for a gradient that is too long?",
+    ),
+    Mistake(
+        "the larger factor, not the smaller",
+        {FACTOR: "(max_norm / (length + 1e-6)).clamp(min=1.0)"},
+        why="The factor is never less than 1, so nothing becomes shorter, and what was short enough becomes longer.",
+        hint="Between which two numbers lies a factor that only ever shortens?",
+    ),
+    Mistake(
+        "shortened to length 1",
+        {FACTOR: "1 / torch.maximum(length, torch.full_like(length, max_norm))"},
+        {FACTOR: "1 / (length + 1e-6)"},
+        {FACTOR: "(1 / (length + 1e-6)).clamp(max=1.0)"},
+        why="A gradient that is divided by its own length is 1 long afterwards; it may be `max_norm` long.",
+        hint="How long is a gradient that was divided by its own length?",
     ),
     usual(
         "every tensor clipped by itself",
@@ -270,6 +324,12 @@ clip_without_fallback = (
         "the sizes of the entries added up",
         {LENGTH: "sum(gradient.abs().sum() for gradient in gradients)"},
         why="The length is the root of the sum of squares; the sum of the sizes is larger, so too much is cut off.",
+        hint="What is the length of the vector (3, 4)?",
+    ),
+    Mistake(
+        "the mean of the squares",
+        {LENGTH: LENGTH.replace(".sum() for", ".mean() for")},
+        why="The length is the root of the sum of all squares; a mean over the entries of a tensor makes it too short, and too little is cut off.",
         hint="What is the length of the vector (3, 4)?",
     ),
     Mistake(
@@ -317,9 +377,15 @@ train_with_marks = (
     ),
     usual("never zeroed", {f"            {ZERO}\n": ""}),
     Mistake(
+        "the zeros in a graph of their own",
+        {UPDATE_MARK: f"mark_step()\n            {ZERO}\n            mark_step()"},
+        why="A mark stands between the step and the zeros, so each update is run as two graphs.",
+        hint="How many graphs does your loop run from one window to the next?",
+    ),
+    Mistake(
         "zeroed behind the mark",
         {UPDATE_MARK: f"mark_step()\n            {ZERO}"},
-        why="The zeros are recorded after the update's mark: they run in the next micro-batch's graph, and behind the last update they are never run.",
+        why="The zeros are recorded after the update's mark, and behind the last update no other mark follows: those zeros are never run.",
         hint="What has been recorded and not yet run when your loop is done?",
     ),
 )
@@ -361,6 +427,36 @@ breaking_lines = (
         hint="With which row is the line behind a mark compared?",
     ),
     Mistake(
+        "a line that ran two graphs passed over",
+        {RAN_ONE: "graphs == before + 1"},
+        why="A line can run several graphs, and its count goes up by as many; you look for those that went up by one.",
+        hint="By how much may a count go up from one row to the next?",
+    ),
+    Mistake(
+        "a line once for each time",
+        {"found = set()": "found = []", "found.add(line)": "found.append(line)"},
+        why="A line that broke a graph in every round stands in what you return as many times; a set has each line once.",
+        hint="Which type does the task ask for, and what becomes of a line that is added to it twice?",
+    ),
+    Mistake(
+        "the numbers of rows, not their lines",
+        *(
+            {
+                "for line, graphs in rows": f"for at, (line, graphs) in enumerate(rows{start})",
+                "found.add(line)": "found.add(at)",
+            }
+            for start in ("", ", start=1")
+        ),
+        why="What you return says at which rows graphs were run; asked for are the lines, as text, that stand there.",
+        hint="What is in the set that the task asks for?",
+    ),
+    Mistake(
+        "each line's last count only",
+        {"in rows:": "in dict(rows).items():"},
+        why="A dictionary has each line once, in its first place and with its last count: neighbours in it are not neighbours in the record.",
+        hint="How many entries does your dictionary have for a line that ran three times?",
+    ),
+    Mistake(
         "only what a line did the last time",
         {GO_ON: f"        else:\n            found.discard(line)\n{GO_ON}"},
         why="A line that stands there several times need not break a graph each time, and once is enough.",
@@ -385,6 +481,19 @@ breaking_lines = (
             GO_ON: "",
         },
         why="A row's count was taken when its line was through: the line of the same row ran the graph, not the next one.",
+        hint="When was the count of a row taken, before its line or after it?",
+    ),
+    Mistake(
+        "the line before the break",
+        {
+            "for line, graphs in rows:": "for (line, before), (_, graphs) in zip(rows, rows[1:]):",
+            GO_ON: "",
+        },
+        {
+            "for line, graphs in rows:": "for at, (line, graphs) in enumerate(rows):",
+            "found.add(line)": "found.add(rows[at - 1][0])",
+        },
+        why="A row's count was taken when its line was through: where the count is above that of the row before, the line of the later row ran the graph.",
         hint="When was the count of a row taken, before its line or after it?",
     ),
     Mistake(
@@ -417,6 +526,7 @@ breaking_lines = (
             RAN_ONE: 'any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()", ".cpu()"))'
         },
         {RAN_ONE: '".item()" in line'},
+        {RAN_ONE: f'{RAN_ONE} and ".item()" in line'},
         {
             RAN_ONE: RAN_ONE
             + ' and any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()"))'

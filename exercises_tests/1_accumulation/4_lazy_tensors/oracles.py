@@ -8,8 +8,10 @@ from exercises_tests.probing.toys import draw, flat, windows
 from .probes import (
     CASES,
     GRADIENTS,
+    HERE,
     MARKS,
     SGD,
+    TRAININGS,
     draw_loops,
     drawn_calls,
     drawn_gradients,
@@ -61,15 +63,13 @@ def breaking_lines(seed):
 
 def fallbacks(seed):
     _, calls = drawn_calls(seed)
-    return {
-        "what train() called without a lazy kernel": ", ".join(
-            f"{name} {calls.count(name)}" for name in sorted(set(calls))
-        ),
-        "the same of a train() with lazy kernels only": "nothing",
-        "how often train() was called, for what train() called without a lazy kernel": 1,
-        "how often train() was called, for the same of a train() with lazy kernels only": 1,
-        "whether counters of calls before train() are still there": True,
-    }
+    called = [f"{name} {calls.count(name)}" for name in sorted(set(calls))]
+    shown = {}
+    for which, words in zip(TRAININGS, (", ".join(called), "nothing"), strict=True):
+        shown[f"the process in which {which} was called"] = HERE
+        shown[f"what {which} called without a lazy kernel"] = words
+        shown[f"the number of times that {which} was called"] = "1"
+    return shown | {"whether counters of calls before train() are still there": True}
 
 
 def clip_without_fallback(seed):

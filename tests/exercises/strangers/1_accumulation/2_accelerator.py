@@ -127,7 +127,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
             optimizer.step()
 
 
-# %% train_with_accelerator: wrong, backward without the accelerator
+# %% train_with_accelerator: wrong, a sum over the window, not its mean
 # loss.backward() does not divide
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -357,7 +357,7 @@ def linear_decay(accelerator, optimizer, dataloader, epochs):
     return accelerator.prepare(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total))
 
 
-# %% linear_decay: wrong
+# %% linear_decay: wrong, a shorter window in every epoch
 # always one window more, also where none is short
 def linear_decay(accelerator, optimizer, dataloader, epochs):
     updates = len(dataloader) // accelerator.gradient_accumulation_steps + 1
@@ -705,7 +705,7 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
         optimizer.step()
 
 
-# %% train_with_accelerator: wrong
+# %% train_with_accelerator: wrong, the limit divided by the accumulation steps
 # clip with max_norm divided by the steps
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
     model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
@@ -1065,5 +1065,271 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
             loss = loss_of(model, micro_batch) / (end - start)
             loss.backward()
         if last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% linear_decay: wrong, the length not rounded
+# windows as a broken number: nothing is rounded
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    steps = len(dataloader) / accelerator.gradient_accumulation_steps
+    total = steps * epochs * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda s: 1 - s / total))
+
+
+# %% linear_decay: wrong, the length not rounded
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    k = accelerator.gradient_accumulation_steps
+    total = epochs * accelerator.num_processes * len(dataloader) / k
+    return accelerator.prepare_scheduler(
+        LambdaLR(optimizer, lambda moved: max(0.0, (total - moved) / total))
+    )
+
+
+# %% linear_decay: wrong, a shorter window in every epoch
+# one window more for every epoch, a short one or not, and nothing holds the rate at 0
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    updates = 1 + len(dataloader) // accelerator.gradient_accumulation_steps
+    total = epochs * updates * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: 1 - step / total))
+
+
+# %% linear_decay: wrong, one move ahead
+# the step that the scheduler gives is taken for a count from 0
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    windows = -(-len(dataloader) // accelerator.gradient_accumulation_steps)
+    length = windows * epochs * accelerator.num_processes
+    return accelerator.prepare(LambdaLR(optimizer, lambda step: 1 - (step + 1) / length))
+
+
+# %% linear_decay: wrong, begun below the whole rate
+# neither of the two factors of LinearLR is set
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    from torch.optim.lr_scheduler import LinearLR
+
+    windows = -(-len(dataloader) // accelerator.gradient_accumulation_steps)
+    length = windows * epochs * accelerator.num_processes
+    return accelerator.prepare(LinearLR(optimizer, total_iters=length))
+
+
+# %% linear_decay: wrong, the line goes up
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    windows = -(-len(dataloader) // accelerator.gradient_accumulation_steps)
+    length = windows * epochs * accelerator.num_processes
+
+    def share(step):
+        return step / length
+
+    return accelerator.prepare(LambdaLR(optimizer, share))
+
+
+# %% linear_decay: wrong, a learning rate where a factor is asked for
+# the rate itself, without a floor
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    windows = -(-len(dataloader) // accelerator.gradient_accumulation_steps)
+    total = windows * epochs * accelerator.num_processes
+    lr = optimizer.param_groups[0]["lr"]
+    return accelerator.prepare(LambdaLR(optimizer, lambda s: lr - lr * s / total))
+
+
+# %% linear_decay: wrong, a number of devices of its own
+# two devices, whatever the accelerator says
+def linear_decay(accelerator, optimizer, dataloader, epochs):
+    windows = -(-len(dataloader) // accelerator.gradient_accumulation_steps)
+    length = 2 * epochs * windows
+    return accelerator.prepare(LambdaLR(optimizer, lambda s: 1 - s / length))
+
+
+# %% train_with_accelerator: wrong, the plain data loader read
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    for batch in dataloader:
+        model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch)
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, the plain data loader read
+# in the block, under other names
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            net, opt, loader = accelerator.prepare(model, optimizer, dataloader)
+            accelerator.backward(loss_of(net, batch))
+            if accelerator.sync_gradients:
+                nn.utils.clip_grad_norm_(net.parameters(), max_norm)
+            opt.step()
+            opt.zero_grad()
+
+
+# %% train_with_accelerator: wrong, a sum over the window, not its mean
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    k = accelerator.gradient_accumulation_steps
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss = k * loss_of(model, batch)
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, a bare tensor to be clipped
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                for name, p in model.named_parameters():
+                    accelerator.clip_grad_norm_(p, max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, clipped before the window is complete
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients is False:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, forward and backward in two blocks
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch)
+        with accelerator.accumulate(model):
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, clipped before the window is complete
+# between forward and backward of the last micro-batch
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            loss = loss_of(model, batch)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, the limit divided by the accumulation steps
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    limit = max_norm / accelerator.gradient_accumulation_steps
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                nn.utils.clip_grad_norm_(model.parameters(), limit)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, only the first group of parameters clipped
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(optimizer.param_groups[0]["params"], max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% loss_factor: wrong, the difference, not the ratio
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    if rest and index >= micro_batches - rest:
+        return accumulation_steps - rest
+    return 1
+
+
+# %% loss_factor: wrong, the factor changes within the window
+# what is left shrinks, in the short window only
+def loss_factor(index, micro_batches, accumulation_steps):
+    rest = micro_batches % accumulation_steps
+    if index >= micro_batches - rest:
+        return accumulation_steps / (micro_batches - index)
+    return 1
+
+
+# %% loss_factor: wrong, the window's size in place of the ratio
+def loss_factor(index, micro_batches, accumulation_steps):
+    start = index - index % accumulation_steps
+    return min(accumulation_steps, micro_batches - start)
+
+
+# %% loss_factor: wrong, the whole epoch taken for a window
+def loss_factor(index, micro_batches, accumulation_steps):
+    return accumulation_steps / micro_batches
+
+
+# %% train_synchronised_once: wrong, Accelerate with a plain optimizer
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    for batch in micro_batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, last, shorter window left over
+# Accelerate's flag, which knows no end of a list
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    for batch in micro_batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_synchronised_once: right
+# Accelerate's no_sync, which asks the model for its own
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    accelerator = Accelerator(cpu=True)
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for left, batch in zip(range(len(window))[::-1], window):
+            with accelerator.no_sync(model) if left else nullcontext():
+                accelerator.backward(loss_of(model, batch) / len(window))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, the plain data loader read
+# the batches were taken before `prepare` was asked
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    batches = enumerate(dataloader)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for _, batch in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()
             optimizer.zero_grad()

@@ -189,7 +189,7 @@ def clip_without_fallback(parameters, max_norm):
     Clip(max_norm)(gradients)
 
 
-# %% clip_without_fallback: wrong, a Python if on a lazy value
+# %% clip_without_fallback: wrong, a lazy value asked for
 # asks for the length in an if
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -199,7 +199,7 @@ def clip_without_fallback(parameters, max_norm):
             g.mul_(max_norm / length)
 
 
-# %% clip_without_fallback: wrong, a Python if on a lazy value
+# %% clip_without_fallback: wrong, a lazy value asked for
 # takes the length out with item()
 def clip_without_fallback(parameters, max_norm):
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -402,7 +402,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             mark_step()
 
 
-# %% train_with_marks: wrong
+# %% train_with_marks: wrong, the zeros in a graph of their own
 # a graph of its own for the zeros
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -710,7 +710,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
         (index + 1) % accumulation_steps or update()
 
 
-# %% breaking_lines: wrong
+# %% breaking_lines: wrong, a line that ran two graphs passed over
 # only jumps of exactly one
 def breaking_lines(before, rows):
     found = set()
@@ -802,7 +802,7 @@ def breaking_lines(before, rows):
     return mine | breaking_lines(after, rest)
 
 
-# %% breaking_lines: wrong
+# %% breaking_lines: wrong, the line before the break
 # compares with the next row: the line before the one that ran a graph
 def breaking_lines(before, rows):
     found = set()
@@ -812,7 +812,7 @@ def breaking_lines(before, rows):
     return found
 
 
-# %% breaking_lines: wrong
+# %% breaking_lines: wrong, a line once for each time
 # a list with repetitions
 def breaking_lines(before, rows):
     found = []
@@ -821,3 +821,218 @@ def breaking_lines(before, rows):
             found.append(line)
         before = graphs
     return found
+
+
+# %% breaking_lines: wrong, a line that ran two graphs passed over
+def breaking_lines(before, rows):
+    found = set()
+    so_far = before
+    for line, graphs in rows:
+        if graphs == so_far + 1 and "mark_step(" not in line:
+            found.add(line)
+        so_far = graphs
+    return found
+
+
+# %% breaking_lines: wrong, a line once for each time
+# a list, and a line as often in it as it broke
+def breaking_lines(before, rows):
+    counts = [before] + [n for _, n in rows]
+    return [line for i, (line, n) in enumerate(rows) if n > counts[i] and "mark_step(" not in line]
+
+
+# %% breaking_lines: wrong, the line before the break
+def breaking_lines(before, rows):
+    counts = [before] + [n for _, n in rows]
+    went_up = [i for i in range(len(rows)) if counts[i + 1] > counts[i]]
+    return {rows[i - 1][0] for i in went_up if "mark_step(" not in rows[i][0]}
+
+
+# %% breaking_lines: wrong, each line's last count only
+# a dictionary keeps each line once
+def breaking_lines(before, rows):
+    found = set()
+    for line, n in dict(rows).items():
+        if n > before and "mark_step(" not in line:
+            found.add(line)
+        before = n
+    return found
+
+
+# %% breaking_lines: wrong, by the look of the line
+def breaking_lines(before, rows):
+    found, last = set(), before
+    for line, n in rows:
+        if n > last and ".item(" in line:
+            found.add(line)
+        last = n
+    return found
+
+
+# %% breaking_lines: wrong, the numbers of rows, not their lines
+def breaking_lines(before, rows):
+    found, last = set(), before
+    for i, (line, n) in enumerate(rows):
+        if n > last and "mark_step(" not in line:
+            found.add(i)
+        last = n
+    return found
+
+
+# %% clip_without_fallback: wrong, the length of the weights
+def clip_without_fallback(parameters, max_norm):
+    ps = [p for p in parameters if p.grad is not None]
+    total = sum((p * p).sum() for p in ps).sqrt()
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for p in ps:
+        p.grad.mul_(factor)
+
+
+# %% clip_without_fallback: wrong, the length of the weights
+# detached
+def clip_without_fallback(parameters, max_norm):
+    ps = [p for p in parameters if p.grad is not None]
+    total = torch.cat([p.detach().flatten() for p in ps]).pow(2).sum().sqrt()
+    factor = torch.minimum(max_norm / total, torch.ones_like(total))
+    for p in ps:
+        p.grad.mul_(factor)
+
+
+# %% clip_without_fallback: wrong, the ratio upside down
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = torch.cat([g.flatten() for g in grads]).norm()
+    factor = torch.minimum(total / max_norm, torch.ones_like(total))
+    for g in grads:
+        g.mul_(factor)
+
+
+# %% clip_without_fallback: wrong, the larger factor, not the smaller
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = torch.cat([g.flatten() for g in grads]).norm()
+    factor = torch.maximum(max_norm / (total + 1e-6), torch.ones_like(total))
+    for g in grads:
+        g.mul_(factor)
+
+
+# %% clip_without_fallback: wrong, shortened to length 1
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = sum((g * g).sum() for g in grads).sqrt()
+    limit = torch.full_like(total, max_norm)
+    for g in grads:
+        g.div_(torch.maximum(total, limit))
+
+
+# %% clip_without_fallback: wrong, shortened to length 1
+# a tensor of the CPU beside a lazy one
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = sum((g * g).sum() for g in grads).sqrt()
+    for g in grads:
+        g.div_(torch.maximum(total, torch.tensor(max_norm)))
+
+
+# %% clip_without_fallback: wrong, the mean of the squares
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = sum(g.pow(2).mean() for g in grads).sqrt()
+    for g in grads:
+        g.mul_((max_norm / (total + 1e-6)).clamp(max=1.0))
+
+
+# %% clip_without_fallback: wrong, another operator without a kernel
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = sum((g * g).sum() for g in grads).sqrt()
+    factor = torch.clamp_max(max_norm / (total + 1e-6), 1.0)
+    for g in grads:
+        g.mul_(factor)
+
+
+# %% clip_without_fallback: wrong, another operator without a kernel
+# copied back
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = sum((g * g).sum() for g in grads).sqrt()
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for g in grads:
+        g.copy_(g * factor)
+
+
+# %% clip_without_fallback: wrong, another operator without a kernel
+# the squares as a product of a vector with itself
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    total = sum(torch.dot(g.flatten(), g.flatten()) for g in grads).sqrt()
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for g in grads:
+        g.mul_(factor)
+
+
+# %% train_with_marks: wrong, the zeros in a graph of their own
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for start in range(0, len(micro_batches), accumulation_steps):
+        for x, y in micro_batches[start : start + accumulation_steps]:
+            (loss_function(model(x), y) / accumulation_steps).backward()
+            mark_step()
+        optimizer.step()
+        mark_step()
+        optimizer.zero_grad(set_to_none=False)
+        mark_step()
+
+
+# %% fallbacks: wrong, train is called in another process
+def fallbacks(train):
+    def inside():
+        train()
+        return {n: metrics.counter_value(n) for n in metrics.counter_names() if n[:6] == "aten::"}
+
+    return in_fresh_process(inside)
+
+
+# %% fallbacks: wrong, train is called in another process
+# with the backend started there
+def fallbacks(train):
+    def inside():
+        ts_backend.init()
+        train()
+        return {n: metrics.counter_value(n) for n in metrics.counter_names() if n[:6] == "aten::"}
+
+    return in_fresh_process(inside)
+
+
+# %% fallbacks: right
+# what train() does is noted by a subclass of dict, asked for twice
+class Calls(dict):
+    def __sub__(self, other):
+        return Calls({n: c - other.get(n, 0) for n, c in self.items() if c != other.get(n, 0)})
+
+
+def fallbacks(train):
+    def now():
+        names = metrics.counter_names()
+        return Calls((n, metrics.counter_value(n)) for n in names if n.startswith("aten::"))
+
+    start = now()
+    train()
+    return dict(now() - start)
+
+
+# %% clip_without_fallback: wrong, shortened to length 1
+# every gradient divided by the common length
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in grads])
+    for g in grads:
+        g.div_(flat.norm())
+
+
+# %% breaking_lines: wrong, by the look of the line
+def breaking_lines(before, rows):
+    return {
+        line
+        for (_, old), (line, new) in zip([("", before), *rows], rows)
+        if old != new and re.search(r"\.item\(", line)
+    }
