@@ -250,7 +250,8 @@ def run_lines(places: dict[str, list[str]], case: Clipped, seed: int):
 
 def as_places(answer) -> dict[str, list[str]]:
     """The answer as two lists of names. TypeError: it is no such dictionary."""
-    if not isinstance(answer, dict) or set(answer) != {EACH, END}:
+    two = isinstance(answer, dict) and set(answer) == {EACH, END}
+    if not (two and all(isinstance(names, list | tuple) for names in answer.values())):
         raise TypeError(f"places must be a dictionary with two lists, {EACH!r} and {END!r}.")
     return {key: [str(name) for name in names] for key, names in answer.items()}
 

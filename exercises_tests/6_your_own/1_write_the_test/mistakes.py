@@ -135,6 +135,19 @@ def fixed_tolerance(*comparisons: str) -> Mistake:
     )
 
 
+def entry_by_entry() -> Mistake:
+    """A test that holds each difference against its own entry."""
+    return Mistake(
+        "entry by entry",
+        {ENTRIES: "torch.allclose(other, one)"},
+        {ENTRIES: "torch.allclose(other, one, rtol=1e-4)"},
+        {ENTRIES: "torch.allclose(other, one, rtol=1e-4, atol=0)"},
+        {ENTRIES: "((other - one).abs() <= 1e-4 * one.abs()).all()"},
+        why="Rounding is as large as the longest entries make it, so an entry that is nearly zero may differ by all of itself in a right training.",
+        hint="Beside what is a difference small: beside its own entry, or beside the whole gradient?",
+    )
+
+
 def steps_not_counted(count: str, why: str, hint: str) -> Mistake:
     """A test in which `count`, the line that compares the numbers of steps, is left out or allows more, or fewer."""
     return Mistake(
@@ -198,14 +211,7 @@ test_accumulation = (
         why="Entries that differ can have the same sum.",
         hint="Can two different gradients have one sum?",
     ),
-    Mistake(
-        "entry by entry",
-        {ENTRIES: "torch.allclose(other, one)"},
-        {ENTRIES: "torch.allclose(other, one, rtol=1e-4, atol=0)"},
-        {ENTRIES: "((other - one).abs() <= 1e-4 * one.abs()).all()"},
-        why="Rounding is as large as the longest entries make it, so an entry that is nearly zero may differ by all of itself in a right training.",
-        hint="Beside what is a difference small: beside its own entry, or beside the whole gradient?",
-    ),
+    entry_by_entry(),
     too_narrow(),
     passed_by_nan(),
     two_accumulated(
@@ -273,6 +279,7 @@ test_last_window = (
     Mistake(
         "one micro-batch left",
         {SAMPLES: "for samples in (64, 40):"},
+        {SAMPLES: "for samples in (40,):"},
         why="A single micro-batch is its own sum, its own mean and its own window: neither how the rest is divided nor how many steps it makes can be seen.",
         hint="What is the mean of one micro-batch, and what is its sum?",
     ),
@@ -282,6 +289,7 @@ test_last_window = (
         {SAMPLES: "for samples in (64, 50, 60):"},
         {SAMPLES: "for samples in (64, 52):"},
         {SAMPLES: "for samples in (64, 60):"},
+        {SAMPLES: "for samples in (50,):"},
         why="The last micro-batch is smaller than the others, and a right training may give each the same weight: the exercise has micro-batches of one size.",
         hint="How many samples has the last micro-batch of your training?",
     ),
@@ -335,6 +343,7 @@ test_last_window = (
         "(other - one).norm() < 1e-4",
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
     ),
+    entry_by_entry(),
     last_step_only({PAIRS: "zip(large[-1:], parts[-1:])"}),
     refuses_all(
         {
@@ -454,6 +463,7 @@ test_ranks = (
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
         "(other - one).abs().max() < 1e-3",
     ),
+    entry_by_entry(),
     last_step_only({RANK_PAIRS: "zip(large[-1:], own[-1:])"}),
     steps_not_counted(
         RANK_COUNT,
@@ -472,6 +482,7 @@ test_ranks = (
 
 LENGTHS = "lengths = list(range(1, 17))"
 TOKEN_SIZES = "train(8, 1, lengths), train(2, 4, lengths)"
+FOUR_IN_TWO = "train(4, 1, lengths), train(2, 2, lengths)"
 
 test_token_weights = (
     Mistake(
@@ -480,8 +491,13 @@ test_token_weights = (
         {LENGTHS: "lengths = [2, 9] * 8"},
         {LENGTHS: "lengths = [1, 7] * 8"},
         {LENGTHS: "lengths = [1, 9, 2, 8, 3, 7, 4, 6] * 2"},
-        why="Each micro-batch holds as many targets as the next, so its mean rightly counts the same, and a mean of means is right.",
-        hint="How many targets does each of your micro-batches hold?",
+        {LENGTHS: "lengths = [6] * 8 + [9] * 8"},
+        *(
+            {LENGTHS: f"lengths = {lengths}", TOKEN_SIZES: FOUR_IN_TWO}
+            for lengths in ([2, 4, 4, 2, 3, 5, 5, 3], [2, 8, 8, 2, 3, 5, 1, 7])
+        ),
+        why="In each window one micro-batch holds as many targets as the next, so their means rightly count the same, and a mean of means is right.",
+        hint="How many targets does each micro-batch of a window hold?",
     ),
     Mistake(
         "every window with as many targets",
@@ -500,10 +516,16 @@ test_token_weights = (
     Mistake(
         "the first step only",
         {PAIRS: f"list({PAIRS})[:1]"},
-        {LENGTHS: "lengths = list(range(1, 9))"},
         {LOOP: "    for one, other in zip(large[:1], parts[:1]):\n"},
         why="A training may be right at its first step only.",
         hint="Does your test see every step of the list?",
+    ),
+    Mistake(
+        "all texts in one window",
+        {LENGTHS: "lengths = list(range(1, 9))"},
+        {TOKEN_SIZES: "train(16, 1, lengths), train(4, 4, lengths)"},
+        why="All texts are in one window, so there is one step; what goes wrong from the second step on never shows.",
+        hint="How many steps do your two calls make?",
     ),
     Mistake(
         "the lengths compared",
@@ -530,6 +552,7 @@ test_token_weights = (
         "torch.allclose(other, one, rtol=0, atol=1e-4)",
         "(other - one).abs().max() < 1e-3",
     ),
+    entry_by_entry(),
     refuses_all(
         {TOKEN_SIZES: "train(8, 1, lengths), train(1, 4, lengths)"},
         {TOKEN_SIZES: "train(2, 1, lengths), train(2, 4, lengths)"},

@@ -1556,3 +1556,7 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
         if number % accumulation_steps == 0:
             optimizer.step()
             optimizer.zero_grad()
+
+
+# %% places: wrong
+places = {"micro-batch": 3, "window": 4}

@@ -728,3 +728,153 @@ def test_last_window(train):
         assert len(large) == len(parts)
         for a, b in zip(large, parts):
             assert (a - b).norm() < 5e-3 * a.norm()
+
+
+# %% test_token_weights: wrong, all texts in one window
+def test_token_weights(train):
+    lengths = [1, 2, 3, 4, 5, 6, 7, 8]
+    at_once, in_parts = train(8, 1, lengths), train(2, 4, lengths)
+    if len(at_once) != len(in_parts):
+        raise AssertionError("steps")
+    for step, large in enumerate(at_once):
+        gap = (in_parts[step] - large).norm() / large.norm()
+        assert gap < 1e-3, step
+
+
+# %% test_token_weights: wrong, all texts in one window
+def test_token_weights(train):
+    lengths = [3, 9, 1, 7]
+    (large,), (parts,) = train(4, 1, lengths), train(1, 4, lengths)
+    assert torch.dist(large, parts) <= 1e-4 * large.norm()
+
+
+# %% test_token_weights: wrong, every micro-batch with as many targets
+def test_token_weights(train):
+    lengths = [2, 4, 4, 2, 3, 5, 5, 3]
+    big = train(4, 1, lengths)
+    small = train(2, 2, lengths)
+    assert len(big) == len(small), "number of steps"
+    assert all(torch.dist(a, b) < 1e-4 * a.norm() for a, b in zip(big, small))
+
+
+# %% test_token_weights: wrong, every micro-batch with as many targets
+def test_token_weights(train):
+    lengths = [2, 8, 8, 2, 3, 5, 1, 7]
+    big = train(4, 1, lengths)
+    small = train(2, 2, lengths)
+    assert len(big) == len(small), "number of steps"
+    assert all(torch.dist(a, b) < 1e-4 * a.norm() for a, b in zip(big, small))
+
+
+# %% test_token_weights: wrong, every micro-batch with as many targets
+def test_token_weights(train):
+    lengths = [4, 4, 4, 4, 7, 7, 7, 7]
+    big = train(4, 1, lengths)
+    small = train(1, 4, lengths)
+    assert len(big) == len(small), "number of steps"
+    assert all(torch.dist(a, b) < 1e-4 * a.norm() for a, b in zip(big, small))
+
+
+# %% test_accumulation: wrong, entry by entry
+def test_accumulation(train):
+    big, small = train(16, 1), train(4, 4)
+    assert len(big) == len(small)
+    assert all(torch.allclose(a, b, rtol=1e-4) for a, b in zip(big, small))
+
+
+# %% test_last_window: wrong, entry by entry
+def test_last_window(train):
+    for n in (56, 64):
+        big, small = train(32, 1, n), train(8, 4, n)
+        assert len(big) == len(small)
+        for a, b in zip(big, small):
+            assert torch.allclose(a, b)
+
+
+# %% test_last_window: wrong, entry by entry
+def test_last_window(train):
+    for n in (56, 64):
+        big, small = train(32, 1, n), train(8, 4, n)
+        assert len(big) == len(small)
+        for a, b in zip(big, small):
+            assert torch.allclose(a, b, rtol=1e-4)
+
+
+# %% test_ranks: wrong, entry by entry
+def test_ranks(train):
+    truth = train(32, 1)[0]
+    for n in (2, 4, 8):
+        for rank in train(32 // n, n):
+            assert len(rank) == len(truth)
+            for a, b in zip(truth, rank):
+                assert torch.allclose(a, b)
+
+
+# %% test_ranks: wrong, entry by entry
+def test_ranks(train):
+    truth = train(32, 1)[0]
+    for n in (2, 4, 8):
+        for rank in train(32 // n, n):
+            assert len(rank) == len(truth)
+            for a, b in zip(truth, rank):
+                assert torch.allclose(a, b, rtol=1e-4)
+
+
+# %% test_token_weights: wrong, entry by entry
+def test_token_weights(train):
+    lengths = [3, 1, 12, 9, 2, 2, 7, 30, 1, 1, 5, 20, 3, 4, 11, 6]
+    big, small = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(big) == len(small)
+    for a, b in zip(big, small):
+        assert torch.allclose(a, b, rtol=1e-4)
+
+
+# %% test_token_weights: wrong, entry by entry
+def test_token_weights(train):
+    lengths = [3, 1, 12, 9, 2, 2, 7, 30, 1, 1, 5, 20, 3, 4, 11, 6]
+    big, small = train(8, 1, lengths), train(2, 4, lengths)
+    assert len(big) == len(small)
+    for a, b in zip(big, small):
+        assert torch.allclose(a, b)
+
+
+# %% test_last_window: wrong, micro-batches of two sizes
+def test_last_window(train):
+    large = train(32, 1, 50)
+    parts = train(8, 4, 50)
+    assert len(large) == len(parts)
+    for one, other in zip(large, parts):
+        assert torch.dist(one, other) / one.norm() < 1e-4
+
+
+# %% test_last_window: wrong, one micro-batch left
+def test_last_window(train):
+    large = train(32, 1, 40)
+    parts = train(8, 4, 40)
+    assert len(large) == len(parts)
+    for one, other in zip(large, parts):
+        assert torch.dist(one, other) / one.norm() < 1e-4
+
+
+# %% test_accumulation: right
+def test_accumulation(train):
+    import pytest
+
+    large, parts = train(32, 1), train(8, 4)
+    if len(large) != len(parts):
+        pytest.fail("another number of steps")
+    for number, (one, other) in enumerate(zip(large, parts)):
+        if not torch.dist(one, other) < 1e-4 * one.norm():
+            pytest.fail(f"step {number} differs")
+
+
+# %% test_accumulation: wrong, exactly equal
+def test_accumulation(train):
+    import pytest
+
+    large, parts = train(32, 1), train(8, 4)
+    if len(large) != len(parts):
+        pytest.fail("another number of steps")
+    for number, (one, other) in enumerate(zip(large, parts)):
+        if not torch.equal(one, other):
+            pytest.fail(f"step {number} differs")
