@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 from transformers import BatchEncoding
@@ -182,6 +183,10 @@ def spectral():
     return nn.utils.parametrizations.spectral_norm(nn.Linear(64, 64))
 
 
+def decoder():
+    return nn.Sequential(nn.Linear(64, 4), nn.ReLU(), nn.Linear(4, 300), nn.Sigmoid())
+
+
 def on_meta():
     with torch.device("meta"):
         return nn.Linear(64, 300)
@@ -208,15 +213,16 @@ CASES = [
 MADE = [Lazy, Scaled, orthogonal]  # of real tensors alone
 
 
-def allocated(model, batch, loss, held):
+def allocated(model, batch, loss, held, steps=1):
     """The most bytes that the allocator hands out in two steps, by torch's profiler; `held` are those that no weight has."""
     optimizer = OPTIMIZERS["adamw"](model.parameters())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         for _ in range(2):
-            inputs = map_tensors(torch.clone, batch)
-            value = loss(model, inputs)
-            value.backward()
-            del value, inputs
+            for _ in range(steps):
+                inputs = map_tensors(torch.clone, batch)
+                value = loss(model, inputs)
+                (value / steps if steps > 1 else value).backward()
+                del value, inputs
             optimizer.step()
             optimizer.zero_grad()
     events = profiler.profiler.kineto_results.events()
@@ -234,6 +240,23 @@ def test_the_prediction_is_what_the_allocator_hands_out(make, batch, loss):
     held = model.kept["mask"].nbytes if isinstance(model, Masked) else 0
     held += OUTSIDE.nbytes if loss is with_a_tensor_of_the_file else 0
     assert run.peak_bytes == pytest.approx(allocated(model, batch, loss, held), rel=0.003)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize(
+    "criterion",
+    [F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy, F.soft_margin_loss, F.l1_loss],
+)
+def test_a_loss_in_the_memory_of_all_elements_is_there_in_the_backward_pass(criterion, steps):
+    """Its name holds it, divided or not; the peak is in the backward pass of what the loss compares."""
+
+    def loss(model, batch):
+        return criterion(model(batch), batch.new_ones(SAMPLES, 300))
+
+    about = dict(micro_batch=SAMPLES, accumulation_steps=steps)
+    run = predict_run(decoder, batch=SAMPLE, loss=loss, **about)
+    needed = allocated(decoder(), SAMPLE, loss, 0, steps)
+    assert 0 <= needed - run.peak_bytes <= 16  # a Python number that autograd keeps
 
 
 @pytest.mark.parametrize("make", MADE)

@@ -51,6 +51,14 @@ def classifier():
     batch = torch.rand(4, 8), torch.zeros(4, dtype=torch.long)
     return model, batch, lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1])
 
+def decoder():
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 300), nn.Sigmoid())
+    batch = {"inputs": torch.rand(60, 8), "pixels": torch.rand(60, 300)}
+    return model, batch, compared
+
+def compared(model, batch):
+    return nn.functional.binary_cross_entropy(model(batch["inputs"]), batch["pixels"])
+
 def broken():
     raise RuntimeError("no data")
 
@@ -272,6 +280,32 @@ def test_a_module_is_planned_and_trained_to_the_byte(module, run, tmp_path, caps
     assert status == 2 and "is there already" in err
     with pytest.raises(ValueError, match="samples that are dictionaries"):
         script_text(plan_training(read_model(module), 10**6, 2), "trainer", module)
+
+
+@pytest.mark.parametrize("script", KINDS)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_loss_in_the_memory_of_all_elements_is_in_the_plan_as_in_its_scripts(
+    script, steps, module, tmp_path, capsys
+):
+    """The Trainer alone lets go of it before the backward pass, which its script says."""
+    model, file = module.replace("classifier", "decoder"), tmp_path / "train.py"
+    found = plan_training(read_model(model), 10**7, 60, speed=None)
+    rows = [row for row in found.all_rows if row.setup.accumulation_steps == steps]
+    found.rows = rows
+    file.write_text(script_text(found, script, model))
+    runpy.run_path(str(file), run_name="__main__")
+    said = capsys.readouterr().out.splitlines()[-1]
+    measured, predicted = (int(n.replace(",", "")) for n in re.findall(r"([\d,]{5,})", said))
+    size = rows[0].setup.micro_batch
+    ahead = {"pytorch": 0, "accelerate": size, "trainer": size * steps}[script] * 308 * 4
+    assert predicted == rows[0].needed
+    if script == "trainer":
+        loss = size * 300 * 4
+        assert f"; the loss that is let go once it is divided is {loss / predicted:.2%}" in said
+        ahead -= loss
+    else:
+        assert "let go" not in said
+    assert abs(measured - predicted - ahead) <= 64
 
 
 def test_a_loss_that_is_no_mean_is_not_called_the_same_training():

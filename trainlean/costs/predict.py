@@ -69,8 +69,12 @@ def predict_run(
     state stay in their own type; `compiled` is as `torch.compile` would train the model (see `trainlean.costs.compiled`;
     fp32, without checkpointing; on a GPU with the allocator's overhead of the training that is not compiled).
 
-    Its peak (bytes by category) is that of an optimizer step in the middle of a training, the optimizer's state in place,
-    and the batch is kept until the backward pass is over; its samples and FLOPs are those of one optimizer step. Nothing of
+    The loop is `loss = ...; (loss / accumulation_steps).backward()`, as in most scripts and with Accelerate; of one step the loss is
+    not divided. Batch and loss have their names until the backward pass is over: a mean squared error, for one, is a number in the
+    memory of all the squares, which `loss = loss / accumulation_steps`, as in the Trainer, lets go before.
+
+    Its peak (bytes by category) is that of an optimizer step in the middle of a training, the optimizer's state in place;
+    its samples and FLOPs are those of one optimizer step. Nothing of
     the model's size is allocated, and that of a configuration is kept in the work folder. ValueError: a setting that cannot be, one that no prediction is made for, such as more
     than one device, or a model whose memory depends on numbers that only a real training has.
     """

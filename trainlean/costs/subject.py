@@ -349,9 +349,11 @@ def _resized(batch):
     def resize(tensor, size):
         if not tensor.dim():
             return tensor
-        copies = range(-(-size // tensor.shape[0]))
+        if size <= len(tensor):
+            return tensor[:size].clone()
         if tensor.dim() > 1:
             longest = 1 + max(range(tensor.dim() - 1), key=lambda i: tensor.shape[1 + i])
+            copies = range(-(-size // len(tensor)))
             return torch.cat([tensor.roll(number, longest) for number in copies])[:size].clone()
         return tensor[torch.arange(size) % len(tensor)]
 

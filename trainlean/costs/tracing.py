@@ -227,8 +227,9 @@ class Tracer:
         if meter := self.meter:
             for tensor in tensors_of_batch(batch):
                 meter.holds(tensor)
-        loss = self._loss(module, batch) / self.setup.accumulation_steps
-        loss.backward()
+        # Named until it is over, as most loops and Accelerate have it: some losses are a number in the memory of all elements.
+        loss, steps = self._loss(module, batch), self.setup.accumulation_steps
+        (loss / steps if steps > 1 else loss).backward()
         # A meter has operations run in place that are not elsewhere.
         names = (did._overloadpacket.__name__.rstrip("_") for did in values.operations[start:])
         return list(zip(names, values.sizes[start:]))

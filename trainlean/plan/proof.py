@@ -141,18 +141,21 @@ def report_proof(one: torch.Tensor, other: torch.Tensor, micro_batch: int, steps
     print(f"{words}: the same training.")
 
 
-def report_peak(meter: Meter, predicted: int, ahead: Sequence = ()) -> None:
+def report_peak(meter: Meter, predicted: int, ahead: Sequence = (), lets_go: int = 0) -> None:
     """Print the most bytes that the allocator handed out while the meter looked on, beside the plan's figure.
 
     On a card that is what its allocator held in reserve, on a CPU where it was not heard what the meter's tensors needed.
-    `ahead` are the samples that a library's loader holds beside the micro-batch that is trained on; on a CPU their share is told.
+    `ahead` are the samples that a library's loader holds beside the micro-batch that is trained on, `lets_go` the bytes of the loss, which
+    the plan holds until the backward pass is over and a library lets go before; on a CPU their shares are told.
     """
-    ahead_of = ""
+    beside = ""
     if torch.cuda.is_available() and torch.cuda.max_memory_reserved():
         measured = torch.cuda.max_memory_reserved()
     else:
         measured = meter.allocator_peak or meter.peak_bytes
         held = sum(tensor.nbytes for tensor in tensors_of_batch([*ahead])) / predicted
-        ahead_of = f"; micro-batches that are fetched ahead are {held:.2%}" if held > 1e-3 else ""
+        beside = f"; micro-batches that are fetched ahead are {held:.2%}" if held > 1e-3 else ""
+        if lets_go > 1e-3 * predicted:
+            beside += f"; the loss that is let go once it is divided is {lets_go / predicted:.2%}"
     more = measured / predicted - 1
-    print(f"Peak: {measured:,} bytes; the plan said {predicted:,} ({more:+.2%}{ahead_of}).")
+    print(f"Peak: {measured:,} bytes; the plan said {predicted:,} ({more:+.2%}{beside}).")

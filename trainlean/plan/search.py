@@ -31,6 +31,7 @@ STATE = {
     "adafactor": 0.0,
     "adam8bit": 0.5,
 }  # at least, in weights
+OF_A_DIVISION = 64  # bytes, at most: the loss divided by the steps, and gradients of both
 FEW = 3  # micro-batches that are predicted without a table
 TIME = 52.0  # seconds of processor that the ways of training may take, imports aside: on a busy machine the same plan is found
 
@@ -385,8 +386,8 @@ class _Search:
             run = self._of_table(setup, bound, steps)
         else:
             if bound and size > self.sizes[0]:
-                # A table is of two steps and more: of one, at least the gradients that wait are not there.
-                waiting = bound.peak["gradients"] if steps == 1 else 0
+                # A table is of two steps and more: of one, at least the gradients that wait are not there, nor what divides the loss.
+                waiting = bound.peak["gradients"] + OF_A_DIVISION if steps == 1 else 0
                 if bound.peak_bytes - waiting + self.more > self.budget:
                     return None
             run = predict_run(self.subject, setup, device=self.device)

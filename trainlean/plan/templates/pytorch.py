@@ -61,8 +61,8 @@ def train(model, optimizer, batches, device):
         alone = isinstance(model, DistributedDataParallel) and not ends
         with model.no_sync() if alone else nullcontext():
             with torch.autocast(device, AUTOCAST, enabled=AUTOCAST is not None):
-                loss = SUBJECT.loss(model, to(device, batch)) / ACCUMULATION_STEPS
-            scaler.scale(loss).backward()
+                loss = SUBJECT.loss(model, to(device, batch))
+            scaler.scale(loss / ACCUMULATION_STEPS if ACCUMULATION_STEPS > 1 else loss).backward()
         del loss, batch  # else they would live through the optimizer's step
         if ends:
             scaler.step(optimizer)

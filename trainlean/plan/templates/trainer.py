@@ -49,6 +49,7 @@ def arguments(folder, micro_batch, accumulation_steps, **more):
         train_sampling_strategy="sequential",
         logging_strategy="no",
         save_strategy="no",
+        remove_unused_columns=False,  # the loss may take what the model does not
         report_to="none",
         disable_tqdm=True,
         use_cpu=DEVICE == "cpu",
@@ -66,10 +67,14 @@ class Kept(TrainerCallback):
 
 
 class OwnLoss(Trainer):
-    """The Trainer with the plan's loss."""
+    """The Trainer with the plan's loss, of which it keeps a share alone: the loss divided by ACCUMULATION_STEPS."""
+
+    lets_go = 0
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        return SUBJECT.loss(model, dict(inputs))
+        loss = SUBJECT.loss(model, dict(inputs))
+        self.lets_go = loss.untyped_storage().nbytes()
+        return loss
 
 
 def train(model, data, args, *callbacks):
@@ -79,6 +84,7 @@ def train(model, data, args, *callbacks):
     trainer.model_accepts_loss_kwargs = False
     trainer.remove_callback(PrinterCallback)
     trainer.train()
+    return trainer
 
 
 def gradients(folder, dtype):
@@ -99,10 +105,11 @@ def main():
         precision = {} if PRECISION == "fp32" else {PRECISION: True}
         args = arguments(folder, MICRO_BATCH, ACCUMULATION_STEPS, num_train_epochs=1, **precision)
         with Meter() as meter:
-            train(make_model(), data, args)
+            trainer = train(make_model(), data, args)
     if args.process_index == 0:
         # The Trainer takes the whole window from Accelerate's loader first.
-        report_peak(meter, PREDICTED_PEAK, ahead=data[: MICRO_BATCH * ACCUMULATION_STEPS])
+        ahead = data[: MICRO_BATCH * ACCUMULATION_STEPS]
+        report_peak(meter, PREDICTED_PEAK, ahead=ahead, lets_go=trainer.lets_go)
 
 
 if __name__ == "__main__":
