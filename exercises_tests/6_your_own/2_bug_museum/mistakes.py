@@ -11,6 +11,7 @@ EARLY = """    if len(behind) == k - 1:
 LOST = """    if not last[-1]:
         return "rest lost"
 """
+FIRST = "    first, last = receipts[0], receipts[-1]\n"
 LONGER, SHORTER, SHORT_LAST = "sum(first) > 1.01", "sum(first) < 0.99", "sum(last) < 0.99"
 
 name_fault = (
@@ -74,23 +75,28 @@ name_fault = (
     Mistake(
         "rounded shares compared exactly",
         {LONGER: "sum(first) != 1"},
-        {SHORTER: "sum(first) != 1"},
-        {SHORT_LAST: "sum(last) != 1"},
-        {SHORTER: "sum(first) != 1", SHORT_LAST: "sum(last) != 1"},
-        {
-            LONGER: "max(first) == 1",
-            SHORTER: "max(first) == 1 / k**2",
-        },
+        {LONGER: "max(first) == 1", SHORTER: "max(first) == 1 / k**2"},
         *(
-            {SHORTER: twice, SHORT_LAST: f"{short} and len(last) % k"}
-            for twice in ("max(first) == 1 / k**2", "sum(first) == 1 / k")
-            for short in ("last[-1] == 1 / k", "abs(last[-1] - 1 / k) < 1e-3")
+            {SHORTER: twice, SHORT_LAST: short}
+            for twice in (
+                SHORTER,
+                "sum(first) != 1",
+                "max(first) == 1 / k**2",
+                "sum(first) == 1 / k",
+            )
+            for short in (
+                SHORT_LAST,
+                "sum(last) != 1",
+                "any(sum(step) != 1 for step in receipts)",
+                "last[-1] == 1 / k and len(last) % k",
+                "abs(last[-1] - 1 / k) < 1e-3 and len(last) % k",
+                "sum(last) == len(last) % k / k and len(last) % k",
+            )
+            if "=" in twice + short
         ),
-        {SHORT_LAST: "last[-1] == 1 / k and len(last) % k"},
         {
-            LONGER: "sum(first) == k",
-            SHORTER: "sum(first) == 1 / k",
-            SHORT_LAST: "sum(last) == len(last) % k / k and len(last) % k",
+            FIRST: f'    if all(sum(step) == 1 for step in receipts):\n        return "right"\n{FIRST}',
+            SHORT_LAST: "True",
         },
         why="Shares are floats, rounded to 4 decimals here: three shares of 0.3333 add up to 0.9999, and 0.1111 is not 1/9.",
         hint="What is 1/9, rounded to 4 decimals, and what does Python say of 0.1111 == 1/9?",
@@ -135,7 +141,16 @@ def with_the_rest(divisor: str, zeroed: str = "        optimizer.zero_grad()\n")
 
 OF_ITS_WINDOW = "(loss / min(k, len(micro_batches) - index // k * k))"
 
+REST = "len(micro_batches) % k"
+
 cured_windows = (
+    usual(
+        "the list of micro-batches emptied",
+        {
+            f"    for start in {WINDOWS}:\n": "    while micro_batches:\n",
+            "window = micro_batches[start : start + k]": "window = [micro_batches.pop(0) for _ in range(min(k, len(micro_batches)))]",
+        },
+    ),
     Mistake(
         "the loop as it was reported",
         {LOOP: by_index("loss", " " * 8)},
@@ -151,6 +166,7 @@ cured_windows = (
     Mistake(
         "short window divided by k",
         {BACKWARD: "(loss / k).backward()"},
+        {LOOP: by_index("(loss / k)", " " * 12) + END.replace("        ", "    ")},
         why="The last window is shorter, and its large batch divides by its own length.",
         hint="How many micro-batches are in the last window of six, with k = 4?",
     ),
@@ -178,6 +194,27 @@ cured_windows = (
         {LOOP: with_the_rest("(loss / min(k, len(micro_batches) - index))")},
         why="Towards the end fewer and fewer micro-batches are left, so those of one window are divided by different numbers, the last one by 1; its large batch weighs them alike.",
         hint="By what does each of the last four micro-batches divide when there are six and k is 4?",
+    ),
+    Mistake(
+        "the rest's divisor from another micro-batch on",
+        *(
+            {LOOP: with_the_rest(f"(loss / ({divisor}))")}
+            for divisor in (
+                f"{REST} if index > len(micro_batches) - {REST} else k",
+                f"k if index < len(micro_batches) - k else {REST} or k",
+            )
+        ),
+        why="The short window begins with the micro-batch of index n - n % k, where n is the number of all; here the divisor changes at another one.",
+        hint="Of six micro-batches, counted from 0, which is the first of the short window when k is 4?",
+    ),
+    Mistake(
+        "nothing behind the rest's step",
+        *(
+            {LOOP: by_index(divisor, " " * 12) + f"    if {REST}:\n        optimizer.step()\n"}
+            for divisor in (OF_ITS_WINDOW, "(loss / k)")
+        ),
+        why="The step of what is left has neither zero_grad() nor scheduler.step() behind it: its gradient stays in `.grad`, and the schedule lacks a move.",
+        hint="Which lines stand behind the step of a whole window?",
     ),
     Mistake(
         "the rest's divisor for every window",
@@ -289,6 +326,7 @@ AVERAGE = """            with torch.no_grad():
                 for mean, weight in zip(average.parameters(), model.parameters()):
                     mean.lerp_(weight, 1 - decay)
 """
+MOVE = "mean.lerp_(weight, 1 - decay)"
 AVERAGE_ALWAYS = "".join(line[4:] + "\n" for line in AVERAGE.splitlines())
 AVERAGE_LOOP = "    for number, (inputs, targets) in enumerate(micro_batches, start=1):\n"
 
@@ -320,7 +358,13 @@ cured_average = (
     ),
     Mistake(
         "clipped every micro-batch",
-        {f"            {CLIP}": "", DIVIDED: f"{DIVIDED}\n        {CLIP.strip()}"},
+        *(
+            {
+                f"            {CLIP}": "",
+                DIVIDED: f"{DIVIDED}\n        {CLIP.strip().replace('max_norm', limit)}",
+            }
+            for limit in ("max_norm", "max_norm / k")
+        ),
         why="What is already in .grad is cut again with each micro-batch, so the last of a window counts most.",
         hint="When is the gradient of a window complete?",
     ),
@@ -329,6 +373,29 @@ cured_average = (
         {AVERAGE: AVERAGE_ALWAYS},
         why="Between two steps the weights stand still: an average that moves k times there forgets k times as fast.",
         hint="How often do the weights change in a window?",
+    ),
+    Mistake(
+        "average moved a little every micro-batch",
+        {AVERAGE: AVERAGE_ALWAYS.replace("1 - decay", "1 - decay ** (1 / k)")},
+        why="k such moves are one whole move only where all go towards the same weights; in a window all but the last go towards those before the step.",
+        hint="Which weights does the average see at the first micro-batch of a window?",
+    ),
+    Mistake(
+        "average moved once at the end",
+        {AVERAGE: "".join(f"{line[4:]}\n" for line in AVERAGE_ALWAYS.splitlines())},
+        why="The average sees the last weights only; it was to move behind each step.",
+        hint="How many steps are there, and how often does the average move?",
+    ),
+    Mistake(
+        "weights without gradient left out of the average",
+        *(
+            {
+                MOVE: f"if {which}.requires_grad:\n                        {MOVE}",
+            }
+            for which in ("weight", "mean")
+        ),
+        why="A weight that asks for no gradient is averaged as well: `average` need not begin with the model's weights.",
+        hint="How far apart are a frozen weight and its average before the first step, and how far behind it?",
     ),
     Mistake(
         "average moved before the step",
@@ -353,6 +420,12 @@ cured_average = (
         },
         why="What is cut to `max_norm` here is the sum of the window; divided afterwards, the step is too short wherever the sum was cut: k times where the mean is longer than the limit, too.",
         hint="How long is the gradient at the step, where it was longer than the limit?",
+    ),
+    Mistake(
+        "the sum cut to k times the limit",
+        {DIVIDED: "loss.backward()", CLIP: CLIP.replace("max_norm)", "max_norm * k)")},
+        why="A sum of k means, cut to k times the limit, is k times the clipped mean, and the step is made with it.",
+        hint="How long may the gradient be at the step?",
     ),
     Mistake(
         "each tensor clipped by itself",

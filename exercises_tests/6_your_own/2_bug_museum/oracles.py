@@ -61,6 +61,6 @@ def cured_average(seed):
             average = case.decay * average + (1 - case.decay) * all_weights(model)
         shown |= training(case, recorder, sizes)
         for when in ("at the end", "after one more step of the optimizer"):
-            shown[f"the averaged weights {when} ({case})"] = average
+            shown[f"the average of the weights {when} ({case})"] = average
         shown[f"whether the micro-batches are as they were ({case})"] = True
     return shown

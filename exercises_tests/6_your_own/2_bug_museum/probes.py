@@ -194,10 +194,10 @@ def cured_average(answer, seed):
             model, average, optimizer, lopsided_loss, micro_batches, k, case.max_norm, case.decay
         )
         shown |= training(case, recorder)
-        shown[f"the averaged weights at the end ({case})"] = all_weights(average)
+        shown[f"the average of the weights at the end ({case})"] = all_weights(average)
         optimizer.step()
-        shown[f"the averaged weights after one more step of the optimizer ({case})"] = all_weights(
-            average
+        shown[f"the average of the weights after one more step of the optimizer ({case})"] = (
+            all_weights(average)
         )
         shown[f"whether the micro-batches are as they were ({case})"] = as_it_was(
             micro_batches, draw(case, seed)[1]

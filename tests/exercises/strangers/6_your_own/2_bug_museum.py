@@ -457,7 +457,7 @@ def cured_average(model, average, optimizer, loss_function, micro_batches, k, ma
         follow(average, model, decay)
 
 
-# %% cured_average: wrong
+# %% cured_average: wrong, weights without gradient left out of the average
 import torch
 from torch import nn
 
@@ -477,7 +477,7 @@ def cured_average(model, average, optimizer, loss_function, micro_batches, k, ma
                     mean.lerp_(weight, 1 - decay)
 
 
-# %% cured_average: wrong
+# %% cured_average: wrong, weights without gradient left out of the average
 import torch
 from torch import nn
 
@@ -614,3 +614,207 @@ def name_fault(receipts, k):
         if receipts[-1][-1] == 1 / k:
             return "short window divided by k"
     return "right"
+
+
+# %% name_fault: wrong, rounded shares compared exactly
+def name_fault(receipts, k):
+    n = len(receipts[0])
+    if sum(receipts[0]) == k:
+        return "not divided"
+    if receipts[0][0] == 0:
+        return "only the last"
+    if receipts[0][k - 1] == 0:
+        return "early"
+    if sum(receipts[0]) == 1 / k:
+        return "divided twice"
+    if len(receipts) < n / k:
+        return "rest lost"
+    if sum(receipts[-1]) != 1:
+        return "short window divided by k"
+    return "right"
+
+
+# %% name_fault: wrong, rounded shares compared exactly
+def name_fault(receipts, k):
+    if all(sum(step) == 1 for step in receipts):
+        return "right"
+    first, last = receipts[0], receipts[-1]
+    if sum(1 for share in first if share) == k - 1 and first[0]:
+        return "early"
+    if not first[0]:
+        return "only the last"
+    if sum(first) > 1.5:
+        return "not divided"
+    if sum(first) < 0.9:
+        return "divided twice"
+    if last[-1] == 0:
+        return "rest lost"
+    return "short window divided by k"
+
+
+# %% name_fault: wrong, rest not looked for
+def name_fault(receipts, k):
+    n = len(receipts[0])
+    first = [share for share in receipts[0] if share]
+    if not receipts[0][0]:
+        return "only the last"
+    if len(first) < k:
+        return "early"
+    if first[0] == 1:
+        return "not divided"
+    if first[0] < 0.9 / k:
+        return "divided twice"
+    if len(receipts) < n // k:
+        return "rest lost"
+    if sum(receipts[-1]) < 0.95:
+        return "short window divided by k"
+    return "right"
+
+
+# %% name_fault: wrong, rounded shares compared exactly
+def name_fault(receipts, k):
+    first = [share for share in receipts[0] if share]
+    if len(first) == 1 and not receipts[0][0]:
+        return "only the last"
+    if len(first) < k:
+        return "early"
+    if max(first) == 1:
+        return "not divided"
+    if sum(first) < 0.9:
+        return "divided twice"
+    if not receipts[-1][-1]:
+        return "rest lost"
+    return "right" if all(sum(step) == 1.0 for step in receipts) else "short window divided by k"
+
+
+# %% cured_windows: wrong, short window divided by k
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    def finish():
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+
+    for number, (x, y) in enumerate(micro_batches, start=1):
+        loss_function(model(x), y).div(k).backward()
+        if not number % k:
+            finish()
+    finish()
+
+
+# %% cured_windows: wrong, the rest's divisor from another micro-batch on
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    n = len(micro_batches)
+    rest = n % k
+    for i in range(n):
+        x, y = micro_batches[i]
+        divisor = rest if i > n - rest else k
+        (loss_function(model(x), y) / divisor).backward()
+        if (i + 1) % k == 0 or i == n - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+
+
+# %% cured_windows: wrong, the rest's divisor from another micro-batch on
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    n = len(micro_batches)
+    for i, (x, y) in enumerate(micro_batches):
+        length = k if i < n - k else n % k or k
+        loss = loss_function(model(x), y) / length
+        loss.backward()
+        if (i + 1) % k == 0 or i + 1 == n:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+
+
+# %% cured_windows: wrong, nothing behind the rest's step
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    n = len(micro_batches)
+    for i, (x, y) in enumerate(micro_batches):
+        loss = loss_function(model(x), y)
+        (loss / (k if i < n - n % k else n % k)).backward()
+        if i % k == k - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+    if n % k > 0:
+        optimizer.step()
+
+
+# %% cured_windows: wrong, the list of micro-batches emptied
+def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
+    while len(micro_batches) > 0:
+        size = min(k, len(micro_batches))
+        for _ in range(size):
+            x, y = micro_batches.pop(0)
+            (loss_function(model(x), y) / size).backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+
+
+# %% cured_average: wrong, the sum cut to k times the limit
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for i in range(0, len(micro_batches), k):
+        for x, y in micro_batches[i : i + k]:
+            loss_function(model(x), y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), k * max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        for old, new in zip(average.parameters(), model.parameters()):
+            old.data = decay * old.data + (1 - decay) * new.data
+
+
+# %% cured_average: wrong, average moved a little every micro-batch
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    slow = decay ** (1 / k)
+    for i in range(0, len(micro_batches), k):
+        window = micro_batches[i : i + k]
+        for x, y in window:
+            (loss_function(model(x), y) / k).backward()
+            if x is window[-1][0]:
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+            for old, new in zip(average.parameters(), model.parameters()):
+                old.data = slow * old.data + (1 - slow) * new.data
+
+
+# %% cured_average: wrong, average moved once at the end
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for i in range(0, len(micro_batches), k):
+        for x, y in micro_batches[i : i + k]:
+            (loss_function(model(x), y) / k).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+    for old, new in zip(average.parameters(), model.parameters()):
+        old.data = decay * old.data + (1 - decay) * new.data
+
+
+# %% cured_average: wrong, clipped every micro-batch
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for i in range(0, len(micro_batches), k):
+        for x, y in micro_batches[i : i + k]:
+            (loss_function(model(x), y) / k).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm / k)
+        optimizer.step()
+        optimizer.zero_grad()
+        for old, new in zip(average.parameters(), model.parameters()):
+            old.data = decay * old.data + (1 - decay) * new.data
+
+
+# %% cured_average: wrong, weights without gradient left out of the average
+def cured_average(model, average, optimizer, loss_function, micro_batches, k, max_norm, decay):
+    for i in range(0, len(micro_batches), k):
+        for x, y in micro_batches[i : i + k]:
+            (loss_function(model(x), y) / k).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        trained = [
+            (m, w) for m, w in zip(average.parameters(), model.parameters()) if w.requires_grad
+        ]
+        for old, new in trained:
+            old.data = decay * old.data + (1 - decay) * new.data
