@@ -259,6 +259,49 @@ def test_a_loss_in_the_memory_of_all_elements_is_there_in_the_backward_pass(crit
     assert 0 <= needed - run.peak_bytes <= 16  # a Python number that autograd keeps
 
 
+class Taught(nn.Linear):
+    """A teacher in inference mode, where autograd does not take operations apart."""
+
+    def __init__(self, mode):
+        super().__init__(64, 8)
+        layers = nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 8)
+        self.teacher, self.mode = nn.Sequential(*layers).requires_grad_(False), mode
+
+    def forward(self, x):
+        with self.mode():
+            attended = F.scaled_dot_product_attention(x[None], x[None], x[None])[0]
+            taught = self.teacher(attended)
+        return super().forward(x) - taught.clone()
+
+
+def test_a_teacher_in_inference_mode_is_followed():
+    about = dict(batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
+    plain, taught = (
+        predict_run(lambda mode=mode: Taught(mode), **about)
+        for mode in (torch.no_grad, torch.inference_mode)
+    )
+    of_teacher = 2 * SAMPLES * 512 * (64 + 8)
+    assert taught.flops == plain.flops > of_teacher
+    needed = allocated(Taught(torch.inference_mode), SAMPLE, mean_square, 0)
+    assert taught.peak_bytes == pytest.approx(needed, rel=0.003)
+
+
+def on_a_card(criterion):
+    return predict_run(
+        lambda: nn.Linear(64, 300),
+        batch=SAMPLE,
+        loss=lambda model, x: criterion(model(x), x.new_ones(SAMPLES, 300)),
+        micro_batch=SAMPLES,
+        device="gpu",
+        optimizer="sgd",
+    ).peak_bytes
+
+
+def test_on_a_card_too_a_loss_is_in_the_memory_of_all_elements():
+    """By the sources of torch's kernels."""
+    assert on_a_card(F.mse_loss) - on_a_card(F.huber_loss) == 4 * SAMPLES * 300 - 4
+
+
 @pytest.mark.parametrize("make", MADE)
 def test_a_module_that_cannot_be_made_of_fake_tensors_is_made_of_real_ones(make):
     run = predict_run(make, batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
@@ -322,6 +365,28 @@ def of_an_exponential():
     return nn.utils.parametrizations.orthogonal(nn.Linear(64, 64))
 
 
+class OnAGraph(nn.Linear):
+    """A graph's neighbours, by a sparse matrix."""
+
+    def __init__(self, make):
+        super().__init__(64, 64)
+        self.near = make()
+
+    def forward(self, x):
+        return super().forward(self.near @ x)
+
+
+def of_buffer():
+    module = OnAGraph(lambda: None)
+    del module.near
+    module.register_buffer("near", torch.eye(SAMPLES).to_sparse())
+    return module
+
+
+def with_neighbours(model, x):
+    return (torch.eye(SAMPLES).to_sparse() @ model(x)).square().mean()
+
+
 def frozen():
     return nn.Linear(64, 64).requires_grad_(False)
 
@@ -338,6 +403,9 @@ def frozen():
         (lambda: nn.Linear(64, 64), nn.MSELoss(), r"MSELoss\(\) one of outputs and labels"),
         (lambda: nn.Linear(64, 64), nn.functional.mse_loss, "mse_loss one of outputs and labels"),
         (lambda: nn.Linear(64, 64), lambda model, x: model(x), r"not a tensor of \(16, 64\)"),
+        (of_buffer, mean_square, r"sparse tensors are not followed, .* near is one\. Measure"),
+        (lambda: OnAGraph(torch.eye(SAMPLES).to_sparse_csr), mean_square, "near is one"),
+        (lambda: nn.Linear(64, 64), with_neighbours, r"gives one \(test_any_module.py, line"),
         (frozen, mean_square, "depends on no weight that is trained"),
         (of_an_exponential, mean_square, "matrix_exp takes inside its kernel depends on"),
     ],

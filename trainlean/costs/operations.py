@@ -118,7 +118,7 @@ def never_compiled(function):
 @never_compiled
 def _call(operation, *args, **kwargs):
     """The fallback: one operation, shown to all who watch."""
-    if torch.is_inference_mode_enabled() and _is_composite(operation, args, kwargs):
+    if is_taken_apart(operation, args, kwargs):
         return operation.decompose(*args, **kwargs)
     _included(KEY, False)
     try:
@@ -140,10 +140,15 @@ def _call(operation, *args, **kwargs):
         _included(KEY, True)
 
 
-def _is_composite(operation, args, kwargs):
-    """Whether an operation is made of others, which autograd takes apart where it is on; those on nested tensors have kernels of their own."""
-    return _has_parts(operation) and not any(
-        tensor.is_nested for tensor in tensors_in((args, kwargs))
+def is_taken_apart(operation, args, kwargs) -> bool:
+    """Whether the watchers see an operation's parts: it is made of others, and in inference mode no autograd has taken it apart.
+
+    Those on nested tensors have kernels of their own.
+    """
+    return (
+        torch.is_inference_mode_enabled()
+        and _has_parts(operation)
+        and not any(tensor.is_nested for tensor in tensors_in((args, kwargs)))
     )
 
 
@@ -223,6 +228,9 @@ class _Mode(TorchDispatchMode):
             return func(*args, **kwargs)
         if func is torch.ops.prim.device.default:  # no real tensor is asked where it is
             return args[0].fake_device
+        if is_taken_apart(func, args, kwargs):
+            with self:
+                return func.decompose(*args, **kwargs)
         self.watcher.before(func, args, kwargs)
         try:
             if adds_up_in_place(func, args, kwargs, True):

@@ -60,6 +60,14 @@ WITHOUT = {
 STEPS = ("_foreach_", "_fused_")
 # What they take depends on the numbers, not only on shapes: of a matrix exponential on the matrix's norm.
 BY_NUMBERS = {aten.linalg_matrix_exp}
+# Losses of one number in the memory of all elements, on a card too (ATen's Loss.cpp and cuda/Loss.cu): a kernel fills the result, which is then
+# made smaller, its memory not.
+IN_PLACE_OF_ALL = {
+    aten.mse_loss.default,
+    aten.smooth_l1_loss.default,
+    aten.binary_cross_entropy.default,
+    aten.soft_margin_loss.default,
+}
 LARGEST = 2**30  # bytes of its tensors
 LONGEST = 2**31  # multiplications of a product
 _measured: dict[tuple, tuple[int, tuple[int, ...]]] = {}
@@ -106,6 +114,14 @@ def beside(operation, args, kwargs) -> tuple[int, tuple[int, ...]]:
                 return NOTHING
             _measured[key] = _of_matrices(operation, leaves, form)
     return _measured[key]
+
+
+def behind_a_loss(operation, args, out) -> int:
+    """The bytes behind the number that a loss gives, 0 where they are its own."""
+    if operation not in IN_PLACE_OF_ALL or out.dim():
+        return 0
+    input, target = args[:2]
+    return torch.broadcast_shapes(input.shape, target.shape).numel() * out.element_size()
 
 
 def _of_matrices(operation, leaves, form):

@@ -43,7 +43,7 @@ from trainlean.costs.meter import Meter
 from trainlean.costs.runs import CATEGORIES
 from trainlean.costs.subject import Subject
 from trainlean.costs.training import AUTOCAST, OPTIMIZERS, add_adapters, enable_checkpointing
-from trainlean.costs.values import Values, as_in_training, fake, know
+from trainlean.costs.values import SPARSE, SparseTensor, Values, as_in_training, fake, know
 from trainlean.setup import TrainingSetup
 
 # torch's functions that draw weights.
@@ -168,6 +168,9 @@ class Tracer:
             # Lazy layers, and weights drawn in ways that ask for numbers, are made of real tensors alone.
             with _disable_current_modes():
                 module = make()
+        for name, tensor in _named(module):
+            if tensor.layout in SPARSE:
+                raise Unpredictable(_of_sparse(f"{name} is one"))
         # Tensors that were cached in a training would meet fake ones here, and the other way round.
         _forget_cached(module)
         self.at_end(_forget_cached, module)
@@ -177,7 +180,7 @@ class Tracer:
             )
         if any(not isinstance(p, torch._subclasses.FakeTensor) for p in module.parameters()):
             module = _fake_copy(self.mode, module)
-        for tensor in [*module.parameters(), *module.buffers(), *_held(module)]:
+        for _, tensor in _named(module):
             if tensor.device.type == "meta":
                 tensor.fake_device = torch.device("cpu")  # where the weights will be
         for name, part in module.named_modules():
@@ -266,7 +269,7 @@ class Tracer:
         stack.values.scratch.clear()
         zeroing = []  # the first operation of it, and the first after it
         with Meter(module, opt) as meter:
-            self._mark_what_stays(meter, _held(module))
+            self._mark_what_stays(meter, [tensor for _, tensor in _held(module)])
             self.meter = meter
             for micro_batches in windows:
                 done.append(self._window(module, micro_batches))
@@ -433,6 +436,8 @@ def _sentence(error, place, made):
         return Unpredictable(
             f"No prediction: {_name(error)} cannot be followed without its numbers{place}."
         )
+    if isinstance(error, SparseTensor):
+        return Unpredictable(_of_sparse(f"{error}{place}"))
     if isinstance(error, ValueError) and says_itself(error):
         return error
     text = " ".join(str(error).split()) or "no reason given"
@@ -447,6 +452,13 @@ def _sentence(error, place, made):
         )
     return Unpredictable(
         f"No prediction: the model could not be {'trained on this batch' if made else 'made'}{place} ({type(error).__name__}: {text[:300]})."
+    )
+
+
+def _of_sparse(which):
+    return (
+        f"No prediction: sparse tensors are not followed, since where their entries are decides what they and their kernels take, and {which}. "
+        "Measure a training that has them, with `Meter`."
     )
 
 
@@ -470,14 +482,23 @@ def _without_its_data_set(value):
     return value
 
 
+def _named(module):
+    """All tensors of a module with their names."""
+    return [*module.named_parameters(), *module.named_buffers(), *_held(module)]
+
+
 def _held(module):
-    """Tensors that parts of a module hold by names of their own, neither as weights nor as buffers."""
+    """Tensors that parts of a module hold by names of their own, neither as weights nor as buffers, each with its name."""
     weights = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     own = ("_parameters", "_buffers", "_modules")
-    values = [
-        value for part in module.modules() for name, value in vars(part).items() if name not in own
+    return [
+        (f"{path}.{name}".lstrip("."), tensor)
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if name not in own
+        for tensor in _tensors_within(value)
+        if id(tensor) not in weights
     ]
-    return [tensor for tensor in _tensors_within(values) if id(tensor) not in weights]
 
 
 def _tensors_within(value):

@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from transformers.utils import import_utils
 
 from trainlean.costs.instead import instead
-from trainlean.costs.scratch import beside
+from trainlean.costs.operations import is_taken_apart
+from trainlean.costs.scratch import behind_a_loss, beside
 
 aten = torch.ops.aten
 LARGEST = 2**22  # numbers in a tensor that is still computed
@@ -44,9 +45,14 @@ ONE_OF_ALL = ("max", "min", "median", "nanmedian")
 _written: Counter[int] = Counter()
 _spoilt: dict[int, torch.Tensor] = {}
 _given: set[int] = set()  # storages of real tensors that a trace has given
+SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 FILLED = {aten.new_zeros: 0, aten.zeros_like: 0, aten.new_ones: 1, aten.ones_like: 1}
 # Nobody reads what an empty tensor has before it is written.
 FILLED |= dict.fromkeys((aten.empty, aten.empty_like, aten.new_empty), 0)
+
+
+class SparseTensor(Exception):
+    """An operation takes or gives one."""
 
 
 class Values(TorchDispatchMode):
@@ -55,7 +61,8 @@ class Values(TorchDispatchMode):
     `operations` are all operations that ran, in order; `sizes` are the bytes of what each gave; `scratch` is what the
     kernels of a CPU take beside, if that is to be measured; `outside` are real tensors that were used, by their storage.
     `given`, where it is a list, gets for each operation weak references to the memory of what it gave.
-    A floating point number that somebody asks for and that is not known is one that nothing can be decided by.
+    A floating point number that somebody asks for and that is not known is one that nothing can be decided by. SparseTensor: an operation
+    on one, whose memory its numbers decide.
 
     To be entered after the FakeTensorMode and before a Meter.
     """
@@ -71,22 +78,36 @@ class Values(TorchDispatchMode):
         self.outside: dict[int, torch.Tensor] = {}
         self.given: list[list[StorageWeakRef]] | None = None
         self._unknown = ShapeEnv()
+        self._apart = 0  # how many operations are taken apart, one within the other
 
     def __exit__(self, *error):
-        _written.clear()
-        _spoilt.clear()
-        _given.clear()
+        if not self._apart:
+            _written.clear()
+            _spoilt.clear()
+            _given.clear()
         return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops.prim.device.default:
             return args[0].fake_device  # asked for at every step, from C++
+        if is_taken_apart(func, args, kwargs or {}):
+            self._apart += 1
+            try:
+                with self:
+                    return func.decompose(*args, **kwargs or {})
+            finally:
+                self._apart -= 1
         out = self._run(func, args, kwargs or {})
         if func.namespace != "profiler":
             self.operations.append(func)
+            behind = [behind_a_loss(func, args, out)]
             if self.measure_scratch:
-                self._add_what_is_beside(func, args, kwargs or {}, out)
+                behind = self._beside(func, args, kwargs or {}) or behind
+            if any(behind):
+                self._grow(out, behind)
             results = _tensors((out,), {})
+            if any(tensor.layout in SPARSE for tensor in results):
+                raise SparseTensor(f"{func.name()} gives one")
             self.sizes.append(sum(tensor.nbytes for tensor in results))
             if self.given is not None:
                 self.given.append(
@@ -98,10 +119,14 @@ class Values(TorchDispatchMode):
                 )
         return out
 
-    def _add_what_is_beside(self, func, args, kwargs, out):
+    def _beside(self, func, args, kwargs):
         scratch, behind = beside(func, args, kwargs)
         if scratch:
             self.scratch[len(self.operations)] = scratch
+        return behind
+
+    def _grow(self, out, behind):
+        """Give each tensor the bytes behind it, where these are more than its own."""
         for tensor, size in zip(_tensors((out,), {}), behind):
             storage = tensor.untyped_storage()
             if isinstance(tensor, FakeTensor) and storage.nbytes() < size:
@@ -110,6 +135,8 @@ class Values(TorchDispatchMode):
     def _run(self, func, args, kwargs):
         tensors = _tensors(args, kwargs)
         for tensor in tensors:
+            if tensor.layout in SPARSE:
+                raise SparseTensor(f"{func.name()} takes one")
             if not isinstance(tensor, FakeTensor) and func is not aten.lift_fresh.default:
                 self._note_outside(tensor)
         if func._overloadpacket in OTHER_STEPS and torch.is_grad_enabled():
