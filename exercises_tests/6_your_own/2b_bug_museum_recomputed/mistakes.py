@@ -58,8 +58,14 @@ cured_blocks = (
         {
             LOOP: "    output = blocks[0](output)\n    for block in blocks[1:]:\n        output = checkpoint(block, output, use_reentrant=False)\n"
         },
-        why="The adapters learn, and the first block keeps all of its activations: each block was to be checkpointed.",
-        hint="How often does the first block run?",
+        *(
+            {
+                CALL: f"checkpoint(block, output, use_reentrant={way}) if output.requires_grad else block(output)"
+            }
+            for way in (True, False)
+        ),
+        why="The adapters learn, and behind a frozen embedding the first block keeps all of its activations: each block was to be checkpointed.",
+        hint="How often does the first block run there?",
     ),
     Mistake(
         "the last block not checkpointed",
@@ -71,6 +77,28 @@ cured_blocks = (
         },
         why="The gradients are right, and the last block keeps its activations from the forward pass on: `checkpoint_sequential` leaves the last of its segments as it is, and here every block was to be checkpointed.",
         hint="How often does the last block run?",
+    ),
+    Mistake(
+        "a block that stands in the list twice met once",
+        {"for block in blocks:": "for block in dict.fromkeys(blocks):"},
+        {
+            LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(nn.Sequential(*blocks), len(blocks), output, use_reentrant=False)\n"
+        },
+        why="A block may stand in the list twice, and then it runs twice. The keys of a dictionary have it once; so have the `children()` of an nn.Sequential, which `checkpoint_sequential` cuts into the segments asked for.",
+        hint="What is len(list(nn.Sequential(block, block).children()))?",
+    ),
+    Mistake(
+        "dropout switched off",
+        {f"        output = {CALL}": f"        block.eval()\n        output = {CALL}"},
+        why="eval() lets dropout drop nothing. The second run is then the same as the first, and both are another network's than the one that trains.",
+        hint="What does dropout do in a block that is not in training?",
+    ),
+    Mistake(
+        "random numbers from a seed of one's own",
+        {"    output = hidden\n": "    torch.manual_seed(0)\n    output = hidden\n"},
+        {f"        output = {CALL}": f"        torch.manual_seed(0)\n        output = {CALL}"},
+        why="From a fixed seed dropout drops other values than the training without checkpointing, and the same ones at every call.",
+        hint="What does dropout drop when your function is called a second time?",
     ),
     Mistake(
         "not checkpointed",

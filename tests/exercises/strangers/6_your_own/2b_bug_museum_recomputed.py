@@ -122,11 +122,47 @@ def cured_blocks(blocks, hidden):
     return hidden
 
 
-# %% cured_blocks: wrong
+# %% cured_blocks: wrong, a block that stands in the list twice met once
 from torch.utils.checkpoint import checkpoint
 
 
 def cured_blocks(blocks, hidden):
     for block in dict.fromkeys(blocks):
         hidden = checkpoint(block, hidden, use_reentrant=False)
+    return hidden
+
+
+# %% cured_blocks: wrong, a block that stands in the list twice met once
+from torch.utils.checkpoint import checkpoint_sequential
+
+
+def cured_blocks(blocks, hidden):
+    model = nn.Sequential(*blocks)
+    return checkpoint_sequential(model, segments=len(blocks), input=hidden, use_reentrant=False)
+
+
+# %% cured_blocks: wrong, dropout switched off
+def cured_blocks(blocks, hidden):
+    for block in blocks:
+        block.eval()
+    for block in blocks:
+        hidden = checkpoint(block, hidden, use_reentrant=False)
+    return hidden
+
+
+# %% cured_blocks: wrong, random numbers from a seed of one's own
+def cured_blocks(blocks, hidden):
+    torch.manual_seed(0)
+    for i in range(len(blocks)):
+        hidden = checkpoint(blocks[i], hidden, use_reentrant=False)
+    return hidden
+
+
+# %% cured_blocks: wrong, the first block not checkpointed
+def cured_blocks(blocks, hidden):
+    for block in blocks:
+        if hidden.requires_grad:
+            hidden = checkpoint(block, hidden, use_reentrant=True)
+        else:
+            hidden = block(hidden)
     return hidden
