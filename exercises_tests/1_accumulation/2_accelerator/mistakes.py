@@ -495,17 +495,6 @@ WINDOWS = f"""    for start in range(0, len(micro_batches), accumulation_steps):
 {PASSES}{END}"""
 
 
-def accelerated(update: str) -> dict:
-    """The loop of Accelerate over the list of micro-batches, with this update in its block."""
-    return {
-        WINDOWS: f"""    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    for batch in micro_batches:
-        with accelerator.accumulate(model):
-            {BACKWARD}
-{update}"""
-    }
-
-
 def one_by_one(condition: str) -> dict:
     """The solution with a count in place of windows: all-reduce and step where `condition` holds."""
     return {
@@ -615,14 +604,19 @@ train_synchronised_once = (
     ),
     Mistake(
         "Accelerate with a plain optimizer",
-        accelerated(moved(END, 12)),
-        why="Only an optimizer that `prepare` returns ignores `step` within a window; a plain one steps after every micro-batch, within a window with gradients that were not sent.",
+        {
+            WINDOWS: f"""    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
+    for batch in micro_batches:
+        with accelerator.accumulate(model):
+            {BACKWARD}
+{moved(END, 12)}"""
+        },
+        why="Only an optimizer that `prepare` returns ignores `step` within a window; a plain one steps after every micro-batch.",
         hint="Which object must know that a window is not complete, so that `step` can be ignored?",
     ),
     Mistake(
         "last, shorter window left over",
         one_by_one("(index + 1) % accumulation_steps == 0"),
-        accelerated(f"            {IF_SYNC}\n{moved(END, 16)}"),
         why="The last micro-batches do not fill a window, so neither an all-reduce nor a step comes for them.",
         hint="With 10 micro-batches and 4 accumulation steps: after which micro-batches must there be a step?",
     ),

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from exercises_tests.probing.accelerate import accelerate_on_ranks, fresh_accelerate
+from exercises_tests.probing.accelerate import fresh_accelerate
 from exercises_tests.probing.rank_threads import Rank, as_ranks
 from exercises_tests.probing.toys import (
     Case,
@@ -252,7 +252,7 @@ def two_ranks(work):
     """Run `work(rank, process_group)` on two ranks with a gloo group for DDP; the results in the order of ranks.
 
     The ranks are threads of this process: the gloo group lives on the loopback and gives up after 5 seconds. What an answer
-    sends by hand goes through `Rank`, the default group; an Accelerator of its own finds its rank there, too.
+    sends by hand goes through `Rank`, the default group.
     """
     from torch import distributed
 
@@ -269,8 +269,7 @@ def two_ranks(work):
         )
         return work(rank, group)
 
-    with accelerate_on_ranks(RANKS):
-        return as_ranks(on, RANKS)
+    return as_ranks(on, RANKS)
 
 
 class Synchronisation:

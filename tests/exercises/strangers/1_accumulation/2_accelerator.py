@@ -1296,31 +1296,6 @@ def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulati
             optimizer.zero_grad()
 
 
-# %% train_synchronised_once: wrong, last, shorter window left over
-# Accelerate's flag, which knows no end of a list
-def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation_steps)
-    for batch in micro_batches:
-        with accelerator.accumulate(model):
-            accelerator.backward(loss_of(model, batch))
-            if accelerator.sync_gradients:
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-# %% train_synchronised_once: right
-# Accelerate's no_sync, which asks the model for its own
-def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
-    accelerator = Accelerator(cpu=True)
-    for start in range(0, len(micro_batches), accumulation_steps):
-        window = micro_batches[start : start + accumulation_steps]
-        for left, batch in zip(range(len(window))[::-1], window):
-            with accelerator.no_sync(model) if left else nullcontext():
-                accelerator.backward(loss_of(model, batch) / len(window))
-        optimizer.step()
-        optimizer.zero_grad()
-
-
 # %% train_with_accelerator: wrong, the plain data loader read
 # the batches were taken before `prepare` was asked
 def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
