@@ -418,12 +418,34 @@ first_wrong_step = (
         "no step right after the first epoch",
         {EPOCH: "        numbers = range(micro_batches)\n"},
         {"for epoch in range(epochs):": "for epoch in range(1):"},
-        {
-            "for epoch in range(epochs):": "for epoch in range(1):",
-            PAIRS: "zip(steps, right)",
-        },
         why="The record goes through all epochs, and numbers the micro-batches on from one to the next; your right run ends or begins anew after the first.",
         hint="Which numbers have the micro-batches of the second epoch, and do you expect a step with them?",
+    ),
+    Mistake(
+        "only the first epoch compared",
+        {"for epoch in range(epochs):": "for epoch in range(1):", PAIRS: "zip(steps, right)"},
+        why="The comparison ends with the first epoch, and whatever is wrong behind it is not seen.",
+        hint="How many steps does your function look at in a run of two epochs?",
+    ),
+    Mistake(
+        "no step for what is left of an epoch",
+        {
+            "range(0, micro_batches, accumulation_steps)": "range(0, micro_batches - accumulation_steps + 1, accumulation_steps)"
+        },
+        why="What is left behind the whole windows of an epoch makes a step, too, a shorter one.",
+        hint="How many steps has an epoch of six micro-batches with k = 4, in your right run?",
+    ),
+    Mistake(
+        "the order of a step's micro-batches compared",
+        {
+            UNEQUAL: "if found is None or wanted is None or list(found.items()) != list(wanted.items()):"
+        },
+        {
+            PAIRS: "zip_longest(steps, right, fillvalue={})",
+            UNEQUAL: "if list(found.items()) != list(wanted.items()):",
+        },
+        why="A step is a sum over its micro-batches: in which order the record names them makes no difference.",
+        hint="Is {1: 2, 0: 2} another step than {0: 2, 1: 2}?",
     ),
     Mistake(
         "the shorter record ends the comparison",
@@ -438,6 +460,27 @@ first_wrong_step = (
         hint="What does your loop do with the steps that are left when the right run is over?",
     ),
     Mistake(
+        "the comparison ends with the record",
+        {PAIRS: "zip_longest(steps, right[: len(steps)])"},
+        why="A record can be right to its end and end too early: a step that is missing is wrong, too.",
+        hint="What does your loop do with the steps of the right run that are left when the record is over?",
+    ),
+    Mistake(
+        "an index behind the end of the shorter record",
+        {
+            SIDE_BY_SIDE: """    for number, wanted in enumerate(right, start=1):
+        if steps[number - 1] != wanted:
+"""
+        },
+        {
+            SIDE_BY_SIDE: """    for number, found in enumerate(steps, start=1):
+        if found != right[number - 1]:
+"""
+        },
+        why="The run that is read may have fewer steps than a right one, or more; behind the last one of a list there is nothing to index.",
+        hint="What does your loop ask for when one record has a step more than the other?",
+    ),
+    Mistake(
         "the number of steps compared first",
         {
             SIDE_BY_SIDE: f"    if len(steps) != len(right):\n        return min(len(steps), len(right)) + 1\n{SIDE_BY_SIDE}"
@@ -446,10 +489,17 @@ first_wrong_step = (
         hint="Which step is the first wrong one in a run that leaves out its second window?",
     ),
     Mistake(
-        "a missing step has the number of the one before",
+        "where one record ends, the step before is named",
         {RETURN: "            return min(number, len(steps))\n"},
-        why="Where the record ends too early its last step may be right; the wrong one is the step that should come next.",
+        {RETURN: "            return min(number, len(steps), len(right))\n"},
+        why="Where one record ends before the other, all steps up to there may be right; the wrong one is the step that comes next.",
         hint="A right run has 6 steps and the record 5: which one is not there?",
+    ),
+    Mistake(
+        "the last of several missing steps",
+        {RETURN: "            return number if number <= len(steps) else len(right)\n"},
+        why="Where the record ends too early, the first of the steps that are missing is the wrong one.",
+        hint="A right run has 6 steps and the record 4: which one should come next?",
     ),
     Mistake(
         "counted from 0",

@@ -14,6 +14,7 @@ from .probes import (
     IGNORED,
     LEARNING_RATE,
     LINES,
+    NOTHING_WRONG,
     SAMPLES,
     WHOLE_WINDOWS,
     WINDOWS,
@@ -59,7 +60,7 @@ def first_wrong_step(seed):
     for run in draw_runs(seed):
         steps = run.epochs * -(-run.micro_batches // run.accumulation_steps)
         wrong = steps + 1 if run.fault in AT_THE_END else run.step + 1
-        shown[f"the first wrong step of {run}"] = None if run.fault == "nothing wrong" else wrong
+        shown[f"the first wrong step of {run}"] = None if run.fault in NOTHING_WRONG else wrong
     return shown | {"whether all records are as they were": True}
 
 

@@ -103,6 +103,9 @@ FAULTS: dict[
     "another divisor of its first micro-batch": lambda step: [step | {min(step): len(step) + 1}],
     "another divisor of its last micro-batch": lambda step: [step | {max(step): len(step) - 1}],
 }
+ORDER = "nothing wrong, the last micro-batch of each step named first"
+NOTHING_WRONG = ("nothing wrong", ORDER)
+MISSING = "the last two steps missing"
 AT_THE_END: dict[str, Callable] = {  # what comes behind the last step
     "an empty step at its end": lambda last: {},
     "its last step made twice": lambda last: last,
@@ -146,6 +149,8 @@ def draw_runs(seed: int) -> list[Run]:
     for fault in LAST_WINDOWS:
         k = generator.randint(3, 5)
         runs.append(Run(k + 2, k, 2, fault, 1))
+    runs.append(Run(8, 4, 2, ORDER, 0))
+    runs.append(Run(11, 4, 2, MISSING, 4))
     return runs
 
 
@@ -160,6 +165,10 @@ def recorded_steps(run: Run) -> list[dict[int, int]]:
     if run.fault in LAST_WINDOWS:
         left, k = LAST_WINDOWS[run.fault], run.accumulation_steps
         return [one for step in steps for one in ([step] if len(step) == k else left(step, k))]
+    if run.fault == ORDER:
+        return [dict(reversed(step.items())) for step in steps]
+    if run.fault == MISSING:
+        return steps[: run.step]
     if run.fault in AT_THE_END:
         return [*steps, AT_THE_END[run.fault](steps[-1])]
     if run.fault == DIVISORS:

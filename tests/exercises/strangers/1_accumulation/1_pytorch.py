@@ -470,7 +470,7 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     return None if following == micro_batches * epochs else len(steps) + 1
 
 
-# %% first_wrong_step: right
+# %% first_wrong_step: wrong, the order of a step's micro-batches compared
 def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     from math import ceil
 
@@ -971,7 +971,7 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
             return number
 
 
-# %% first_wrong_step: wrong, a missing step has the number of the one before
+# %% first_wrong_step: wrong, where one record ends, the step before is named
 # a missing step is said to be the last one that is there
 def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     right = []
@@ -997,7 +997,7 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
                 return number + 1
             step = steps[number]
             number += 1
-            if list(step) != [epoch * micro_batches + i for i in range(start, end)]:
+            if sorted(step) != [epoch * micro_batches + i for i in range(start, end)]:
                 return number
             if next(iter(step.values())) != end - start:
                 return number
@@ -1470,7 +1470,7 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     return total + 1 if len(steps) > total else None
 
 
-# %% first_wrong_step: wrong
+# %% first_wrong_step: wrong, no step for what is left of an epoch
 # divides micro_batches down: the last short window of an epoch is not expected
 def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     expected = []
@@ -1560,3 +1560,121 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
 
 # %% places: wrong
 places = {"micro-batch": 3, "window": 4}
+
+
+# %% first_wrong_step: wrong, the last of several missing steps
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    expected = []
+    for e in range(epochs):
+        for s in range(0, micro_batches, accumulation_steps):
+            n = min(accumulation_steps, micro_batches - s)
+            expected.append({e * micro_batches + s + j: n for j in range(n)})
+    for i in range(min(len(steps), len(expected))):
+        if steps[i] != expected[i]:
+            return i + 1
+    if len(steps) < len(expected):
+        return len(expected)
+    if len(steps) > len(expected):
+        return len(expected) + 1
+
+
+# %% first_wrong_step: wrong, the order of a step's micro-batches compared
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    wanted = []
+    for first in range(0, micro_batches * epochs, micro_batches):
+        left = list(range(first, first + micro_batches))
+        while left:
+            window, left = left[:accumulation_steps], left[accumulation_steps:]
+            wanted.append([(n, len(window)) for n in window])
+    found = [[*step.items()] for step in steps]
+    if found == wanted:
+        return None
+    number = 0
+    while number < min(len(found), len(wanted)) and found[number] == wanted[number]:
+        number += 1
+    return number + 1
+
+
+# %% first_wrong_step: right
+# the names of a step's micro-batches sorted first
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    for number in range(1, len(steps) + 2):
+        a_epoch = -(-micro_batches // accumulation_steps)
+        epoch, window = divmod(number - 1, a_epoch)
+        if epoch >= epochs:
+            return number if number <= len(steps) else None
+        first = window * accumulation_steps
+        size = min(accumulation_steps, micro_batches - first)
+        first += epoch * micro_batches
+        if number > len(steps):
+            return number
+        if sorted(steps[number - 1].items()) != [(first + i, size) for i in range(size)]:
+            return number
+
+
+# %% first_wrong_step: wrong, only the first epoch compared
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    expected_of_first_epoch = []
+    for s in range(0, micro_batches, accumulation_steps):
+        window = range(s, min(s + accumulation_steps, micro_batches))
+        expected_of_first_epoch.append({m: len(window) for m in window})
+    for n, (a, b) in enumerate(zip(steps, expected_of_first_epoch), 1):
+        if a != b:
+            return n
+
+
+# %% first_wrong_step: wrong, where one record ends, the step before is named
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    e = []
+    for epoch in range(epochs):
+        for s in range(0, micro_batches, accumulation_steps):
+            n = min(accumulation_steps, micro_batches - s)
+            e.append({epoch * micro_batches + s + j: n for j in range(n)})
+    for n, (a, b) in enumerate(zip(steps, e), 1):
+        if a != b:
+            return n
+    if len(steps) != len(e):
+        return min(len(steps), len(e))
+
+
+# %% first_wrong_step: wrong, where one record ends, the step before is named
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    k, right = accumulation_steps, []
+    for start in range(0, micro_batches * epochs, micro_batches):
+        for s in range(start, start + micro_batches, k):
+            keys = range(s, min(s + k, start + micro_batches))
+            right.append({key: len(keys) for key in keys})
+    for number in range(len(right)):
+        if number == len(steps):
+            return len(steps)
+        if steps[number] != right[number]:
+            return number + 1
+    if len(steps) > len(right):
+        return len(right) + 1
+
+
+# %% first_wrong_step: wrong, an index behind the end of the shorter record
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    number = 0
+    for epoch in range(epochs):
+        seen = 0
+        while seen < micro_batches:
+            size = min(accumulation_steps, micro_batches - seen)
+            first = epoch * micro_batches + seen
+            if steps[number] != {first + i: size for i in range(size)}:
+                return number + 1
+            number, seen = number + 1, seen + size
+    return number + 1 if len(steps) > number else None
+
+
+# %% first_wrong_step: wrong, no step for what is left of an epoch
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    whole = micro_batches // accumulation_steps
+    right = []
+    for epoch in range(epochs):
+        for window in range(whole):
+            first = epoch * micro_batches + window * accumulation_steps
+            right.append({first + i: accumulation_steps for i in range(accumulation_steps)})
+    for number, pair in enumerate(zip_longest(steps, right), 1):
+        if pair[0] != pair[1]:
+            return number
