@@ -77,6 +77,15 @@ explain_row = (
         hint="How many bytes has a bf16?",
     ),
     Mistake(
+        "the first weight's bytes for all",
+        {
+            text: text.replace("nbytes", "numel() * next(model.parameters()).element_size()")
+            for text in (TRAINED, WEIGHTS)
+        },
+        why="Weights of one model may have different types: here the output layer is in float32 behind layers in bf16.",
+        hint="Which of a model's weights did you ask for its type?",
+    ),
+    Mistake(
         "averages of 4 bytes",
         {STATE: "8 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad)"},
         why="torch's AdamW makes its averages in the type of the weights, so those of a bf16 weight are bf16, too.",
@@ -134,6 +143,12 @@ explain_row = (
         hint="How many predictions does one text of 64 tokens give?",
     ),
     Mistake(
+        "logits of all places but the last",
+        {LOGITS: LOGITS.replace("length", "(length - 1)")},
+        why="Nothing follows the last place, so its logits are in no loss; the model computes them nevertheless.",
+        hint="What shape have the logits that `model(...)` returns?",
+    ),
+    Mistake(
         "hidden states instead of logits",
         {LOGITS: "micro_batch * length * model.config.hidden_size * 4"},
         why="That is what a layer passes on; the output layer turns it into one number for each token of the vocabulary.",
@@ -179,6 +194,7 @@ settings_that_fit = (
         "powers of two only",
         {SIZES: "[2**power for power in range(batch.bit_length())]"},
         {SIZES: "[2**power for power in range(batch.bit_length())]", DIVIDES: ""},
+        {SIZES: "(1, 2, 4, 8, 16)"},
         why="Every divisor of the batch is a micro-batch: of 12 also 3 and 6.",
         hint="Which numbers divide 30?",
     ),
@@ -234,7 +250,8 @@ settings_that_fit = (
     Mistake(
         "the first way only",
         {"for way in ways:": "for way in ways[:1]:"},
-        why="Only the first way of checkpointing is looked at; another may let more samples through.",
+        {"    return fitting": "        if fitting:\n            break\n    return fitting"},
+        why="No way of checkpointing is looked at behind the first one, or behind the first that fits; another may let more samples through.",
         hint="How often does your outer loop run?",
     ),
     Mistake(
@@ -278,7 +295,8 @@ fewest_flops = (
     Mistake(
         "the budget forgotten",
         {FITTING: "fitting = rows"},
-        why="The row does not fit the budget.",
+        {FITTING: "fitting = rows", ", default=None": ""},
+        why="Nothing asks whether a row fits: the one with the fewest FLOPs of all may need more than the budget.",
         hint="Which rows may be chosen at all?",
     ),
     Mistake(
@@ -287,6 +305,24 @@ fewest_flops = (
         {KEY: '-row["micro_batch"]'},
         why="The largest micro-batch that fits may be one that computes its layers twice; FLOPs come first here.",
         hint="What has checkpointing cost in the row that you return?",
+    ),
+    Mistake(
+        "fewer FLOPs or a larger micro-batch",
+        {
+            RETURN: """best = None
+    for row in fitting:
+        if best is None or row["flops"] < best["flops"] or row["micro_batch"] > best["micro_batch"]:
+            best = row
+    return best"""
+        },
+        why="A larger micro-batch takes the place of fewer FLOPs here; it was to decide only between rows with equally few.",
+        hint="What does your condition say of a row with a larger micro-batch and more FLOPs?",
+    ),
+    Mistake(
+        "FLOPs divided by the micro-batch",
+        {KEY: 'row["flops"] / row["micro_batch"]'},
+        why="A row's FLOPs are those of a whole step, with the same batch in every row: divided by its micro-batch a large one looks cheap.",
+        hint="How many samples' FLOPs does a row count?",
     ),
     Mistake(
         "the smallest micro-batch of several",
@@ -298,6 +334,8 @@ fewest_flops = (
     Mistake(
         "the first of several",
         {KEY: 'row["flops"]'},
+        {RETURN: 'return min(fitting, key=lambda row: row["flops"])'},
+        {RETURN: 'return sorted(fitting, key=lambda row: row["flops"])[0]'},
         why="Several rows have the fewest FLOPs, and your answer keeps the first that it meets, whatever its micro-batch.",
         hint="What decides where FLOPs are equal?",
     ),
@@ -406,6 +444,7 @@ train_within = (
         "every part weighs the same",
         {SHARE: 'share = micro_batch / len(batch["labels"])'},
         {SHARE: f"share = 1 / len({PARTS})"},
+        {SHARE: 'share = 1 / (len(batch["labels"]) // micro_batch)'},
         why="The mean of the parts' means is the mean over all tokens only where all parts have equally many.",
         hint="What is the weight of a part in the mean over all tokens of the batch?",
     ),
@@ -414,6 +453,12 @@ train_within = (
         {" * share).backward()": ").backward()"},
         why="backward() adds gradients up, so this is the sum of the parts' means, several times the mean of the batch.",
         hint="By what must each part's loss be multiplied so that the sum is a mean?",
+    ),
+    Mistake(
+        "not divided by the batch's tokens",
+        {SHARE: SHARE.replace(" / tokens", "")},
+        why="Each part's mean times its tokens is its sum, and nothing divides by the tokens of the batch: the step is made with a sum over them.",
+        hint="What do your parts' weights add up to?",
     ),
     Mistake(
         "tokens counted without the shift",
@@ -490,6 +535,27 @@ train_within = (
         {PARTS: 'range(0, len(batch["labels"]), len(batch["labels"]))', SLICE: "value"},
         why="The gradient is right, but the whole batch is in memory at once.",
         hint="How many samples go through the model at a time?",
+    ),
+    Mistake(
+        "the whole batch through the model first",
+        {TOKENS: f"{TOKENS}\n    model(**batch).loss"},
+        {TOKENS: f"{TOKENS}\n    whole = model(**batch).loss"},
+        {
+            TOKENS: f"{TOKENS}\n    loss = model(**batch).loss",
+            BACKWARD: "loss = model(**part).loss\n        (loss * share).backward()",
+        },
+        why="Before the parts come all samples go through the model at once, with the memory and the FLOPs of all.",
+        hint="What do you need to know of the whole batch, and who must compute it?",
+    ),
+    Mistake(
+        "the labels taken out of the batch",
+        {
+            TOKENS: 'labels = batch.pop("labels")\n    tokens = (labels[:, 1:] != -100).sum()',
+            PARTS: "range(0, len(labels), micro_batch)",
+            SHARE: 'part["labels"] = labels[start : start + micro_batch]\n        ' + SHARE,
+        },
+        why="The batch is the caller's own, and pop() leaves it without labels.",
+        hint="What is in `batch` when your function is through?",
     ),
     Mistake(
         "the last samples left out",

@@ -443,7 +443,7 @@ def fewest_flops(rows, budget):
     return max(near, key=lambda row: row["micro_batch"])
 
 
-# %% fewest_flops: wrong
+# %% fewest_flops: wrong, FLOPs divided by the micro-batch
 def fewest_flops(rows, budget):
     # FLOPs of a sample of one micro-batch
     fits = [row for row in rows if row["peak"] <= budget]
@@ -616,3 +616,127 @@ def settings_that_fit(batch, ways, peak, budget):
             if peak(m, w) <= budget:
                 out.append((m, batch // m, w))
     return out
+
+
+# %% explain_row: wrong, logits of all places but the last
+def explain_row(model, micro_batch, length):
+    weights = list(model.parameters())
+    grads = [w for w in weights if w.requires_grad]
+    size = sum(w.numel() * w.element_size() for w in grads)
+    return {
+        "weights": sum(w.numel() * w.element_size() for w in weights),
+        "gradients": size,
+        "optimizer state": size + size,
+        "logits": 4 * micro_batch * (length - 1) * model.config.vocab_size,
+    }
+
+
+# %% explain_row: wrong, the first weight's bytes for all
+def explain_row(model, micro_batch, length):
+    weights = list(model.parameters())
+    each = weights[0].element_size()
+    total = each * sum(w.numel() for w in weights)
+    trained = each * sum(w.numel() for w in weights if w.requires_grad)
+    logits = 4 * micro_batch * length * model.config.vocab_size
+    return dict(weights=total, gradients=trained, logits=logits) | {"optimizer state": 2 * trained}
+
+
+# %% settings_that_fit: wrong, the first way only
+def settings_that_fit(batch, ways, peak, budget):
+    sizes = [size for size in range(1, batch + 1) if batch % size == 0]
+    for way in ways:
+        found = [(size, batch // size, way) for size in sizes if peak(size, way) <= budget]
+        if found:
+            return found
+    return []
+
+
+# %% settings_that_fit: wrong, powers of two only
+def settings_that_fit(batch, ways, peak, budget):
+    result = []
+    for size in (1, 2, 4, 8, 16):
+        for way in ways:
+            if batch % size == 0 and peak(size, way) <= budget:
+                result.append((size, batch // size, way))
+    return result
+
+
+# %% fewest_flops: wrong, the budget forgotten
+def fewest_flops(rows, budget):
+    return min(rows, key=lambda row: (row["flops"], -row["micro_batch"]))
+
+
+# %% fewest_flops: wrong, fewer FLOPs or a larger micro-batch
+def fewest_flops(rows, budget):
+    best, flops, size = None, float("inf"), 0
+    for row in rows:
+        if row["peak"] > budget:
+            continue
+        if row["flops"] < flops or row["micro_batch"] > size:
+            best, flops, size = row, row["flops"], row["micro_batch"]
+    return best
+
+
+# %% fewest_flops: wrong, FLOPs divided by the micro-batch
+def fewest_flops(rows, budget):
+    rows = [row for row in rows if not row["peak"] > budget]
+    rows = sorted(rows, key=lambda row: row["flops"] / row["micro_batch"])
+    return rows[0] if rows else None
+
+
+# %% fewest_flops: wrong, the first of several
+def fewest_flops(rows, budget):
+    return sorted((r for r in rows if r["peak"] <= budget), key=lambda r: r["flops"])[0]
+
+
+# %% train_within: wrong, every part weighs the same
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    n = len(batch["input_ids"])
+    k = n // micro_batch
+    for i in range(0, n, micro_batch):
+        ids, labels = batch["input_ids"][i : i + micro_batch], batch["labels"][i : i + micro_batch]
+        (model(input_ids=ids, labels=labels).loss / k).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_within: wrong, not divided by the batch's tokens
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    parts = zip(batch["input_ids"].split(micro_batch), batch["labels"].split(micro_batch))
+    for ids, labels in parts:
+        n = labels[:, 1:].ne(-100).sum()
+        (model(input_ids=ids, labels=labels).loss * n).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_within: wrong, the whole batch through the model first
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    loss = model(**batch).loss
+    total = batch["labels"][:, 1:].ne(-100).sum()
+    parts = zip(batch["input_ids"].split(micro_batch), batch["labels"].split(micro_batch))
+    for ids, labels in parts:
+        n = labels[:, 1:].ne(-100).sum()
+        loss = model(input_ids=ids, labels=labels).loss
+        (loss * n / total).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% train_within: wrong, the labels taken out of the batch
+def train_within(model, optimizer, batch, micro_batch, checkpointing):
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    labels = batch.pop("labels")
+    total = labels[:, 1:].ne(-100).sum()
+    for ids, part in zip(batch["input_ids"].split(micro_batch), labels.split(micro_batch)):
+        n = part[:, 1:].ne(-100).sum()
+        (model(input_ids=ids, labels=part).loss * n / total).backward()
+    optimizer.step()
+    optimizer.zero_grad()
