@@ -21,9 +21,14 @@ from transformers import (
     BartConfig,
     BertConfig,
     BertForSequenceClassification,
+    CLIPConfig,
+    CLIPModel,
     LlamaConfig,
     LlamaForCausalLM,
+    LlavaConfig,
+    MambaConfig,
     Qwen3MoeConfig,
+    Wav2Vec2Config,
 )
 
 from trainlean import setup as setups
@@ -533,12 +538,53 @@ class Asking(torch.nn.Module):
         (llama(), dict(task="masked-lm"), "LlamaConfig has no AutoModelForMaskedLM; it has"),
         (llama(), dict(task="poetry"), "The task is one of sequence-classification"),
         (llama(), dict(task="sequence-classification"), "padding token"),
+        (CLIPConfig(), dict(task="CLIPModel"), "CLIPModel takes no labels, so no batch is known"),
+        (small_config(2), dict(task="AutoModel"), "BertModel takes no labels, so no batch"),
+        (
+            LlavaConfig(),
+            dict(task="LlavaForConditionalGeneration"),
+            "takes input_ids and pixel_values, which no batch is known for",
+        ),
+        (MambaConfig(), dict(task="causal-lm", attention="sdpa"), r'yet. Set attention="eager"\.'),
         (BartConfig(encoder_layerdrop=0.1), dict(task="seq2seq-lm"), "set encoder_layerdrop=0.0"),
     ],
 )
 def test_what_cannot_be_predicted_gets_a_sentence(model, settings, message):
     with pytest.raises(ValueError, match=message):
         predict_run(model, micro_batch=2, **settings)
+
+
+def test_a_model_without_labels_is_predicted_with_a_batch_and_a_loss():
+    tower = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    config = CLIPConfig(
+        text_config=tower | dict(vocab_size=50, bos_token_id=0, eos_token_id=1),
+        vision_config=tower | dict(image_size=32, patch_size=16),
+        projection_dim=16,
+    )
+
+    def batch(size, _):
+        ids = torch.randint(2, 50, (size, 8))
+        return {"input_ids": ids, "pixel_values": torch.rand(size, 3, 32, 32)}
+
+    def loss(model, batch):
+        return model(**batch, return_loss=True).loss
+
+    about = dict(batch=batch, loss=loss, micro_batch=4)
+    run = predict_run(config, task="CLIPModel", **about)
+    as_module = predict_run(
+        lambda: CLIPModel._from_config(config, attn_implementation="eager"), **about
+    )
+    assert run.peak == as_module.peak
+
+
+def test_sound_that_is_hidden_at_random_is_refused_with_its_switch():
+    config = Wav2Vec2Config(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        layerdrop=0.0, conv_dim=(16,) * 7, num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=2, mask_time_prob=0.3,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="such as by apply_spec_augment=False"):
+        predict_run(config, task="ctc", micro_batch=2)
 
 
 def test_what_the_batch_alone_decides_is_known():

@@ -32,6 +32,11 @@ TASKS = {
 }
 USUAL_LENGTH = 512  # tokens, where a setup does not say
 USUAL_SAMPLES = 16000  # of sound, a second of it
+# Parts that a configuration has beside its text, and the inputs of a forward pass that are theirs.
+FURTHER = {
+    "vision_config": ("pixel_values", "pixel_values_videos", "pixel_values_images", "images"),
+    "audio_config": ("input_features", "input_values", "audio_values", "input_audio_embeds"),
+}
 CHOICES = 4  # of a multiple choice
 
 
@@ -90,7 +95,7 @@ def subject_of(model, task=None, batch=None, loss=None) -> Subject:
 
 
 def _of_config(config, task, batch, loss):
-    kind = _class_of(config, task)
+    kind = _class_of(config, task, batch is not None)
     depths = [config.num_hidden_layers] if hasattr(config, "num_hidden_layers") else []
     maker = _Batches(config, kind)
     return Subject(
@@ -111,7 +116,9 @@ def _made(config, kind, setup):
     config = copy.deepcopy(config)
     for part in (config, *_parts(config)):
         if hasattr(part, "use_cache"):
-            part.use_cache = False  # it means nothing in training, and checkpointing would warn
+            # Nobody reads it in training: the Trainer switches it off, and so does checkpointing. Left on, each layer
+            # still copies keys and values into it, which are then kept.
+            part.use_cache = False
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
     if kind.__name__.endswith("SequenceClassification") and config.problem_type is None:
@@ -122,7 +129,11 @@ def _made(config, kind, setup):
     try:
         return kind._from_config(config, attn_implementation=setup.attention).train()
     except (ValueError, ImportError) as error:
-        raise ValueError(f"{kind.__name__} cannot be made: {_first_sentence(error)}") from None
+        other = setup.attention != "eager" and "attention implementation" in str(error)
+        way_out = ' Set attention="eager".' if other else ""
+        raise ValueError(
+            f"{kind.__name__} cannot be made: {_first_sentence(error)}{way_out}"
+        ) from None
 
 
 def _parts(config):
@@ -140,8 +151,11 @@ def _refuse_what_is_drawn(config):
                 )
 
 
-def _class_of(config, task):
-    """transformers' class of this configuration for a task: a name of TASKS, an Auto class, a model's class or the name of one."""
+def _class_of(config, task, has_batch=False):
+    """transformers' class of this configuration for a task: a name of TASKS, an Auto class, a model's class or the name of one.
+
+    Where a batch is given it may be any, else one that takes labels, or of a task whose batch is known.
+    """
     if task is None:
         named = [getattr(transformers, name, None) for name in config.architectures or []]
         auto = [getattr(transformers, name) for name in TASKS.values()]
@@ -157,8 +171,12 @@ def _class_of(config, task):
         raise ValueError(
             f"The task is one of {', '.join(TASKS)} or a class of transformers, not {task!r}."
         )
-    if found := _found(config, kind):
-        return found
+    if found := _of_kind(config, kind):
+        if has_batch or _takes_labels(found) or kind.__name__ in TASKS.values():
+            return found
+        raise ValueError(
+            f"{found.__name__} takes no labels, so no batch is known for it: give batch=..., and loss=... where its forward pass gives none."
+        )
     raise ValueError(
         f"{type(config).__name__} has no {kind.__name__}; it has {', '.join(_tasks(config)) or 'none of ' + ', '.join(TASKS)}."
     )
@@ -169,6 +187,17 @@ def _tasks(config):
 
 
 def _found(config, kind):
+    found = _of_kind(config, kind)
+    mapped = hasattr(kind, "_model_mapping")
+    return found if found and (mapped or _takes_labels(found)) else None
+
+
+def _takes_labels(kind):
+    return "labels" in inspect.signature(kind.forward).parameters
+
+
+def _of_kind(config, kind):
+    """The class that this one is for the configuration, None where there is none."""
     mapping = getattr(kind, "_model_mapping", None)
     if mapping is not None:
         if type(config) not in mapping:
@@ -176,8 +205,7 @@ def _found(config, kind):
         found = mapping[type(config)]
         return found[0] if isinstance(found, (tuple, list)) else found
     if issubclass(kind, transformers.PreTrainedModel):
-        has_loss = "labels" in inspect.signature(kind.forward).parameters
-        return kind if kind.config_class is type(config) and has_loss else None
+        return kind if kind.config_class is type(config) else None
     return None
 
 
@@ -214,6 +242,7 @@ class _Batches:
         size, length = setup.micro_batch, setup.sequence_length
         if length is not None:
             self._check_length(length)
+        self._refuse_what_else_it_takes()
         batch = {self.main: self._input(size, length)}
         if self.main == "input_ids" and "attention_mask" in self.arguments:
             # Without padding, the fused attention's batch has no mask: it would be left out.
@@ -240,6 +269,13 @@ class _Batches:
                 f"The model has {positions} positions: sequence_length cannot be {length}."
             )
 
+    def _refuse_what_else_it_takes(self):
+        """A model of text and of images or sound is not what trains on text alone: the other part would get no gradient."""
+        for part, names in FURTHER.items():
+            taken = [name for name in names if name in self.arguments]
+            if getattr(self.config, part, None) and taken and self.main not in names:
+                raise ValueError(_no_batch(self.kind, f"{self.main} and {taken[0]}"))
+
     def _input(self, size, length):
         config = self.config
         if self.main == "input_ids":
@@ -259,9 +295,7 @@ class _Batches:
             if bins := self._spectrogram():
                 return torch.rand(size, bins, 2 * config.max_source_positions)
             return torch.rand(size, length, config.input_feat_per_channel)
-        raise ValueError(
-            f"{self.kind.__name__} takes {self.main}, which no batch is known for: give batch=..., and loss=... where it needs one."
-        )
+        raise ValueError(_no_batch(self.kind, self.main))
 
     def _tokens(self, size, length):
         """Token numbers that are drawn, the special ones only where they have a meaning: at the end."""
@@ -303,6 +337,10 @@ class _Batches:
         if self.main == "input_features" and "Seq2Seq" not in self.kind.__name__:
             length = min(length or 64, getattr(config, "max_target_positions", 448))
         return {"labels": self._tokens(size, length or 64)}
+
+
+def _no_batch(kind, inputs):
+    return f"{kind.__name__} takes {inputs}, which no batch is known for: give batch=..., and loss=... where it needs one."
 
 
 def _pair(value):

@@ -78,6 +78,7 @@ class Trace:
     - `flops`: of an optimizer step
     - `overhead`: on a GPU, what the allocator's peaks are above the tensors'
     - `extra`: peaks of a compiled model's passes
+    - `unreached`: names of trained weights, or of parts with such weights alone, that no gradient reaches
     """
 
     operations: list
@@ -87,6 +88,7 @@ class Trace:
     flops: int
     overhead: dict[str, int]
     extra: list[dict[str, int]]
+    unreached: tuple[str, ...] = ()
 
     @property
     def peak(self) -> dict[str, int]:
@@ -117,6 +119,7 @@ class Tracer:
         self.mode: FakeTensorMode  # of the trace that runs
         self.values: Values  # of it
         self.made = False  # whether the model is, in it
+        self.unreached: tuple[str, ...] | None = None  # once a backward pass has run
         self.outside: list = []  # what takes the place of real tensors, as long as the trace lasts
         self.meter: Meter | None = None  # while it measures
         self.at_end: Callable  # calls a function when it has ended
@@ -191,6 +194,7 @@ class Tracer:
         if not module.training:  # a part may be out of it for good, such as a frozen normalisation
             module.train()
         enable_checkpointing(module, self.setup.checkpointing)
+        self._names = {id(weight): name for name, weight in module.named_parameters()}
         if self.prune:
             self.prune(module)
         module = add_adapters(module, self.setup.lora) if adapted else module
@@ -233,9 +237,23 @@ class Tracer:
         # Named until it is over, as most loops and Accelerate have it: some losses are a number in the memory of all elements.
         loss, steps = self._loss(module, batch), self.setup.accumulation_steps
         (loss / steps if steps > 1 else loss).backward()
+        if self.unreached is None:
+            self.unreached = self._without_gradient(module)
         # A meter has operations run in place that are not elsewhere.
         names = (did._overloadpacket.__name__.rstrip("_") for did in values.operations[start:])
         return list(zip(names, values.sizes[start:]))
+
+    def _without_gradient(self, module):
+        """What no gradient has reached, by the names that the whole module has; a thousandth of what is trained is not worth saying."""
+        trained = [weight for weight in module.parameters() if weight.requires_grad]
+        without = [weight for weight in trained if weight.grad is None]
+        if sum(w.nbytes for w in without) <= 1e-3 * sum(w.nbytes for w in trained):
+            return ()
+        without.sort(key=lambda weight: -weight.nbytes)
+        named = [
+            [self._names.get(id(weight), "") for weight in some] for some in (without, trained)
+        ]
+        return _outermost(*named)
 
     def _window(self, module, micro_batches):
         """So many micro-batches; what the first one did: those behind it add their gradients to what is there."""
@@ -311,6 +329,7 @@ class Tracer:
             meter.flops // sum(windows) * setup.accumulation_steps,
             overhead,
             [_with_what_stays(peak, stepping[-1], setup.accumulation_steps) for peak in passes],
+            self.unreached or (),
         )
         # Both may train further.
         self._refuse_steps_that_differ(module, done, drawn)
@@ -329,7 +348,12 @@ class Tracer:
             done.append(self._micro_batch(module))
         if any(one != done[-1] for one in done[1:]):
             raise Unpredictable(
-                "No prediction: no two steps are alike here, since random numbers of Python or NumPy decide what is computed. Set them to fixed ones for it."
+                "No prediction: no two steps are alike here, since random numbers of Python or NumPy decide what is computed. Set them to fixed ones for it"
+                + (
+                    ", such as by apply_spec_augment=False in the configuration."
+                    if _hides_at_random(module)
+                    else "."
+                )
                 if drawn
                 else "No prediction: no two steps are alike here, since a count, a cache or a queue that the module keeps decides what is computed. Hold it fixed for it."
             )
@@ -528,6 +552,12 @@ def _forget_cached(module):
                 cached.cache_clear()
 
 
+def _hides_at_random(module):
+    """Whether a configuration of transformers says that a part of the sound is hidden."""
+    configs = [getattr(part, "config", None) for part in module.modules()]
+    return any(getattr(config, "apply_spec_augment", False) for config in configs)
+
+
 def _pythons_random_state():
     numbers = np.random.get_state(legacy=False)["state"]
     return random.getstate(), numbers["pos"], numbers["key"].tobytes()
@@ -580,6 +610,18 @@ def _fake_copy(mode, module):
     for real, fake_one in zip(module.buffers(), made.buffers()):
         know(fake_one, real)
     return made
+
+
+def _outermost(names, all_names):
+    """The names, or those of parts that have no others of `all_names`."""
+    others = [name for name in all_names if name not in set(names)]
+    inside = {name[: i + 1] for name in others for i, letter in enumerate(name) if letter == "."}
+    found = []
+    for name in filter(None, names):
+        ends = [i for i, letter in enumerate(name) if letter == "."]
+        parts = [name[:end] for end in ends if name[: end + 1] not in inside]
+        found.append(parts[0] if parts else name)
+    return tuple(dict.fromkeys(found))
 
 
 def _with_what_stays(peak, stepping, accumulation_steps):
