@@ -2,6 +2,7 @@
 
 import random
 import threading
+import warnings
 from collections import deque
 from dataclasses import dataclass
 
@@ -14,8 +15,11 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 from transformers import BatchEncoding
 
+import trainlean
+from trainlean.costs import patience
 from trainlean.costs.batches import map_tensors
 from trainlean.costs.predict import predict_run
+from trainlean.costs.tracing import _outermost
 from trainlean.costs.training import OPTIMIZERS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -418,6 +422,70 @@ def test_what_no_prediction_holds_for_is_refused(make, loss, message):
 def test_a_module_that_cannot_be_made_is_told_from_one_that_cannot_be_trained():
     with pytest.raises(ValueError, match="could not be made .*lambda.*TypeError"):
         predict_run(lambda: nn.Linear("a", 3), batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
+
+
+class TwoTowers(nn.Module):
+    """Of images and text, of which a batch may have text alone; one number of it is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.images = nn.ModuleDict({"tower": nn.Linear(64, 64), "head": nn.Linear(64, 8)})
+        self.text = nn.ModuleList(nn.Linear(64, 64) for _ in range(9))
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, text, images=None):
+        for layer in self.text:
+            text = text + layer(text).relu()
+        out = text[:, :8]
+        return out if images is None else out + self.images["head"](self.images["tower"](images))
+
+
+def test_weights_that_no_gradient_reaches_are_named():
+    about = dict(micro_batch=SAMPLES, optimizer="adamw")
+    with pytest.warns(
+        UserWarning, match=r"No gradient reaches images, unused in this training"
+    ) as said:
+        run = trainlean.predict_run(TwoTowers, batch=SAMPLE, loss=mean_square, **about)
+    assert [one.filename for one in said] == [__file__]
+    assert run.peak_bytes == pytest.approx(
+        allocated(TwoTowers(), SAMPLE, mean_square, 0), rel=0.003
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both = dict(batch=(SAMPLE, SAMPLE), loss=lambda model, x: model(*x).square().mean())
+        predict_run(TwoTowers, **both, **about)
+
+    class Cut(TwoTowers):
+        def forward(self, x):
+            for number, layer in enumerate(self.text):
+                x = layer(x.detach() if number == 7 else x)
+            return x
+
+    with pytest.warns(UserWarning, match=r"reaches images, text.0, text.1, text.2 and 5 more in"):
+        predict_run(Cut, batch=SAMPLE, loss=mean_square, **about)
+
+
+def test_names_of_what_no_gradient_reaches_are_those_of_the_parts_that_have_no_other():
+    everything = ["a.b.weight", "a.b.bias", "a.c.weight", "ab.weight", "d.e.weight", "own"]
+    assert _outermost(["a.b.weight", "a.b.bias", "d.e.weight"], everything) == ("a.b", "d")
+    assert _outermost(["a.b.weight", "own"], everything) == ("a.b.weight", "own")
+
+
+def test_a_prediction_that_takes_long_says_so_where_somebody_watches(monkeypatch, capsys):
+    def predicted():
+        gru = nn.GRU(4, 4, batch_first=True)
+        loss = lambda model, x: model(x)[0].square().mean()  # noqa: E731
+        predict_run(lambda: gru, batch=torch.rand(2, 60, 4), loss=loss, micro_batch=2)
+        return capsys.readouterr().err
+
+    monkeypatch.setattr(patience, "_watched", lambda: True)
+    monkeypatch.setattr(patience, "AFTER", 1e9)
+    assert "predicting" not in predicted()
+    monkeypatch.setattr(patience, "AFTER", 0.0)
+    assert "predicting <lambda>" in predicted() and "operations" not in predicted().split("\r")[-1]
+    monkeypatch.setattr(patience, "_watched", lambda: False)
+    assert "predicting" not in predicted()
+    assert patience.teller() is None
 
 
 def test_predictions_leave_other_threads_and_random_numbers_alone():

@@ -56,6 +56,17 @@ def decoder():
     batch = {"inputs": torch.rand(60, 8), "pixels": torch.rand(60, 300)}
     return model, batch, compared
 
+class Towers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.text, self.images = nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.text(x).square().mean()
+
+def towers():
+    return Towers(), torch.rand(4, 8), None
+
 def compared(model, batch):
     return nn.functional.binary_cross_entropy(model(batch["inputs"]), batch["pixels"])
 
@@ -306,6 +317,15 @@ def test_a_loss_in_the_memory_of_all_elements_is_in_the_plan_as_in_its_scripts(
     else:
         assert "let go" not in said
     assert abs(measured - predicted - ahead) <= 64
+
+
+def test_weights_that_no_gradient_reaches_are_in_a_plans_notes(module, recwarn):
+    reached = plan_training(read_model(module), 10**6, 8)
+    for batch in (2, 8):  # a few sizes are predicted one by one, more by a table
+        found = plan_training(read_model(module.replace("classifier", "towers")), 10**6, batch)
+        assert any(note.startswith("No gradient reaches images in") for note in found.notes)
+    assert not any("No gradient" in note for note in reached.notes)
+    assert not any("No gradient" in str(one.message) for one in recwarn)
 
 
 def test_a_loss_that_is_no_mean_is_not_called_the_same_training():

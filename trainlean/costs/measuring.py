@@ -68,7 +68,7 @@ def measure(
     return run
 
 
-def _bar(total: int, name: str, shown: bool):
+def _bar(total: int | None, name: str, shown: bool, **form):
     """A progress bar that leaves nothing behind.
 
     In a notebook it has no text: VS Code saves a bar's output, and shows its text when the notebook is opened again.
@@ -77,10 +77,10 @@ def _bar(total: int, name: str, shown: bool):
     from tqdm.notebook import tqdm_notebook
 
     if not (shown and issubclass(tqdm, tqdm_notebook)):
-        return tqdm(total=total, desc=name, leave=False, disable=not shown)
+        return tqdm(total=total, desc=name, leave=False, disable=not shown, **form)
     from IPython.display import display
 
-    bar = tqdm(total=total, desc=name, leave=False, display=False)
+    bar = tqdm(total=total, desc=name, leave=False, display=False, **form)
     display(bar.container._repr_mimebundle_() | {"text/plain": ""}, raw=True)
     return bar
 

@@ -33,6 +33,7 @@ class Scaling:
     - `layers`: the numbers of groups of each stack in the model
     - `rows`: bytes, an array of operations by terms by CATEGORIES; the terms are those of `_terms`
     - `flops`: by terms
+    - `unreached`: as of `trainlean.costs.tracing.Trace`
     """
 
     subject: Subject
@@ -43,6 +44,7 @@ class Scaling:
     rows: np.ndarray
     flops: np.ndarray
     device: str = "cpu"
+    unreached: tuple[str, ...] = ()
 
     def run(
         self, micro_batch: int, sequence_length: int | None = None, layers: list[int] | None = None
@@ -112,7 +114,8 @@ def scaling_of(
     low, high = (lengths or own) if subject.usual_length is not None else (None, None)
 
     def make():
-        return _traced(subject, setup, low, high, device).to_dict()
+        table = _traced(subject, setup, low, high, device)
+        return table.to_dict() | {"unreached": table.unreached}
 
     settings = setup.settings() | {"micro_batch": None}
     question = ["scaling", subject.identity, settings, low, high, device]
@@ -126,6 +129,7 @@ def scaling_of(
         np.array(found["rows"]),
         np.array(found["flops"]),
         device,
+        tuple(found["unreached"]),
     )
 
 
@@ -160,7 +164,8 @@ def _traced(subject, setup, low, high, device):
     inverse = np.linalg.pinv(matrix / scale) / scale[:, None]
     rows = np.einsum("tp,prc->rtc", inverse, values)
     flops = inverse @ np.array([trace.flops for base, more in measured for trace in (base, *more)])
-    table = Scaling(subject, setup, (low, high), 1, layers, rows, flops, device)
+    unreached = measured[-1][0].unreached
+    table = Scaling(subject, setup, (low, high), 1, layers, rows, flops, device, unreached)
     few = [2] * len(stacks)
     for size in further:
         # With few groups of layers: that more of them only add the same was seen at every size before.

@@ -21,6 +21,7 @@ from transformers.utils import import_utils
 
 from trainlean.costs.instead import instead
 from trainlean.costs.operations import is_taken_apart
+from trainlean.costs.patience import teller
 from trainlean.costs.scratch import behind_a_loss, beside
 
 aten = torch.ops.aten
@@ -78,6 +79,7 @@ class Values(TorchDispatchMode):
         self.outside: dict[int, torch.Tensor] = {}
         self.given: list[list[StorageWeakRef]] | None = None
         self._unknown = ShapeEnv()
+        self._tell = teller()
         self._apart = 0  # how many operations are taken apart, one within the other
 
     def __exit__(self, *error):
@@ -100,6 +102,8 @@ class Values(TorchDispatchMode):
         out = self._run(func, args, kwargs or {})
         if func.namespace != "profiler":
             self.operations.append(func)
+            if self._tell:
+                self._tell()
             behind = [behind_a_loss(func, args, out)]
             if self.measure_scratch:
                 behind = self._beside(func, args, kwargs or {}) or behind

@@ -13,7 +13,7 @@ from itertools import product
 
 from trainlean.costs.intervals import card_errors, card_interval
 from trainlean.costs.links import Link, ddp_step_seconds, local_sgd_step_seconds, traffic
-from trainlean.costs.predict import checked_setup, predict_run, result
+from trainlean.costs.predict import checked_setup, predicted, result, words_of_unreached
 from trainlean.costs.runs import Run, format_bytes
 from trainlean.costs.scaling import scaling_of
 from trainlean.costs.subject import Subject, subject_of
@@ -227,6 +227,7 @@ def plan_training(
     front = _front(rows)
     notes = _notes(optimizers, precisions, lora, skipped, refusals, devices, kinds)
     notes += _about_the_interval(front[0], budget)
+    notes += [search.unreached] if search.unreached else []
     return Plan(
         subject, budget, batch, device, front, _why(front, search, budget), notes,
         search.looked_at, len(search.found), search.largest(front[0].setup), first_after,
@@ -327,6 +328,7 @@ class _Search:
         self.looked_at = 0
         self.smallest: Choice | None = None
         self.first_at = 0.0
+        self.unreached = ""  # a sentence
 
     def look(self, setup):
         """Look at the micro-batches of this way of training: all of them, on a GPU for the largest that fits.
@@ -371,7 +373,9 @@ class _Search:
         """The table of all micro-batches, None where the model runs other operations at other sizes."""
         one = replace(setup, micro_batch=2)
         try:
-            return scaling_of(self.subject, one, lengths=None)
+            table = scaling_of(self.subject, one, lengths=None)
+            self.unreached = words_of_unreached(table.unreached)
+            return table
         except Unpredictable as error:
             if "no table" not in str(error):
                 raise
@@ -390,7 +394,8 @@ class _Search:
                 waiting = bound.peak["gradients"] + OF_A_DIVISION if steps == 1 else 0
                 if bound.peak_bytes - waiting + self.more > self.budget:
                     return None
-            run = predict_run(self.subject, setup, device=self.device)
+            ready = checked_setup(self.subject, setup, self.device)
+            run, self.unreached = predicted(self.subject, ready, self.device)
         needed = run.device_bytes.get("allocator_reserved", run.peak_bytes) + self.more
         return Choice(run, needed)
 
