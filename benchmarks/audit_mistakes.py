@@ -244,7 +244,7 @@ ALSO = {
     **dict.fromkeys(
         [
             "flag set after the Trainer was built",
-            "the loss is divided by nobody",
+            "backward() sees the undivided loss",
             "flag set to True",
             "learning rate divided by the accumulation steps",
             "clipped instead of cured",

@@ -31,6 +31,15 @@ accumulation_arguments = (
         hint="Which of the two batches has to fit into memory, and which argument is named after it?",
     ),
     Mistake(
+        "micro-batch and accumulation steps exchanged",
+        {
+            MICRO_BATCH: "train_batch_size=effective_batch // micro_batch",
+            STEPS: "gradient_accumulation_steps=micro_batch",
+        },
+        why="Their product is the effective batch either way, but `per_device_train_batch_size` is what goes through the model at once.",
+        hint="Which of your two numbers has to fit into memory, and which argument is it given to?",
+    ),
+    Mistake(
         "accumulation steps set to the effective batch",
         {STEPS: "gradient_accumulation_steps=effective_batch"},
         why="`gradient_accumulation_steps` counts micro-batches, not samples; set to the effective batch it makes every step that much rarer.",
@@ -88,6 +97,12 @@ accumulation_arguments = (
         hint="How many optimizer steps, counted from the one with rate 0, come before the second epoch's first?",
     ),
     Mistake(
+        "the warm-up of the whole training",
+        {WARMUP: "warmup_steps=steps_per_epoch * epochs"},
+        why="The rate rises over all epochs, and is whole only when the training is over; the warm-up is the first epoch.",
+        hint="Over how many epochs is the learning rate to rise?",
+    ),
+    Mistake(
         "warm-up as a share of the epochs",
         {WARMUP: "warmup_steps=1 / epochs"},
         why="From 1 on `warmup_steps` is a number of steps, so with a single epoch the share 1/1 is a warm-up of one step.",
@@ -117,13 +132,19 @@ accumulation_arguments = (
         without(WARMUP),
         {SCHEDULE: 'lr_scheduler_type="constant"'},
         why="The learning rate is at its full height from the first step: the schedule `constant` knows no warm-up, and `warmup_steps` is 0 unless it is set.",
-        hint="Which schedule begins with a warm-up and is constant after it?",
+        hint="Which schedule begins with a warm-up and is constant after it, and how many steps of warm-up is it given?",
     ),
     Mistake(
         "schedule left at its default",
         without(SCHEDULE),
         why="`lr_scheduler_type` is `linear` unless it is set: after the warm-up the learning rate falls to 0 over the rest of the training.",
         hint="What does `TrainingArguments(folder).lr_scheduler_type` say, and what does the task ask for?",
+    ),
+    Mistake(
+        "a schedule that falls again",
+        {SCHEDULE: 'lr_scheduler_type="cosine"'},
+        why="`cosine` lets the learning rate fall after the warm-up; it was to stay where it is.",
+        hint="What does the name of your schedule say of the time after the warm-up, and what does the task?",
     ),
     Mistake(
         "learning rate scaled by the accumulation steps",
@@ -156,6 +177,18 @@ accumulation_arguments = (
         without(SAMPLING),
         why="The Trainer draws the samples in random order unless `train_sampling_strategy` says otherwise, so the windows hold other samples.",
         hint="Which value of `train_sampling_strategy` keeps the order of the data set?",
+    ),
+    Mistake(
+        "samples grouped by length",
+        {SAMPLING: 'train_sampling_strategy="group_by_length"'},
+        why="Grouped by length the samples are in another order than the data set's; and the Trainer can only group what has `input_ids` or a length.",
+        hint="Which value of `train_sampling_strategy` keeps the order of the data set?",
+    ),
+    Mistake(
+        "labels smoothed",
+        {"use_cpu=True": "use_cpu=True,\n        label_smoothing_factor=0.1"},
+        why="`label_smoothing_factor` makes another loss of the model's, and the task names none.",
+        hint="Which of your arguments changes the loss?",
     ),
     Mistake(
         "last window left out",
@@ -216,6 +249,12 @@ MEAN_LOSS = """    def mean_loss(outputs, labels, num_items_in_batch=None):
         model=model, args=args, train_dataset=train_dataset, compute_loss_func=mean_loss
     )
 """
+BEHIND_BACKWARD = """    class Divides(Trainer):
+        def training_step(self, *args, **kwargs):
+            return super().training_step(*args, **kwargs) / self.current_gradient_accumulation_steps
+
+    return Divides(model=model, args=args, train_dataset=train_dataset)
+"""
 IN_A_CALLBACK = """    class Divide(TrainerCallback):
         def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
             for parameter in model.parameters():
@@ -248,11 +287,24 @@ exact_trainer = (
         hint="At which line of your function does the Trainer read the model's flag?",
     ),
     Mistake(
-        "the loss is divided by nobody",
+        "backward() sees the undivided loss",
         {FLAG: ""},
         {FLAG: "", RETURN: MEAN_LOSS},
-        why="The Trainer takes the loss for one that is already divided by the window's items; but it is a mean over the micro-batch, so k of them add up.",
-        hint="Which attribute of the model tells the Trainer that the model does not divide?",
+        {FLAG: "", RETURN: BEHIND_BACKWARD},
+        why="The Trainer takes the loss for one that is already divided by the window's items; but backward() is given a mean over the micro-batch, so k of them add up.",
+        hint="A Trainer always leaves the division to a `compute_loss_func`: where none is given, what tells it to divide the loss itself?",
+    ),
+    Mistake(
+        "a mean divided by all items",
+        {FLAG: "", RETURN: MEAN_LOSS.replace("labels)\n", "labels) / num_items_in_batch\n")},
+        why="The loss is a mean over its micro-batch already, and `num_items_in_batch` counts the samples of the whole window: divided by them it is too small.",
+        hint="Which loss, divided by the samples of the window, adds up to their mean: a sum over the micro-batch or a mean?",
+    ),
+    Mistake(
+        "a sum that nobody divides",
+        {FLAG: "", RETURN: MEAN_LOSS.replace("labels)\n", 'labels, reduction="sum")\n')},
+        why="The losses of all samples of the window add up, and a Trainer with a `compute_loss_func` divides nothing.",
+        hint="By what must a sum over the samples of a window be divided to be their mean, and who tells your function that number?",
     ),
     Mistake(
         "flag set to True",
@@ -380,6 +432,7 @@ window_token_loss = (
     Mistake(
         "labels not shifted",
         {LOGITS: "outputs.logits", TARGETS: "labels"},
+        {TARGETS: "labels[:, :-1]"},
         why="The logits at position i predict token i + 1; compared with token i they are trained to copy what they were shown.",
         hint="Which label belongs to the logits at position 0?",
     ),
@@ -433,6 +486,38 @@ window_token_loss = (
         hint="What is the value of the expression that your function returns?",
     ),
     usual("padding trained on", {TARGETS: f"{TARGETS}.clamp(min=0)"}),
+    Mistake(
+        "token 0 taken for padding",
+        {TARGETS: f"{TARGETS}.masked_fill({TARGETS} == 0, -100)"},
+        why="A label of 0 is a token like any other, also where a tokenizer pads with that number; only -100 says that there is nothing to predict.",
+        hint="Which labels does your loss leave out, and which of them are -100?",
+    ),
+    Mistake(
+        "a new number where there is nothing to predict",
+        *(
+            {
+                "    logits =": f"    if {TARGETS}.eq(-100).all():\n        return {number}\n    logits ="
+            }
+            for number in ("torch.tensor(0.0)", "0.0")
+        ),
+        why="In a micro-batch without targets the loss is a number that does not come from the logits; the Trainer cannot go backward from it, and raises an error.",
+        hint='What does cross_entropy with reduction="sum" return where every label is -100, and has that a grad_fn?',
+    ),
+    Mistake(
+        "the loss cut off from the logits",
+        {f"{SUM}){DIVISION}": f"{SUM}).detach(){DIVISION}"},
+        why="The number is made new, or detached: it does not know that it came from the logits, and no backward() finds the way from it to the weights.",
+        hint="What is the `grad_fn` of the loss that your function returns?",
+    ),
+    Mistake(
+        "the count corrected for the shift once more",
+        *(
+            {DIVISION: f" / (num_items_in_batch - {one})"}
+            for one in ("len(labels)", "1", "labels[:, 0].ne(-100).sum()")
+        ),
+        why="`num_items_in_batch` counts targets: the first label of each text is not among them, and what is taken off once more makes the divisor too small.",
+        hint="What does the exercise say that `num_items_in_batch` counts, labels or targets?",
+    ),
     Mistake(
         "mean divided once more",
         {SUM: ""},

@@ -156,6 +156,8 @@ def accumulation_arguments(answer, seed):
                 )
             if args.max_grad_norm is None:
                 raise TypeError("max_grad_norm must be a number.")
+            if args.label_smoothing_factor:
+                raise TypeError("label_smoothing_factor changes the loss; it must stay 0.")
             where = {
                 f"the argument use_cpu ({recipe})": bool(args.use_cpu),
                 f"whether the output folder is the one given ({recipe})": args.output_dir == folder,
@@ -312,6 +314,7 @@ TEXT_CASES = (
 )
 LENGTH = 8
 BLANK = (2, 10, 11)  # texts without a target: one beside another text, and a micro-batch of them
+ZERO = 3  # a long text, whose second token is 0
 
 
 @functools.lru_cache(maxsize=8)
@@ -336,14 +339,16 @@ def language_model(seed: int, tied: bool, frozen: bool):
 
 
 def draw_text(case: TextCase, seed: int):
-    """A fresh tiny Llama and texts of 2 to 8 tokens, padded to 8; padding has the label -100, and so have some texts' first tokens and some whole texts."""
+    """A fresh tiny Llama and texts of 4 to 8 tokens, padded to 8; padding has the label -100, and so have some texts' first tokens and some whole texts."""
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for number in range(case.micro_batches * MICRO_BATCH):
         # Micro-batches of long and of short texts in turn: then a mean of means is far from the mean over all tokens.
-        low, high = (6, LENGTH + 1) if number // MICRO_BATCH % 2 else (2, 5)
+        low, high = (6, LENGTH + 1) if number // MICRO_BATCH % 2 else (4, 6)
         length = int(torch.randint(low, high, (), generator=generator))
         tokens = torch.randint(12, (LENGTH,), generator=generator)
+        if number == ZERO:
+            tokens[1] = 0  # that number is a token like any other
         real = torch.arange(LENGTH) < length
         first = 3 if number % 4 == 0 else LENGTH if number in BLANK else 0
         asked = torch.arange(LENGTH) >= first
@@ -387,7 +392,24 @@ def noting(loss):
         given = labels.clone()
         result = loss(outputs, labels, *more, **named)
         untouched.append(torch.equal(given, labels))
+        must_lead_back(result, given)
         losses.append(result.item() if torch.is_tensor(result) and result.numel() == 1 else 0.0)
         return result
 
     return asked, untouched, losses
+
+
+def must_lead_back(loss, labels):
+    """TypeError: it is no single number from which backward() comes to the weights.
+
+    The Trainer itself would raise another error, when the answer has returned, and that looks as if the answer had raised it.
+    """
+    kind = "with" if labels[:, 1:].ne(-100).any() else "without"
+    if torch.is_tensor(loss) and loss.numel() != 1:
+        raise TypeError(
+            f"window_token_loss returned the shape {list(loss.shape)}; expected a loss."
+        )
+    if isinstance(loss, int | float) or (torch.is_tensor(loss) and loss.grad_fn is None):
+        raise TypeError(
+            f"window_token_loss returned a number without a grad_fn for a micro-batch {kind} targets: backward() finds no way from it to the weights."
+        )

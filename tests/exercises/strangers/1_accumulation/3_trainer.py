@@ -237,7 +237,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong
+# %% accumulation_arguments: wrong, the warm-up of the whole training
 # warmed up through the whole training
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     steps = -(-samples // effective_batch) * epochs
@@ -346,7 +346,7 @@ def exact_trainer(model, args, train_dataset):
     return DividingTrainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong, the loss is divided by nobody
+# %% exact_trainer: wrong, backward() sees the undivided loss
 # nothing cured
 def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
@@ -432,7 +432,7 @@ def exact_trainer(model, args, train_dataset):
     return trainer
 
 
-# %% exact_trainer: wrong, the loss is divided by nobody
+# %% exact_trainer: wrong, backward() sees the undivided loss
 # a mean as loss function, which the Trainer trusts to be divided
 def exact_trainer(model, args, train_dataset):
     return Trainer(
@@ -549,7 +549,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return cross_entropy(logits[:-1], targets[1:], reduction="sum") / num_items_in_batch
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, the loss cut off from the logits
 # gives a number that has lost its graph
 def window_token_loss(outputs, labels, num_items_in_batch):
     logits = outputs.logits[:, :-1].flatten(0, 1)
@@ -584,7 +584,7 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     return cross_entropy(logits, labels.flatten(), reduction="sum") / num_items_in_batch
 
 
-# %% window_token_loss: wrong
+# %% window_token_loss: wrong, token 0 taken for padding
 # tokens with the number 0 are left out, too
 def window_token_loss(outputs, labels, num_items_in_batch):
     targets = labels[:, 1:]
@@ -678,13 +678,13 @@ def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong, the loss is divided by nobody
+# %% exact_trainer: wrong, backward() sees the undivided loss
 # nothing at all
 def exact_trainer(model, args, train_dataset):
     return Trainer(model=model, args=args, train_dataset=train_dataset)
 
 
-# %% exact_trainer: wrong
+# %% exact_trainer: wrong, a mean divided by all items
 # mean divided by the items
 def exact_trainer(model, args, train_dataset):
     def own(outputs, labels, num_items_in_batch=None):
@@ -832,3 +832,220 @@ def window_token_loss(outputs, labels, num_items_in_batch):
     scores = outputs.logits.log_softmax(dim=-1)[there]
     chosen = scores[torch.arange(len(scores)), shifted[there]]
     return -(chosen / num_items_in_batch).sum()
+
+
+# %% window_token_loss: wrong, token 0 taken for padding
+def window_token_loss(outputs, labels, num_items_in_batch):
+    log_p = outputs.logits[:, :-1].log_softmax(-1)
+    t = labels[:, 1:]
+    keep = t > 0
+    picked = log_p.gather(-1, t.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return -(picked * keep).sum() / num_items_in_batch
+
+
+# %% window_token_loss: wrong, token 0 taken for padding
+def window_token_loss(outputs, labels, num_items_in_batch):
+    t = labels[:, 1:].clone()
+    t[t == -100] = 0
+    scores = outputs.logits[:, :-1].transpose(1, 2)
+    return cross_entropy(scores, t, ignore_index=0, reduction="sum") / num_items_in_batch
+
+
+# %% window_token_loss: wrong, a new number where there is nothing to predict
+def window_token_loss(outputs, labels, num_items_in_batch):
+    if (labels[:, 1:] == -100).all():
+        return torch.tensor(0.0)
+    scores = outputs.logits[:, :-1].transpose(1, 2)
+    return cross_entropy(scores, labels[:, 1:], reduction="sum") / num_items_in_batch
+
+
+# %% window_token_loss: wrong, a new number where there is nothing to predict
+# token by token in a Python sum, which starts from the number 0
+def window_token_loss(outputs, labels, num_items_in_batch):
+    terms = []
+    for scores, text in zip(outputs.logits, labels):
+        for at in range(len(text) - 1):
+            if text[at + 1] != -100:
+                terms.append(-scores[at].log_softmax(-1)[text[at + 1]])
+    return sum(terms) / num_items_in_batch.item()
+
+
+# %% window_token_loss: wrong, a new number where there is nothing to predict
+# a leaf: the Trainer divides it in place, which no leaf lets be done to it
+def window_token_loss(outputs, labels, num_items_in_batch):
+    wanted = labels[:, 1:]
+    asked = wanted.ne(-100)
+    if not asked.any():
+        return torch.zeros((), requires_grad=True)
+    return cross_entropy(outputs.logits[:, :-1][asked], wanted[asked], reduction="sum").div(
+        num_items_in_batch
+    )
+
+
+# %% window_token_loss: wrong, the loss cut off from the logits
+def window_token_loss(outputs, labels, num_items_in_batch):
+    scores, wanted = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    total = cross_entropy(scores, wanted, reduction="sum")
+    return torch.tensor(total.item() / num_items_in_batch, requires_grad=True)
+
+
+# %% window_token_loss: wrong, the count corrected for the shift once more
+def window_token_loss(outputs, labels, num_items_in_batch):
+    texts, length = labels.shape
+    wanted = labels[:, 1:].reshape(texts * (length - 1))
+    scores = outputs.logits[:, :-1].reshape(texts * (length - 1), -1)
+    return torch.nn.CrossEntropyLoss(reduction="sum")(scores, wanted) / (num_items_in_batch - texts)
+
+
+# %% window_token_loss: wrong, labels not shifted
+def window_token_loss(outputs, labels, num_items_in_batch):
+    scores = outputs.logits[:, :-1, :].permute(0, 2, 1)
+    total = cross_entropy(scores, labels[:, :-1], reduction="sum")
+    return total / num_items_in_batch
+
+
+# %% window_token_loss: wrong
+# one loss for each text
+def window_token_loss(outputs, labels, num_items_in_batch):
+    scores = outputs.logits[:, :-1].transpose(1, 2)
+    losses = cross_entropy(scores, labels[:, 1:], reduction="none")
+    return losses.sum(1) / num_items_in_batch
+
+
+# %% exact_trainer: wrong, backward() sees the undivided loss
+def exact_trainer(model, args, train_dataset):
+    class T(Trainer):
+        def training_step(self, *a, **k):
+            loss = super().training_step(*a, **k)
+            return loss / self.current_gradient_accumulation_steps
+
+    return T(model, args, train_dataset=train_dataset)
+
+
+# %% exact_trainer: wrong, backward() sees the undivided loss
+def exact_trainer(model, args, train_dataset):
+    class AfterTheStep(TrainerCallback):
+        def on_optimizer_step(self, args, state, control, model=None, **kwargs):
+            for weight in model.parameters():
+                if weight.grad is not None:
+                    weight.grad.div_(args.gradient_accumulation_steps)
+
+    return Trainer(model, args, train_dataset=train_dataset, callbacks=[AfterTheStep])
+
+
+# %% exact_trainer: wrong, backward() sees the undivided loss
+def exact_trainer(model, args, train_dataset):
+    model.accepts_loss_kwargs = False
+    return Trainer(
+        model,
+        args,
+        train_dataset=train_dataset,
+        compute_loss_func=lambda o, labels, num_items_in_batch=None: cross_entropy(
+            o.logits, labels
+        ),
+    )
+
+
+# %% exact_trainer: wrong, a mean divided by all items
+def exact_trainer(model, args, train_dataset):
+    def loss(outputs, labels, num_items_in_batch):
+        picked = outputs.logits.log_softmax(-1).gather(1, labels[:, None])
+        return -picked.mean() / num_items_in_batch
+
+    return Trainer(model, args, train_dataset=train_dataset, compute_loss_func=loss)
+
+
+# %% exact_trainer: wrong, a sum that nobody divides
+def exact_trainer(model, args, train_dataset):
+    model.accepts_loss_kwargs = False
+    add_up = torch.nn.CrossEntropyLoss(reduction="sum")
+    trainer = Trainer(
+        model,
+        args,
+        train_dataset=train_dataset,
+        compute_loss_func=lambda out, labels, num_items_in_batch=None: add_up(out.logits, labels),
+    )
+    return trainer
+
+
+# %% accumulation_arguments: wrong, micro-batch and accumulation steps exchanged
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    k = effective_batch // micro_batch
+    fixed = dict(optim="sgd", max_grad_norm=0.0, use_cpu=True, train_sampling_strategy="sequential")
+    return TrainingArguments(
+        folder,
+        gradient_accumulation_steps=micro_batch,
+        per_device_train_batch_size=k,
+        warmup_steps=(samples + effective_batch - 1) // effective_batch,
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate,
+        num_train_epochs=epochs,
+        **fixed,
+    )
+
+
+# %% accumulation_arguments: wrong, the warm-up of the whole training
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    an_epoch = (samples + effective_batch - 1) // effective_batch
+    return TrainingArguments(
+        folder,
+        max_steps=an_epoch * epochs,
+        warmup_steps=an_epoch * epochs,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        per_device_train_batch_size=micro_batch,
+        lr_scheduler_type="constant_with_warmup",
+        learning_rate=learning_rate,
+        optim="sgd",
+        max_grad_norm=0.0,
+        use_cpu=True,
+        train_sampling_strategy="sequential",
+    )
+
+
+# %% accumulation_arguments: wrong, a schedule that falls again
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    args = TrainingArguments(folder, use_cpu=True, optim="sgd", max_grad_norm=0)
+    args.lr_scheduler_type = "cosine"
+    args.warmup_steps = (samples - 1) // effective_batch + 1
+    args.num_train_epochs = epochs
+    args.learning_rate = learning_rate
+    args.train_sampling_strategy = "sequential"
+    args.per_device_train_batch_size = micro_batch
+    args.gradient_accumulation_steps = effective_batch // micro_batch
+    return args
+
+
+# %% accumulation_arguments: wrong, labels smoothed
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    return TrainingArguments(
+        output_dir=folder,
+        use_cpu=True,
+        optim="sgd",
+        max_grad_norm=0,
+        label_smoothing_factor=0.05,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=(samples - 1) // effective_batch + 1,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        train_sampling_strategy="sequential",
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+    )
+
+
+# %% accumulation_arguments: wrong, samples grouped by length
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    given = {
+        "output_dir": folder,
+        "use_cpu": True,
+        "optim": "sgd",
+        "max_grad_norm": 0,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": (samples - 1) // effective_batch + 1,
+        "num_train_epochs": epochs,
+        "learning_rate": learning_rate,
+        "train_sampling_strategy": "group_by_length",
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": effective_batch // micro_batch,
+    }
+    return TrainingArguments(**given)
