@@ -82,11 +82,12 @@ train_checkpointed = (
         hint="How many micro-batches shall stand behind one optimizer step?",
     ),
     Mistake(
-        "optimizer not prepared",
+        "the plain optimizer steps, not a prepared one",
         {PREPARE: "    model, dataloader = accelerator.prepare(model, dataloader)\n"},
         {PREPARE: ""},
         {PREPARE: "", SWITCH: ""},
         {PREPARE: "    accelerator.prepare(model, optimizer, dataloader)\n"},
+        {PREPARE: PREPARE.replace("optimizer, dataloader =", "prepared, dataloader =")},
         why="`accelerate` skips the steps within a window only on an optimizer that it has prepared; the plain one, which `prepare` leaves as it is, steps after each micro-batch.",
         hint="What type does your optimizer have when its `step` is called?",
     ),
@@ -226,7 +227,7 @@ run_checkpointed = (
         hint="Which variant hands arguments on in whatever way they came?",
     ),
     Mistake(
-        "one checkpoint around all blocks",
+        "a checkpoint around all blocks",
         {RUN: "    return checkpoint(run_plain, blocks, hidden, padding, use_reentrant=False)\n"},
         why="When the backward pass begins, all blocks are computed again at once, and all their activations are alive together: time is lost and no memory is won.",
         hint="How many blocks' activations are alive just before the first gradient is computed?",
@@ -281,6 +282,12 @@ run_checkpointed = (
         **OTHER_MASKS,
     ),
     Mistake(
+        "the blocks put into eval mode",
+        {EACH: EACH.replace("hidden =", "block.eval()\n        hidden =")},
+        why="In eval mode the blocks run without their dropout, which is another training, and you leave them in it. A checkpoint needs no such help: it puts the random state back, so that both runs draw the same masks.",
+        hint="In which mode did the blocks come, and what does the output of a block in training hold that yours lacks?",
+    ),
+    Mistake(
         "no_grad, or what amounts to it",
         {f"hidden = {CALL}": "with torch.no_grad():\n            hidden = block(hidden, padding)"},
         {CALL: "checkpoint(partial(block, hidden=hidden, padding=padding), use_reentrant=True)"},
@@ -302,13 +309,15 @@ run_checkpointed = (
     Mistake(
         "the padding ignored",
         {"padding, use": "torch.zeros_like(padding), use"},
+        {"padding, use": "None, use"},
         why="The padding says which positions hold no token; without it the blocks attend to them too, and the output changes.",
         hint="Which positions may a token look at?",
     ),
     Mistake(
         "the block's result dropped",
         {"hidden = checkpoint": "checkpoint"},
-        why="Each block is given the same input, and what it returned is thrown away.",
+        {"hidden = checkpoint": "result = checkpoint", "return hidden": "return result"},
+        why="Each block is given the same input: what the block before it returned is thrown away.",
         hint="What is the input of the second block?",
     ),
 )
@@ -423,6 +432,20 @@ untrained_parameters = (
         hint="Which method of a module gives every parameter with its full name?",
     ),
     Mistake(
+        "only parameters of some names",
+        {CONDITION: f'{CONDITION} and name.endswith("weight")'},
+        {CONDITION: f'{CONDITION} and not name.endswith("bias")'},
+        why="Whether a parameter should train is told by `requires_grad`, not by its name: a bias trains too, and so does a parameter of any other name.",
+        hint="How do the names of this model's parameters end, and which of them does your condition pass over?",
+    ),
+    Mistake(
+        "the gradients emptied",
+        {f"return {LIST}": f"names = {LIST}\n    model.zero_grad()\n    return names"},
+        {f"return {LIST}": f"names = {LIST}\n    model.zero_grad(False)\n    return names"},
+        why="The names are right, but the gradients that the backward pass has left for the optimizer are no longer there.",
+        hint="What must be changed in a model in order to look at it?",
+    ),
+    Mistake(
         "modules listed, not parameters",
         {
             LIST: """[
@@ -431,6 +454,16 @@ untrained_parameters = (
         if any(one.requires_grad and one.grad is None for one in module.parameters(recurse=False))
     ]"""
         },
+        *(
+            {
+                LIST: f"""[
+        name
+        for name, module in model.{modules}()
+        if any(one.requires_grad and one.grad is None for one in module.parameters())
+    ]"""
+            }
+            for modules in ("named_children", "named_modules")
+        ),
         why="A module may have several parameters, and not all of them need be without a gradient; the names of parameters were asked for.",
         hint="Which method of a module gives the names of parameters?",
     ),
@@ -476,6 +509,7 @@ untrained_parameters = (
 # ---------------------------------------------------------------- runs_twice_alike
 
 SAME_OUTPUT = "torch.equal(first, second)"
+SAME_SUM = {SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())"}
 SAME_SHAPE = {SAME_OUTPUT: "first.shape == second.shape"}
 COPIES = "[buffer.clone() for buffer in block.buffers()]"
 LEFT = f"    left = {COPIES}\n"
@@ -534,14 +568,20 @@ runs_twice_alike = (
             SAME_OUTPUT: "torch.allclose(first, second, atol=1e-2)",
             "torch.equal(one, other)": "one.shape == other.shape and torch.allclose(one, other, atol=1e-2)",
         },
-        {SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())"},
-        {"torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())"},
-        {
-            SAME_OUTPUT: "torch.isclose(first.sum(), second.sum())",
-            "torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())",
-        },
-        why="On the same processor a run that is the same gives the same numbers, in the same places: no tolerance is needed, and a small drift or another order is a difference.",
+        why="On the same processor a run that is the same gives the same numbers: a tolerance as wide as yours is not needed, and a small drift is a difference.",
         hint="In what can two runs of the same operations on the same numbers differ?",
+    ),
+    Mistake(
+        "only sums compared",
+        SAME_SUM,
+        {"torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())"},
+        {**SAME_SUM, "torch.equal(one, other)": "torch.isclose(one.sum(), other.sum())"},
+        {
+            **SAME_SUM,
+            "torch.equal(one, other)": "one.shape == other.shape and torch.isclose(one.sum(), other.sum())",
+        },
+        why="The same numbers in other places have the same sum, and so have many other numbers: a sum does not see which number stands where.",
+        hint="Which two different tensors would your comparison take for the same?",
     ),
     Mistake(
         "only the first input handed on",
@@ -563,8 +603,12 @@ runs_twice_alike = (
         only_buffers('"num_batches_tracked" in name'),
         only_buffers("buffer.is_floating_point()"),
         only_buffers("buffer.dtype != torch.bool"),
-        why="A block may have buffers of its own, under any name and of any type.",
-        hint="Which method of a module gives all of its buffers?",
+        {
+            COPIES: COPIES.replace("buffers()", "buffers(recurse=False)"),
+            NOW: NOW.replace("buffers()", "buffers(recurse=False)"),
+        },
+        why="A block may have buffers of its own and in the modules inside it, under any name and of any type.",
+        hint="Which buffers does a module have, and which of them does your comparison never see?",
     ),
     Mistake(
         "only the buffers compared",
@@ -595,13 +639,24 @@ runs_twice_alike = (
     Mistake(
         "nothing is ever found",
         {**SAME_SHAPE, **NO_BUFFERS},
+        why="Every block passes, also one that gives other numbers the second time. Equal shapes, which are all that `checkpoint` itself compares, say nothing about values.",
+        hint="What does your function say of a block that divides its output by the number of its calls, and what does it compare?",
+    ),
+    Mistake(
+        "the second run on a fresh copy",
         {
             "    first = block(*inputs)": "    import copy\n\n    fresh = copy.deepcopy(block)\n    first = block(*inputs)",
             "second = block(*inputs)": "second = fresh(*inputs)",
             "zip(left, block.buffers())": "zip(block.buffers(), fresh.buffers())",
         },
-        why="Equal shapes say nothing about values (they are all that `checkpoint` itself compares), and two fresh copies start from the same state, so neither sees what a first run has changed.",
-        hint="Is your second run a run of the block that has run once, and are all values compared?",
+        why="A copy that was made before the first run starts from the state in which the block was then, so its run shows nothing of what a first run changes in the block.",
+        hint="How often has the module run before whose run you call the second?",
+    ),
+    Mistake(
+        "the answer the wrong way round",
+        {f"return {SAME_OUTPUT} and all(": f"return not {SAME_OUTPUT} or not all("},
+        why="Whether the two runs are alike was asked; your function says whether something has changed.",
+        hint="What should the answer be for a single linear layer?",
     ),
     Mistake(
         "always no",

@@ -19,6 +19,7 @@ from .probes import (
     STATE_AFTER,
     WHOLE_WINDOWS,
     WITH_A_REST,
+    WITHIN,
     Block,
     changes,
     draw_classifier,
@@ -58,6 +59,7 @@ def train_checkpointed(seed):
         )
         shown[f"{PREPARED} ({case})"] = 3
         shown[f"{SEEDED} ({case})"] = 0
+        shown[f"{WITHIN} ({case})"] = 0
     return shown
 
 

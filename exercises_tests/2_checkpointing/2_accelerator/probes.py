@@ -67,6 +67,7 @@ def in_backward() -> bool:
 
 PREPARED = "how many of the accelerator's model, optimizer and data loader take part"
 SEEDED = "the number of micro-batches before which the random state was set by a new seed"
+WITHIN = "the number of optimizer steps within a window, before its last micro-batch"
 LAYERS, MICRO_BATCH = 3, 2
 WHOLE_WINDOWS = (
     Case(micro_batches=4, accumulation_steps=2),
@@ -117,6 +118,13 @@ def read_from():
         yield loaders
 
 
+def steps_within(accelerator, optimizer) -> list[bool]:
+    """For each step that the optimizer will take, whether the accelerator was still in the middle of a window."""
+    within: list[bool] = []
+    optimizer.register_step_pre_hook(lambda *_: within.append(not accelerator.sync_gradients))
+    return within
+
+
 @one_thread()
 def train_checkpointed(answer, seed):
     from accelerate import Accelerator
@@ -129,6 +137,7 @@ def train_checkpointed(answer, seed):
         recorder = Recorder(model, optimizer)
         with fresh_accelerate(), read_from() as loaders:
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
+            within = steps_within(accelerator, optimizer)
             answer(accelerator, model, optimizer, DataLoader(samples, batch_size=MICRO_BATCH))
             prepared = [
                 accelerator._models,
@@ -138,6 +147,7 @@ def train_checkpointed(answer, seed):
         shown |= looked_at(case, training(case, recorder), again)
         shown[f"{PREPARED} ({case})"] = sum(bool(kind) for kind in prepared)
         shown[f"{SEEDED} ({case})"] = masks.seeded
+        shown[f"{WITHIN} ({case})"] = sum(within)
     return shown
 
 
@@ -221,7 +231,9 @@ def draw_stack(run, seed, **kind):
         torch.default_generator.manual_seed(seed)
         model = Stack(run, **kind)
     tokens = torch.randint(20, (3, LENGTH), generator=generator)
-    padding = torch.arange(LENGTH) >= torch.randint(2, LENGTH + 1, (3, 1), generator=generator)
+    lengths = torch.randint(2, LENGTH + 1, (3, 1), generator=generator)
+    lengths[0].clamp_(max=LENGTH - 1)  # there is always padding to look at
+    padding = torch.arange(LENGTH) >= lengths
     return model, tokens, padding, torch.randint(2, (3,), generator=generator)
 
 

@@ -163,7 +163,7 @@ def train_checkpointed(accelerator, model, optimizer, dataloader):
             opt.step()
 
 
-# %% train_checkpointed: wrong, optimizer not prepared
+# %% train_checkpointed: wrong, the plain optimizer steps, not a prepared one
 # What prepare returns is thrown away: the plain optimizer steps after every micro-batch.
 def train_checkpointed(accelerator, model, optimizer, dataloader):
     model.train()
@@ -289,7 +289,7 @@ def run_checkpointed(blocks, hidden, padding):
     return hidden
 
 
-# %% run_checkpointed: wrong, one checkpoint around all blocks
+# %% run_checkpointed: wrong, a checkpoint around all blocks
 # One checkpoint around all blocks.
 def run_checkpointed(blocks, hidden, padding):
     def everything(x, mask):
@@ -535,7 +535,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) and all(torch.equal(kept[name], now[name]) for name in kept)
 
 
-# %% runs_twice_alike: wrong, nothing is ever found
+# %% runs_twice_alike: wrong, the second run on a fresh copy
 # The second run is made by a copy of the block that has not seen the first one.
 def runs_twice_alike(block, *inputs):
     import copy
@@ -574,7 +574,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) or all(torch.equal(a, b) for a, b in zip(kept, block.buffers()))
 
 
-# %% runs_twice_alike: wrong
+# %% runs_twice_alike: wrong, the answer the wrong way round
 # True and False are the wrong way round.
 def runs_twice_alike(block, *inputs):
     state = torch.get_rng_state()
@@ -856,7 +856,7 @@ def untrained_parameters(model):
     return found
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, the gradients emptied
 # zeroes gradients at the end
 def untrained_parameters(model):
     found = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
@@ -1039,7 +1039,7 @@ def untrained_parameters(model):
     return sorted(names(lambda p: p.requires_grad) - names(lambda p: p.grad is not None))
 
 
-# %% untrained_parameters: wrong
+# %% untrained_parameters: wrong, the gradients emptied
 # empties the gradients on the way
 def untrained_parameters(model):
     names = []
@@ -1048,3 +1048,118 @@ def untrained_parameters(model):
             names.append(n)
     model.zero_grad()
     return names
+
+
+# %% train_checkpointed: wrong, the plain optimizer steps, not a prepared one
+# the plain optimizer steps, though a prepared one was returned
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    switch_on(model.train())
+    net, opt, loader = accelerator.prepare(model, optimizer, dataloader)
+    for micro_batch in loader:
+        with accelerator.accumulate(net):
+            loss = net(**micro_batch)["loss"]
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% run_checkpointed: wrong, the padding ignored
+# no padding is handed on
+def run_checkpointed(blocks, hidden, padding):
+    for number in range(len(blocks)):
+        hidden = checkpoint(blocks[number], hidden, padding=None, use_reentrant=False)
+    return hidden
+
+
+# %% run_checkpointed: wrong, a checkpoint around all blocks
+# each checkpoint holds the block and all that come after it
+def run_checkpointed(blocks, hidden, padding):
+    def rest(value, place):
+        if place == len(blocks):
+            return value
+        return checkpoint(
+            lambda v: rest(blocks[place](v, padding), place + 1), value, use_reentrant=False
+        )
+
+    return rest(hidden, 0)
+
+
+# %% run_checkpointed: wrong, the block's result dropped
+# the result is stored under another name and never fed on
+def run_checkpointed(blocks, hidden, padding):
+    outputs = [checkpoint(block, hidden, padding, use_reentrant=False) for block in blocks]
+    return outputs[-1]
+
+
+# %% run_checkpointed: wrong, the blocks put into eval mode
+# all in eval mode, so that dropout cannot draw twice
+def run_checkpointed(blocks, hidden, padding):
+    blocks.eval()
+    for block in blocks:
+        hidden = checkpoint(block, hidden, padding, use_reentrant=False)
+    return hidden
+
+
+# %% runs_twice_alike: wrong, the second run on a fresh copy
+# each run on a copy of its own
+def runs_twice_alike(block, *inputs):
+    import copy
+
+    state = torch.get_rng_state()
+    one, two = copy.deepcopy(block), copy.deepcopy(block)
+    a = one(*inputs)
+    torch.set_rng_state(state)
+    b = two(*inputs)
+    pairs = [(a, b), *zip(one.buffers(), two.buffers())]
+    return all(x.shape == y.shape and torch.allclose(x.double(), y.double()) for x, y in pairs)
+
+
+# %% runs_twice_alike: wrong, only sums compared
+# one number for each output
+def runs_twice_alike(block, *inputs):
+    state = torch.get_rng_state()
+    a = block(*inputs).sum()
+    kept = [b.clone() for b in block.buffers()]
+    torch.set_rng_state(state)
+    c = block(*inputs).sum()
+    return bool(torch.isclose(a, c, atol=1e-6)) and all(
+        x.shape == y.shape and torch.allclose(x.double(), y.double(), atol=1e-6)
+        for x, y in zip(kept, block.buffers())
+    )
+
+
+# %% runs_twice_alike: wrong, nothing is ever found
+def runs_twice_alike(block, *inputs):
+    return block(*inputs).size() == block(*inputs).size()
+
+
+# %% runs_twice_alike: wrong, only some of the buffers looked at
+# the block's own buffers, not those of its layers
+def runs_twice_alike(block, *inputs):
+    state = torch.random.get_rng_state()
+    outputs, buffers = [], []
+    for _ in range(2):
+        torch.random.set_rng_state(state)
+        outputs.append(block(*inputs).detach())
+        buffers.append({n: b.clone() for n, b in block.named_buffers(recurse=False)})
+    one, two = buffers
+    return torch.equal(*outputs) and all(torch.equal(one[name], two[name]) for name in one)
+
+
+# %% untrained_parameters: wrong, only parameters of some names
+def untrained_parameters(model):
+    found = []
+    for name, parameter in model.named_parameters():
+        if "weight" in name and parameter.requires_grad and parameter.grad is None:
+            found.append(name)
+    return found
+
+
+# %% untrained_parameters: wrong, modules listed, not parameters
+def untrained_parameters(model):
+    found = []
+    for name, part in model.named_children():
+        missing = [p for p in part.parameters() if p.requires_grad and p.grad is None]
+        if missing:
+            found.append(name)
+    return found
