@@ -1,6 +1,10 @@
 """Small models and a recorder, from which the exercises build their probes and oracles."""
 
+import contextlib
+import copy
+import functools
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 import torch
@@ -116,14 +120,15 @@ def flat(model: nn.Module, *, gradients: bool = False) -> np.ndarray:
 class Recorder:
     """Notes the gradient at each step of an optimizer, the weights after it, and how many micro-batches went forward before it; and how many passes the model made in eval mode.
 
-    Each forward pass is one micro-batch, or as many as it holds when a micro-batch is `samples` long.
+    Each forward pass is one micro-batch, or as many as it holds, or such a part of one, when a micro-batch is `samples` long;
+    then copies of the model count, too.
     """
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, samples: int | None = None
     ):
         self.gradients, self.weights, self.forwards = [], [], []
-        self.since_step = self.in_eval_mode = 0
+        self.since_step = self.passed = self.in_eval_mode = 0
         self.samples = samples
         model.register_forward_hook(self._forward)
         # After the step the gradient is still the one it used, clipped by another hook or not.
@@ -131,20 +136,34 @@ class Recorder:
 
     def _forward(self, model, inputs, _):
         self.in_eval_mode += not model.training
-        self.since_step += len(inputs[0]) // self.samples if self.samples else 1
+        self.passed += len(inputs[0]) if self.samples else 1
+        whole, rest = divmod(self.passed, self.samples or 1)
+        self.since_step = self.passed / self.samples if rest else whole
 
     def _after_step(self, model):
         self.gradients.append(flat(model, gradients=True))
         self.weights.append(flat(model))
         self.forwards.append(self.since_step)
-        self.since_step = 0
+        self.since_step = self.passed = 0
+
+    def __deepcopy__(self, memo):
+        if self.samples:
+            return self
+        memo[id(self)] = other = copy.copy(self)
+        vars(other).update(copy.deepcopy(vars(self), memo))
+        return other
 
 
 class Held:
-    """What autograd keeps for backward while the context is open: `peak` is the most bytes at one time, weights not counted."""
+    """What autograd keeps for backward while the context is open: `peak` is the most bytes at one time, weights not counted.
 
-    def __init__(self, model: nn.Module):
-        self.now = self.peak = 0
+    torch.func refuses to work while that is watched. With `last`, a trained layer whose input is kept, it may: then `passes` is
+    the most forward passes whose input to that layer was there at one time.
+    """
+
+    def __init__(self, model: nn.Module, last: nn.Module | None = None):
+        self.now = self.peak = self.passes = 0
+        self.last, self.inputs, self.within = last, [], contextlib.ExitStack()
         weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self.hooks = torch.autograd.graph.saved_tensors_hooks(
             lambda tensor: (
@@ -155,10 +174,40 @@ class Held:
 
     def __enter__(self):
         self.hooks.__enter__()
+        if self.last is not None:
+            graph = torch.autograd.graph
+            self.within.enter_context(
+                mock.patch.object(
+                    graph,
+                    "disable_saved_tensors_hooks",
+                    functools.partial(self._unwatched, graph.disable_saved_tensors_hooks),
+                )
+            )
         return self
 
     def __exit__(self, *error):
+        self.within.close()
         self.hooks.__exit__(*error)
+
+    @contextlib.contextmanager
+    def _unwatched(self, disable, message):
+        """torch.func's work, with these hooks away and the layer's inputs counted."""
+        self.hooks.__exit__(None, None, None)
+        watching = self.last.register_forward_pre_hook(self._input)
+        try:
+            with disable(message):
+                yield
+        finally:
+            watching.remove()
+            self.hooks.__enter__()
+
+    def _input(self, _, inputs):
+        tensor, functorch = inputs[0], torch._C._functorch
+        while functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = functorch.get_unwrapped(tensor)
+        self.inputs.append(tensor.untyped_storage()._weak_ref())
+        self.inputs = [one for one in self.inputs if not torch.UntypedStorage._expired(one)]
+        self.passes = max(self.passes, len(self.inputs))
 
 
 class _Kept:

@@ -535,6 +535,7 @@ SHIFT = """        logits = model(micro_batch["input_ids"])[:, :-1]
 NO_SHIFT = """        logits = model(micro_batch["input_ids"])
         targets = micro_batch["labels"]
 """
+CUT_ALIKE = SHIFT.replace("1:]", ":-1]")
 OTHER_SHIFT = SHIFT.replace("1:", "...").replace(":-1", "1:").replace("...", ":-1")
 ROLLED = NO_SHIFT.replace('["labels"]', '["labels"].roll(-1, 1)')
 SHIFT_WITHOUT_0 = SHIFT + "        targets = targets.masked_fill(targets == 0, -100)\n"
@@ -601,6 +602,17 @@ token_weighted_backward = (
         hint="What is in `window` when your function is through?",
     ),
     Mistake(
+        "the model's mode changed",
+        *(
+            {
+                "    for micro_batch in window:\n": f"    model.{mode}()\n    for micro_batch in window:\n"
+            }
+            for mode in ("train", "eval")
+        ),
+        why="The mode belongs to the caller: in the other one, dropout and batch normalisation would compute something else, now or after your function.",
+        hint="What does `model.training` say before your function is called, and what while it works?",
+    ),
+    Mistake(
         "divided by its own targets only",
         {SUM: "", LEAVE: "loss.backward()"},
         why="Every micro-batch is divided by its own number of targets, and the means are added up: k means, where one mean over the window is wanted.",
@@ -651,6 +663,8 @@ token_weighted_backward = (
         {SHIFT: NO_SHIFT, TARGETS: TARGETS.replace("[:, 1:]", "")},
         {SHIFT: NO_SHIFT},
         {SHIFT: NO_SHIFT, **MEANS},
+        {SHIFT: CUT_ALIKE},
+        {SHIFT: CUT_ALIKE, TARGETS: TARGETS.replace("1:", ":-1")},
         why="The score at a position is compared with the token at that position, which the model has just been shown; it should be compared with the next one.",
         hint="Which token should the scores at position t predict, and where does its label stand?",
     ),

@@ -85,7 +85,7 @@ def token_weighted_backward(seed):
         shown[f"the gradient ({case})"] = flat(model, gradients=True)
         shown[f"the weight afterwards ({case})"] = flat(model)
         shown[f"whether the activations of the whole window are held at once ({case})"] = False
-        shown[f"the number of forward passes in eval mode ({case})"] = 0
+        shown[f"whether the model stays in its mode ({case})"] = True
         shown[f"whether the window is as it was ({case})"] = True
     return shown
 

@@ -1174,7 +1174,7 @@ def train_accumulated_to_the_end(
         optimizer.zero_grad()
 
 
-# %% token_weighted_backward: wrong
+# %% token_weighted_backward: wrong, the model's mode changed
 # model in eval mode
 def token_weighted_backward(model, window):
     model.eval()
@@ -1678,3 +1678,110 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     for number, pair in enumerate(zip_longest(steps, right), 1):
         if pair[0] != pair[1]:
             return number
+
+
+# %% token_weighted_backward: wrong, the model's mode changed
+def token_weighted_backward(model, window):
+    model.train()
+    total = sum((m["labels"][:, 1:] != -100).sum().item() for m in window)
+    for m in window:
+        scores = model(m["input_ids"]).transpose(1, 2)[:, :, :-1]
+        (cross_entropy(scores, m["labels"][:, 1:], reduction="sum") / total).backward()
+
+
+# %% token_weighted_backward: wrong, labels not shifted
+def token_weighted_backward(model, window):
+    total = sum((m["labels"][:, 1:] != -100).sum().item() for m in window)
+    for m in window:
+        scores = model(m["input_ids"])[:, :-1].transpose(1, 2)
+        (cross_entropy(scores, m["labels"][:, :-1], reduction="sum") / total).backward()
+
+
+# %% token_weighted_backward: right
+# torch.func: gradients as values
+def token_weighted_backward(model, window):
+    from torch.func import functional_call, grad
+
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    total = sum(m["labels"][:, 1:].ne(-100).sum() for m in window)
+
+    def loss(weights, m):
+        scores = functional_call(model, weights, (m["input_ids"],))[:, :-1]
+        return cross_entropy(scores.flatten(0, 1), m["labels"][:, 1:].flatten(), reduction="sum")
+
+    for m in window:
+        for name, part in grad(loss)({n: p.detach() for n, p in trained.items()}, m).items():
+            before = trained[name].grad
+            trained[name].grad = part / total if before is None else before + part / total
+
+
+# %% token_weighted_backward: wrong, keeps the whole window
+# torch.func over all of the window at once
+def token_weighted_backward(model, window):
+    from torch.func import functional_call, grad
+
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    total = sum(m["labels"][:, 1:].ne(-100).sum() for m in window)
+
+    def loss(weights):
+        one_by_one = (
+            cross_entropy(
+                functional_call(model, weights, (m["input_ids"],))[:, :-1].flatten(0, 1),
+                m["labels"][:, 1:].flatten(),
+                reduction="sum",
+            )
+            for m in window
+        )
+        return sum(one_by_one) / total
+
+    for name, part in grad(loss)({n: p.detach() for n, p in trained.items()}).items():
+        trained[name].grad = part
+
+
+# %% train_accumulated_to_the_end: right
+# torch.func: gradients as values
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    from torch.func import functional_call, grad
+
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+    def loss(weights, inputs, targets):
+        return loss_function(functional_call(model, weights, (inputs,)), targets)
+
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for weight in trained.values():
+            weight.grad = torch.zeros_like(weight)
+        for inputs, targets in window:
+            now = {name: weight.detach() for name, weight in trained.items()}
+            for name, part in grad(loss)(now, inputs, targets).items():
+                trained[name].grad += part / len(window)
+        optimizer.step()
+
+
+# %% train_accumulated: right
+# each micro-batch cut into its samples
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        for x, y in zip(inputs.split(1), targets.split(1)):
+            (loss_function(model(x), y) / accumulation_steps / len(inputs)).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated: right
+# gradients computed in a copy
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    import copy
+
+    for start in range(0, len(micro_batches), accumulation_steps):
+        twin = copy.deepcopy(model)
+        for inputs, targets in micro_batches[start : start + accumulation_steps]:
+            (loss_function(twin(inputs), targets) / accumulation_steps).backward()
+        for weight, other in zip(model.parameters(), twin.parameters()):
+            weight.grad = other.grad
+        optimizer.step()
+        optimizer.zero_grad()
