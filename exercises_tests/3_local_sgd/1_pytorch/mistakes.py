@@ -203,6 +203,13 @@ train_local_sgd = (
         hint="Which collective gives every rank the tensor of rank 0?",
     ),
     Mistake(
+        "replicas begin with another rank's weights",
+        {"src=0": "src=1"},
+        {"src=0": "src=world_size - 1"},
+        why="The replicas are equal, but they begin with the weights of another rank; all ranks were to begin with rank 0's.",
+        hint="Which argument of `broadcast` says whose tensor is sent?",
+    ),
+    Mistake(
         "frozen weights left out at the start",
         {
             "        dist.broadcast": "        if parameter.requires_grad:\n            dist.broadcast",
@@ -211,7 +218,7 @@ train_local_sgd = (
         hint="Does a weight have to be trained in order to matter in the forward pass?",
     ),
     Mistake(
-        "every rank trains on everything",
+        "every rank trains on the same micro-batches",
         {STEPS: "len(micro_batches) // accumulation_steps", MINE: "mine = micro_batches"},
         {MINE: "mine = micro_batches"},
         why="All ranks do the same work on the same micro-batches; the replicas never differ, and nothing is won by having several.",

@@ -41,7 +41,7 @@ BECAUSE = question(
 
 LINES = {
     "train_local_sgd": Puzzle(
-        ("every rank trains on everything", "no last average", "loss not divided"),
+        ("every rank trains on the same micro-batches", "no last average", "loss not divided"),
         exchange=((1, 2), (2, 4), (2, 5), (4, 5), (10, 11), (13, 14)),
         moves=((10, 6, 2),),
     ),

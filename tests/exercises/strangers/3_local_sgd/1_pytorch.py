@@ -440,7 +440,7 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
         optimizer.zero_grad()
 
 
-# %% train_local_sgd: wrong, every rank trains on everything
+# %% train_local_sgd: wrong, every rank trains on the same micro-batches
 # every rank takes all micro-batches
 def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -860,3 +860,39 @@ def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps
             for parameter in model.parameters():
                 dist.all_reduce(parameter.data)
                 parameter.data /= world
+
+
+# %% train_local_sgd: wrong, every rank trains on the same micro-batches
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    n, k, done = dist.get_world_size(), accumulation_steps, 0
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    steps = len(micro_batches) // (n * k)
+    for number, batch in enumerate(micro_batches[: steps * k], 1):
+        (loss_of(model, batch) / k).backward()
+        if number % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            done += 1
+            if done % local_steps == 0 or done == steps:
+                for p in model.parameters():
+                    dist.all_reduce(p.data)
+                    p.data.div_(n)
+
+
+# %% train_local_sgd: wrong, replicas begin with another rank's weights
+def train_local_sgd(model, optimizer, loss_of, micro_batches, accumulation_steps, local_steps):
+    r, n, k = dist.get_rank(), dist.get_world_size(), accumulation_steps
+    for p in model.parameters():
+        dist.broadcast(p.data, n - 1)
+    steps = len(micro_batches) // (n * k)
+    mine = micro_batches[r::n][: steps * k]
+    for s in range(steps):
+        for batch in mine[s * k : (s + 1) * k]:
+            (loss_of(model, batch) / k).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if (s + 1) % local_steps == 0 or s + 1 == steps:
+            for p in model.parameters():
+                dist.all_reduce(p.data)
+                p.data /= n
