@@ -16,6 +16,7 @@ ASKED = "        averager.average_parameters(model.parameters())\n"
 LAST = f"    for parameter in model.parameters():\n        {SUM}{DIVISION}\n"
 
 NO_WARM_UP, NO_LAST = {WARM_UP: ""}, {LAST: ""}
+ONE_MORE = {f"period=local_steps{WARM_UP}": "period=local_steps + 1, warmup_steps=local_steps"}
 LAST_OF_A_REST = {LAST: f"    if len(micro_batches) % local_steps:\n{indent(LAST, '    ')}"}
 OF_THE_AVERAGER = {LAST: "    averager.average_parameters(model.parameters())\n"}
 MEAN_OF_GRADIENTS = """        if step % local_steps == 0 or step == len(micro_batches):
@@ -98,6 +99,13 @@ train_with_averager = (
         {"local_steps - 1": "local_steps", **LAST_OF_A_REST},
         why="The first average falls on step H + 1. A counter that begins at 0, as the averager's does, has the number H only when one step more has been made.",
         hint="Which number does the counter have when it is asked after step H?",
+    ),
+    Mistake(
+        "each period one step too long",
+        ONE_MORE,
+        {**ONE_MORE, **NO_LAST},
+        why="The averages come after steps H + 1, 2 H + 2 and so on: one step too many in each period, not in the first one alone.",
+        hint="How many steps lie between two of your averages, and how many should it be?",
     ),
     Mistake(
         "warm-up of one step",
@@ -346,6 +354,12 @@ communication = (
         hint="Whose bytes are asked for?",
     ),
     Mistake(
+        "the bytes of a single all-reduce",
+        {"times * payload": "payload"},
+        why="These are the bytes of one all-reduce; the payload of the whole training was asked for.",
+        hint="How often does the rank hand these bytes over?",
+    ),
+    Mistake(
         "every step, whatever H",
         {f"steps if local_steps is None else {AVERAGES}": "steps"},
         why="With Local SGD the ranks communicate once in H steps, not at each of them.",
@@ -410,7 +424,7 @@ average_replicas = (
         "sum in place of mean",
         NEVER_DIVIDED,
         {**NEVER_DIVIDED, **NO_BUFFERS},
-        why="`all_reduce` adds up; `tensor = tensor / n` makes a new tensor and leaves the model's as it was.",
+        why="`all_reduce` adds up, and the model's own tensors were never divided by the number of ranks.",
         hint="What do the model's own tensors hold after your last line?",
     ),
     Mistake(
@@ -438,6 +452,12 @@ average_replicas = (
         {LOOP: "    for tensor in model.state_dict().values():\n"},
         why="A buffer that was registered with `persistent=False` is in no `state_dict()`; the model computes with it all the same.",
         hint="Which method of a module gives all of its buffers, saved or not?",
+    ),
+    Mistake(
+        "eval mode left on",
+        {LOOP: f"    model.eval()\n{LOOP}"},
+        why="The values are right, but afterwards the whole model is in eval mode: train or eval mode was to stay as it was.",
+        hint="In which mode was the model before your function, and in which is it now?",
     ),
     Mistake(
         "trained parameters frozen",

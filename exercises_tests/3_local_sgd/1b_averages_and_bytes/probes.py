@@ -18,7 +18,7 @@ AVERAGER_CASES = (
     LocalCase(micro_batches=10, accumulation_steps=1, local_steps=2),
     LocalCase(micro_batches=10, accumulation_steps=1, local_steps=2, momentum=0.9),
     LocalCase(micro_batches=8, accumulation_steps=1, local_steps=4, frozen=True),
-    LocalCase(micro_batches=6, accumulation_steps=1, local_steps=1),
+    LocalCase(micro_batches=8, accumulation_steps=1, local_steps=1),
     LocalCase(micro_batches=9, accumulation_steps=1, local_steps=5, world_size=3, tied=True),
     LocalCase(micro_batches=8, accumulation_steps=1, local_steps=3, groups=True, twice=True),
 )

@@ -598,7 +598,7 @@ def communication(model, micro_batches, devices, accumulation_steps, local_steps
     return times * len(trained), times * sum(p.nbytes for p in trained)
 
 
-# %% communication: wrong
+# %% communication: wrong, the bytes of a single all-reduce
 # The bytes of one average only.
 def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
     size = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -936,7 +936,7 @@ def average_replicas(model):
         at += tensor.numel()
 
 
-# %% average_replicas: wrong
+# %% average_replicas: wrong, eval mode left on
 # goes into eval mode and stays
 def average_replicas(model):
     n = dist.get_world_size()
@@ -1103,3 +1103,44 @@ def average_replicas(model):
         if tensor.is_floating_point():
             dist.all_reduce(tensor)
             tensor /= world
+
+
+# %% train_with_averager: wrong, each period one step too long
+def mean_of_all(model):
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data.div_(dist.get_world_size())
+
+
+def train_with_averager(model, optimizer, loss_of, micro_batches, local_steps):
+    for n, b in enumerate(micro_batches, 1):
+        optimizer.zero_grad()
+        loss_of(model, b).backward()
+        optimizer.step()
+        if n % (local_steps + 1) == 0:
+            mean_of_all(model)
+    mean_of_all(model)
+
+
+# %% average_replicas: wrong, eval mode left on
+@torch.no_grad()
+def average_replicas(model):
+    model.train(False)
+    for t in filter(torch.is_floating_point, [*model.parameters(), *model.buffers()]):
+        dist.all_reduce(t)
+        t.div_(dist.get_world_size())
+
+
+# %% average_replicas: wrong, sum in place of mean
+def average_replicas(model):
+    tensors = [p.data for p in model.parameters()]
+    tensors += [b for b in model.buffers() if b.is_floating_point()]
+    for t in tensors:
+        dist.all_reduce(t)
+
+
+# %% communication: wrong, the bytes of a single all-reduce
+def communication(model, micro_batches, devices, accumulation_steps, local_steps=None):
+    steps = micro_batches // devices // accumulation_steps
+    weights = [p for p in model.parameters() if p.requires_grad]
+    return -(steps // -(local_steps or 1)), sum(p.nbytes for p in weights)
