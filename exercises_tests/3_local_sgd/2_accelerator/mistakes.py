@@ -72,9 +72,9 @@ train_locally = (
         hint="What does one call of `local_sgd.step()` stand for in your loop, and what is `local_steps` counted in?",
     ),
     Mistake(
-        "local_sgd.step() never called",
+        "local_sgd.step() not called in the loop",
         {GUARDED: ""},
-        why="Without `local_sgd.step()` nobody counts, so the only average is the one on exit.",
+        why="Nobody counts the optimizer steps while the loop runs, so the ranks do not meet before its end.",
         hint="Who tells LocalSGD that an optimizer step has been made?",
     ),
     Mistake(
@@ -296,6 +296,12 @@ local_sgd_traffic = (
         {"averages * model_bytes": "model_bytes"},
         why="These are the bytes of one average; each average sends all weights again.",
         hint="How many times do the weights go over the link?",
+    ),
+    Mistake(
+        "all-reduces of a single average",
+        {"averages * parameters": "parameters"},
+        why="These are the all-reduces of one average; each average makes as many again.",
+        hint="How many times does the loop over the parameters run in one pass?",
     ),
     Mistake(
         "an average after the first call",

@@ -357,7 +357,7 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                     local_sgd.step()
 
 
-# %% train_locally: wrong, local_sgd.step() never called
+# %% train_locally: wrong, local_sgd.step() not called in the loop
 # step is never called: one average, at the end.
 def switch_on(model):
     (
@@ -826,3 +826,34 @@ def train_locally(accelerator, model, optimizer, dataloader, local_steps):
                 optimizer.zero_grad()
             if accelerator.sync_gradients:
                 local_sgd.step()
+
+
+# %% train_locally: wrong, local_sgd.step() not called in the loop
+def switch_on(model):
+    (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )()
+
+
+def train_locally(accelerator, model, optimizer, dataloader, local_steps):
+    switch_on(model)
+    ready, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    with LocalSGD(accelerator=accelerator, model=ready, local_sgd_steps=local_steps) as ls:
+        for batch in dataloader:
+            with accelerator.accumulate(ready):
+                accelerator.backward(ready(**batch).loss)
+                optimizer.step()
+                optimizer.zero_grad()
+        ls.step()
+
+
+# %% local_sgd_traffic: wrong, all-reduces of a single average
+def local_sgd_traffic(
+    micro_batches, accumulation_steps, local_steps, parameters, model_bytes, guarded
+):
+    counted = micro_batches
+    if guarded:
+        counted = (micro_batches + accumulation_steps - 1) // accumulation_steps
+    n = 1 + counted // local_steps
+    return n, parameters, n * model_bytes
