@@ -375,6 +375,6 @@ same_as_ddp = (
         "nothing taken for equal",
         {SAME: "False"},
         why="There are settings under which both end at the same weights: the table above shows some.",
-        hint="What does the formula above say for plain SGD with H=1?",
+        hint="What does the formula above say for plain SGD with H=1, and how are the names written that your function is given?",
     ),
 )
