@@ -42,6 +42,19 @@ train_diloco = (
         hint="Where does the second round begin?",
     ),
     Mistake(
+        "the start copied after the first inner step",
+        {INNER: f"{INNER}        if (step - 1) % local_steps == 0:\n            start = [parameter.detach().clone() for parameter in trained]\n"},
+        {INNER: f"{INNER}        if step % local_steps == 1:\n            start = [parameter.detach().clone() for parameter in trained]\n"},
+        why="In rounds of several steps the first one is not in the outer gradient, and each rank makes the outer step from where its own first step has led it.",
+        hint="Which weights does the model hold when your line copies them: those before the round, or those after a step?",
+    ),
+    Mistake(
+        "the outer gradient divided by H",
+        {DIVISION: f"{DIVISION}                parameter.grad /= local_steps\n"},
+        why="The outer gradient is the whole way of a round, not its mean step; divided by H the outer optimizer is given an H-th of it.",
+        hint="With outer learning rate 1 this must be Local SGD: how far do you go in all?",
+    ),
+    Mistake(
         "sum in place of mean",
         {DIVISION: ""},
         why="`all_reduce` adds up; the outer gradient is as many times too long as there are ranks.",
@@ -265,6 +278,19 @@ choose_local_steps = (
         hint="How many messages does one rank send in a ring all-reduce?",
     ),
     Mistake(
+        "latency divided by the number of ranks",
+        {AVERAGE: "average = 2 * (world_size - 1) / world_size * (link.latency + payload / link.bandwidth)"},
+        why="The messages are an N-th of the payload each, but there are 2(N-1) of them, and each takes the whole latency, however short it is.",
+        hint="Which of the two, latency or payload, becomes smaller when a message is cut into N pieces?",
+    ),
+    Mistake(
+        "the payload taken for a number of weights",
+        {AVERAGE: "average = all_reduce_seconds(4 * payload, world_size, link)"},
+        {AVERAGE: "average = all_reduce_seconds(payload * 4.0, world_size, link)"},
+        why="`payload` is in bytes already; four bytes for each of them is four times too much.",
+        hint="In which unit is `payload`, and in which `link.bandwidth`?",
+    ),
+    Mistake(
         "powers of two only",
         {f"return {CHOSEN}": f"return 2 ** math.ceil(math.log2({CHOSEN}))"},
         why="H may be any whole number; between two powers of two there is a smaller one that keeps the share.",
@@ -283,9 +309,9 @@ choose_local_steps = (
         hint="How many times does a piece go around the ring until every rank has its sum?",
     ),
     Mistake(
-        "the driver's line",
+        "as much as a driver would send",
         {AVERAGE: "average = 2 * (world_size - 1) * (link.latency + payload / link.bandwidth)"},
-        why="This is a driver that receives and sends everything; in a ring each message is an N-th of the payload.",
+        why="Each of the 2(N-1) messages carries the whole payload, as if one rank received and sent everything; in a ring each message is an N-th of it.",
         hint="How large is one message of a ring all-reduce among N ranks?",
     ),
 )  # fmt: skip
@@ -314,6 +340,9 @@ quantise = (
     Mistake(
         "errors added up",
         {LEFT: "return codes, scale, error + wanted - codes * scale"},
+        {LEFT: "return codes, scale, error + (wanted - codes * scale)"},
+        {LEFT: "left = error + (wanted - codes * scale)\n    return codes, scale, left if wanted.any() else wanted"},
+        {LEFT: "left = error + wanted - codes * scale\n    return codes, scale, left if wanted.any() else wanted"},
         why="The old error is in what was sent already; added once more it is sent again and again.",
         hint="After this round, is the old error still missing at the receivers?",
     ),
@@ -385,6 +414,20 @@ quantise = (
         "the scale of the change alone",
         {SCALE: "change.abs().max().item() / 127"},
         {SCALE: "change.abs().max().item() / 127", CODES: "(wanted / scale).round().clamp(-127, 127).to(torch.int8)"},
+        {
+            WANTED: f"if not change.any():\n        return change.to(torch.int8), 1.0, torch.zeros_like(error)\n    {WANTED}",
+            SCALE: "change.abs().max().item() / 127",
+            CODES: "(wanted / scale).round().clamp(-127, 127).to(torch.int8)",
+        },
+        {
+            WANTED: f"if not change.any():\n        return change.to(torch.int8), 1.0, error\n    {WANTED}",
+            SCALE: "change.abs().max().item() / 127",
+            CODES: "(wanted / scale).round().clamp(-127, 127).to(torch.int8)",
+        },
+        {
+            WANTED: f"if not change.any():\n        return change.to(torch.int8), 1.0, torch.zeros_like(error)\n    {WANTED}",
+            SCALE: "change.abs().max().item() / 127",
+        },
         why="What is sent is change plus error, and that can be larger than the change: its code then does not fit.",
         hint="Which tensor is it that must fit into -127 to 127?",
     ),

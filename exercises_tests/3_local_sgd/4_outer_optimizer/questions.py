@@ -92,7 +92,7 @@ def local_steps(draw):
             "share of the computing",
             "shares exchanged",
             "payload through the link once",
-            "the driver's line",
+            "as much as a driver would send",
         ),
     )
 

@@ -185,7 +185,7 @@ def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
             outer.step()
 
 
-# %% train_diloco: wrong
+# %% train_diloco: wrong, the outer gradient divided by H
 # The outer gradient is divided by the number of steps, too.
 def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
     params = [p for p in model.parameters() if p.requires_grad]
@@ -834,3 +834,94 @@ def choose_local_steps(compute, payload, world_size, link, share):
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high
+
+
+# %% choose_local_steps: wrong, as much as a driver would send
+def choose_local_steps(compute, payload, world_size, link, share):
+    one_message = link.latency + payload / link.bandwidth
+    seconds = sum(one_message for _ in range(2 * (world_size - 1)))
+    return max(1, math.ceil(seconds * (1 - share) / (share * compute)))
+
+
+# %% choose_local_steps: wrong, latency divided by the number of ranks
+def choose_local_steps(compute, payload, world_size, link, share):
+    seconds = 2 * (world_size - 1) / world_size * (link.latency + payload / link.bandwidth)
+    H = 1
+    while seconds > share * (H * compute + seconds):
+        H *= 2
+    low = H // 2
+    while H - low > 1:
+        middle = (low + H) // 2
+        if seconds > share * (middle * compute + seconds):
+            low = middle
+        else:
+            H = middle
+    return H
+
+
+# %% choose_local_steps: wrong, the payload taken for a number of weights
+def choose_local_steps(compute, payload, world_size, link, share):
+    seconds = all_reduce_seconds(payload * 4, world_size, link)
+    return max(math.ceil(seconds * (1 - share) / (share * compute)), 1)
+
+
+# %% train_diloco: wrong, the start copied after the first inner step
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    ps = [p for p in model.parameters() if p.requires_grad]
+    n = dist.get_world_size()
+    for s in range(0, len(micro_batches), local_steps):
+        before = None
+        for batch in micro_batches[s : s + local_steps]:
+            inner.zero_grad()
+            loss_of(model, batch).backward()
+            inner.step()
+            if before is None:
+                before = [p.detach().clone() for p in ps]
+        for p, a in zip(ps, before):
+            d = a - p.detach()
+            dist.all_reduce(d)
+            p.data.copy_(a)
+            p.grad = d / n
+        outer.step()
+        outer.zero_grad()
+
+
+# %% train_diloco: wrong, the outer gradient divided by H
+def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
+    ps = [p for p in model.parameters() if p.requires_grad]
+    n = dist.get_world_size()
+    before = [p.detach().clone() for p in ps]
+    for number, batch in enumerate(micro_batches, 1):
+        loss_of(model, batch).backward()
+        inner.step()
+        inner.zero_grad()
+        if number % local_steps and number < len(micro_batches):
+            continue
+        for p, a in zip(ps, before):
+            d = a - p.detach()
+            dist.all_reduce(d)
+            p.data.copy_(a)
+            p.grad = d / n / local_steps
+        outer.step()
+        outer.zero_grad()
+        before = [p.detach().clone() for p in ps]
+
+
+# %% quantise: wrong, errors added up
+def quantise(change, error):
+    w = change + error
+    largest = w.abs().max()
+    if largest == 0:
+        return torch.zeros_like(w, dtype=torch.int8), largest, torch.zeros_like(w)
+    step = largest / 127
+    codes = torch.round(w / step).to(torch.int8)
+    return codes, step, error + (w - codes * step)
+
+
+# %% quantise: wrong, the scale of the change alone
+def quantise(change, error):
+    w, step = change + error, change.abs().max() / 127
+    if step == 0:
+        return torch.zeros_like(w, dtype=torch.int8), step, torch.zeros_like(w)
+    codes = torch.clamp(torch.round(w / step), -127, 127).to(torch.int8)
+    return codes, step, w - codes * step
