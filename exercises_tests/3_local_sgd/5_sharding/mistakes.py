@@ -24,6 +24,9 @@ SENT = """        for number, parameter in enumerate(trained):
             dist.broadcast(parameter.data, src=number % world_size)
 """
 OWNER = "src=number % world_size"
+ROUNDED_UP = "-(-len(trained) // world_size)"
+WHOLE = "max(1, len(trained) // world_size)"
+SEEN = "if parameter.grad is None:\n                {}\n            "
 
 train_sharded = (
     usual(
@@ -59,8 +62,29 @@ train_sharded = (
         {
             SHARE: "trained[rank * -(-len(trained) // world_size) : (rank + 1) * -(-len(trained) // world_size)]"
         },
+        {
+            SHARE: f"trained[rank * {ROUNDED_UP} : (rank + 1) * {ROUNDED_UP}]",
+            OWNER: f"src=number // {ROUNDED_UP}",
+        },
+        {
+            SHARE: f"[p for n, p in enumerate(trained) if min(n // {WHOLE}, world_size - 1) == rank]",
+            OWNER: f"src=min(number // {WHOLE}, world_size - 1)",
+        },
+        {
+            SHARE: "[p for n, p in enumerate(trained) if n * world_size // len(trained) == rank]",
+            OWNER: "src=number * world_size // len(trained)",
+        },
         why="Parameter number i belongs to rank i mod N; with consecutive pieces the owner of a parameter is another one.",
         hint="Which slice takes every N-th element of a list, from the rank-th on?",
+    ),
+    Mistake(
+        "numbered from 1",
+        {
+            SHARE: "[p for n, p in enumerate(trained, start=1) if n % world_size == rank]",
+            "in enumerate(trained)": "in enumerate(trained, start=1)",
+        },
+        why="The first parameter has number 0 and belongs to rank 0; numbered from 1, every parameter belongs to the next rank.",
+        hint="Which number does your first parameter have, and which rank is its owner?",
     ),
     Mistake(
         "new values not handed out",
@@ -154,6 +178,10 @@ train_sharded = (
     ),
     Mistake(
         "frozen parameters numbered, too",
+        *(
+            {TRAINED: "list(model.parameters())", SUM: SUM.replace("dist", SEEN.format(what) + "dist")}
+            for what in ("continue", "parameter.grad = torch.zeros_like(parameter)")
+        ),
         {
             SHARE: "[p for n, p in enumerate(model.parameters()) if p.requires_grad and n % world_size == rank]",
             SENT: SENT.replace("trained", "model.parameters()"),

@@ -415,3 +415,53 @@ def shard_bytes(model, ranks):
         for rank in range(ranks):
             kept[rank] += (most if rank < ranks - 1 else rows - rank * most) * size
     return kept
+
+
+# %% train_sharded: wrong, consecutive pieces
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    r, n = dist.get_rank(), dist.get_world_size()
+    ps = [p for p in model.parameters() if p.requires_grad]
+    owner = [min(i // (len(ps) // n), n - 1) for i in range(len(ps))]
+    opt = make_optimizer([p for p, own in zip(ps, owner) if own == r])
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        for p in ps:
+            dist.all_reduce(p.grad)
+            p.grad.div_(n)
+        opt.step()
+        for p, own in zip(ps, owner):
+            dist.broadcast(p.data, src=own)
+        model.zero_grad()
+
+
+# %% train_sharded: wrong, numbered from 1
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    r, n = dist.get_rank(), dist.get_world_size()
+    numbered = dict(enumerate((p for p in model.parameters() if p.requires_grad), 1))
+    opt = make_optimizer([p for i, p in numbered.items() if i % n == r])
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        for p in numbered.values():
+            dist.all_reduce(p.grad)
+            p.grad /= n
+        opt.step()
+        for i, p in numbered.items():
+            dist.broadcast(p.data, src=i % n)
+        model.zero_grad()
+
+
+# %% train_sharded: wrong, frozen parameters numbered, too
+def train_sharded(model, make_optimizer, loss_of, micro_batches):
+    r, n = dist.get_rank(), dist.get_world_size()
+    ps = [*model.parameters()]
+    opt = make_optimizer(ps[r::n])
+    for batch in micro_batches:
+        loss_of(model, batch).backward()
+        for p in ps:
+            g = torch.zeros_like(p) if p.grad is None else p.grad
+            dist.all_reduce(g)
+            p.grad = g / n
+        opt.step()
+        for i, p in enumerate(ps):
+            dist.broadcast(p.data, src=i % n)
+        model.zero_grad()
