@@ -50,17 +50,35 @@ chunked_loss = (
         hint="What does autograd keep of `sum_of`, and who can make it again when it is needed?",
     ),
     Mistake(
-        "all logits, then chunks",
+        "all logits at once",
         {
             "    total = 0\n": "    total = 0\n    logits = hidden @ head.T\n",
             PARTS: "zip(logits.split(chunk), targets.split(chunk))",
             "some_hidden @ head.T": "some_hidden",
         },
         {
+            f"    total = 0\n    for some_hidden, some_targets in {PARTS}:\n{ADD}": "    total = sum_of(hidden, head, targets)\n"
+        },
+        why="One product makes the logits of all tokens, and they, or their softmax, stay in memory until the backward pass.",
+        hint="Which tensor is split, and how large is the product that is made of it?",
+    ),
+    Mistake(
+        "nothing split",
+        {
             f"    total = 0\n    for some_hidden, some_targets in {PARTS}:\n{ADD}": "    total = checkpoint(sum_of, hidden, head, targets, use_reentrant=False)\n"
         },
-        why="The logits of all tokens are computed at once; only what comes behind them is done in chunks.",
-        hint="Which tensor is split, and how large is the product that is made of it?",
+        why="Nothing is split: the logits of all tokens are computed at once, and once more under the checkpoint, whatever `chunk` is.",
+        hint="Which argument of your function did you not use?",
+    ),
+    Mistake(
+        "logits made outside the checkpoint",
+        {
+            "def sum_of(some_hidden, head, some_targets):": "def sum_of(logits, some_targets):",
+            "cross_entropy(some_hidden @ head.T,": "cross_entropy(logits,",
+            CALL: "checkpoint(sum_of, some_hidden @ head.T, some_targets, use_reentrant=False)",
+        },
+        why="The product is outside of what is run again: each chunk's logits are an input of `checkpoint`, which keeps them for the backward pass.",
+        hint="What does `checkpoint` keep, so that it can run your function a second time?",
     ),
     Mistake(
         "as many chunks as a chunk has tokens",
@@ -142,6 +160,10 @@ chunked_loss = (
     Mistake(
         "targets shifted once more",
         {PARTS: "zip(hidden[:-1].split(chunk), targets[1:].split(chunk))"},
+        {
+            PARTS: "zip(hidden[:-1].split(chunk), targets[1:].split(chunk))",
+            END: "return total / targets[1:].ne(-100).sum()",
+        },
         why="`targets` says already what each hidden state is to predict; shifted again, it is compared with the token after the next.",
         hint="Which target belongs to hidden state 0?",
     ),
@@ -351,6 +373,33 @@ attention_keeps = (
         why="`head_size` is the width of one head; there are `heads` of them.",
         hint="What is the shape of q?",
     ),
+    Mistake(
+        "one row of sums for all texts",
+        {"sums = 4 * batch * heads * length": "sums = 4 * length"},
+        {"sums = 4 * batch * heads * length": "sums = 4 * heads * length"},
+        why="Every text of the batch has queries of its own, and each query has its own sum.",
+        hint="How many queries are there in all?",
+    ),
+    Mistake(
+        "the batch forgotten",
+        {
+            "one = 4 * batch * heads": "one = 4 * heads",
+            "table = 4 * batch * heads": "table = 4 * heads",
+            "sums = 4 * batch * heads": "sums = 4 * heads",
+        },
+        why="These are the bytes of a single text; each text of the batch has its own.",
+        hint="Which argument of your function did you not use?",
+    ),
+    Mistake(
+        "two bytes for each number",
+        {
+            "one = 4 * batch": "one = 2 * batch",
+            "table = 4 * batch": "table = 2 * batch",
+            "sums = 4 * batch": "sums = 2 * batch",
+        },
+        why="Two bytes is a number of 16 bits; everything here is float32.",
+        hint="How many bits has a float32, and how many bytes is that?",
+    ),
 )
 
 # ---------------------------------------------------------------- train_with_masters
@@ -366,6 +415,9 @@ WRITE = """            with torch.no_grad():
                 for weight, master in zip(weights, masters):
                     weight.copy_(master)
 """
+ALL_WEIGHTS = {
+    "[weight for weight in model.parameters() if weight.requires_grad]": "list(model.parameters())"
+}
 MASTERS = "masters = [weight.detach().float() for weight in weights]"
 AT_THE_STEP = """            for weight, master in zip(weights, masters):
                 master.grad = weight.grad.float()
@@ -378,6 +430,32 @@ train_with_masters = (
         {"loss_function(model(inputs), targets)": "loss_function(targets, model(inputs))"},
         why="A loss function takes outputs first and targets second; where it does not treat both alike this is another loss, and it is the targets that are made float32 here.",
         hint="In which order does `cross_entropy` take its two tensors?",
+    ),
+    Mistake(
+        "masters of frozen weights, too",
+        {
+            **ALL_WEIGHTS,
+            INNER: INNER.replace(
+                "masters):\n",
+                "masters):\n            if weight.grad is None:\n                continue\n",
+            ),
+        },
+        {
+            **ALL_WEIGHTS,
+            "            added = weight.grad.float()\n": "            added = torch.zeros_like(master) if weight.grad is None else weight.grad.float()\n",
+        },
+        why="A frozen weight is never stepped: its float32 copy takes four bytes a number for nothing, and the optimizer was to be given masters of what is trained.",
+        hint="For which of the model's weights does the optimizer need a float32 copy?",
+    ),
+    Mistake(
+        "new masters and a new optimizer for each window",
+        {WRITE: f"{WRITE}            {MASTERS}\n            optimizer = make_optimizer(masters)\n"},
+        {
+            f"    {MASTERS}\n    optimizer = make_optimizer(masters)\n": "",
+            "        (loss_function": f"        if number % accumulation_steps == 1 % accumulation_steps:\n            {MASTERS}\n            optimizer = make_optimizer(masters)\n        (loss_function",
+        },
+        why="Masters made of the rounded weights forget what rounding has taken away, and each new optimizer begins without momentum or averages.",
+        hint="What do masters and optimizer remember from one window to the next, and where are they made?",
     ),
     Mistake(
         "gradients added up in bf16",

@@ -110,6 +110,22 @@ token_backward = (
         hint="Which label belongs to the first position?",
     ),
     Mistake(
+        "shifted over the ends of texts",
+        {
+            SHIFT: """            logits = model(batch["input_ids"]).flatten(0, 1)[None, :-1]
+            targets = batch["labels"].flatten()[None, 1:]
+"""
+        },
+        {
+            SHIFT: """            logits = model(batch["input_ids"]).flatten(0, 1)[None, :-1]
+            targets = batch["labels"].flatten()[None, 1:]
+""",
+            COUNT: 'count = sum(batch["labels"].flatten()[1:].ne(-100).sum() for batch in window)',
+        },
+        why="Flattened first and shifted afterwards, the last position of a text predicts the first token of the next.",
+        hint="What stands behind the last token of the first text when the texts are one long row?",
+    ),
+    Mistake(
         "ignored positions counted",
         {COUNT: 'count = torch.tensor(sum(batch["labels"][:, 1:].numel() for batch in window))'},
         why="Positions labelled -100 add nothing to the loss, so they must not be in the divisor either.",
@@ -167,6 +183,21 @@ adapter_state = (
         hint="Through which two products does x go?",
     ),
     Mistake(
+        "both matrices of one shape",
+        {BOTH: "2 * rank * inputs"},
+        {BOTH: "2 * rank * outputs"},
+        why="A is rank x inputs and B is outputs x rank: they are of one size only where a layer has as many outputs as inputs.",
+        hint="What does B make of a vector of `rank` numbers?",
+    ),
+    Mistake(
+        "sides added up in place of products",
+        {BOTH: "(rank * rank + inputs + outputs)"},
+        {BOTH: "(rank + inputs + outputs)"},
+        {BOTH: "(2 * rank + inputs + outputs)"},
+        why="A matrix has as many numbers as the product of its two sides: A rank times inputs, B outputs times rank.",
+        hint="How many numbers has a matrix of 3 rows and 5 columns?",
+    ),
+    Mistake(
         "a square between the matrices",
         {BOTH: "rank * (inputs + rank + outputs)"},
         why="B follows A directly: there is no matrix of rank x rank between the two.",
@@ -178,6 +209,12 @@ adapter_state = (
         {BOTH: "rank * inputs * outputs"},
         why="The product BA is as large as the weight, but the adapter keeps the two thin factors only.",
         hint="How many numbers have A and B together?",
+    ),
+    Mistake(
+        "four bytes for a frozen weight",
+        {WEIGHTS: '"weights": 4 * (frozen + trained)'},
+        why="Only the adapters are float32; each of the model's own weights takes `weight_bytes`.",
+        hint="Which argument of your function did you not use?",
     ),
     Mistake(
         "gradients for all weights",
@@ -318,10 +355,15 @@ state_bytes = (
     Mistake(
         "autocast taken for bf16",
         each(autocast=8),
-        each(autocast=14),
         each(autocast=10),
         each(autocast=12),
         why="Under autocast weights, gradients and averages stay in float32; what is rounded to bf16 are copies that live during the forward and backward pass.",
+        hint="Of which type is `weight.grad` after a backward pass under autocast?",
+    ),
+    Mistake(
+        "autocast's gradients in bf16",
+        each(autocast=14),
+        why="Autocast leaves the weights in float32, and a gradient is of the type of its weight.",
         hint="Of which type is `weight.grad` after a backward pass under autocast?",
     ),
     Mistake(
@@ -335,6 +377,12 @@ state_bytes = (
         {"return parameters * each[recipe]": "return each[recipe]"},
         why="These are the bytes for a single weight.",
         hint="How many weights are there?",
+    ),
+    Mistake(
+        "bits in place of bytes",
+        {"return parameters * each[recipe]": "return 8 * parameters * each[recipe]"},
+        why="These are bits; a byte is eight of them.",
+        hint="How many bytes has a number of 32 bits?",
     ),
     Mistake(
         "the masters' gradients forgotten",
@@ -362,9 +410,26 @@ state_bytes = (
         hint="From what does the optimizer compute its step, and what does it keep?",
     ),
     Mistake(
+        "the averages forgotten",
+        each(float32=8, autocast=8, bf16=4, masters=10),
+        why="AdamW keeps two averages for each weight, of its gradient and of the gradient's square.",
+        hint="What does AdamW remember from one step to the next?",
+    ),
+    Mistake(
+        "weights only",
+        each(float32=4, autocast=4, bf16=2, masters=6),
+        why="These are the bytes of the weights; gradients and AdamW's two averages are asked for as well.",
+        hint="What is there for each weight when the optimizer steps, beside the weight itself?",
+    ),
+    Mistake(
+        "a bf16 model taken for float32",
+        each(bf16=16),
+        why="Where model and optimizer are in bf16, weights, gradients and averages take two bytes each.",
+        hint="How many bytes has a number in bf16, and what of this recipe is in bf16?",
+    ),
+    Mistake(
         "averages in float32",
         each(bf16=12),
-        each(bf16=16),
         why="torch's AdamW makes its averages in the type of the weights, so for a bf16 model they are bf16, too.",
         hint="Of which type is the state of AdamW for a bf16 weight?",
     ),

@@ -12,7 +12,11 @@ token_weights = (
     Mistake(
         "DDP's mean forgotten",
         {OWN: "[1 / own for own in targets]"},
-        why="Each rank divides by its own targets, and then DDP divides by the number of ranks.",
+        {
+            OWN: "[1 / own for own in targets]",
+            ACROSS: "[len(targets) / sum(targets)] * len(targets)",
+        },
+        why="What a rank computes is not yet what DDP leaves: the sum over the ranks is divided by their number.",
         hint="What happens to a rank's gradient after its backward pass?",
     ),
     Mistake(
@@ -96,6 +100,20 @@ loss_in_chunks = (
         {NONE: ""},
         why="Whoever does not know the window hands over None, and nothing can be divided by that.",
         hint="By what shall be divided where the number is None?",
+    ),
+    Mistake(
+        "not divided where nothing is said",
+        {NONE: "    if num_items_in_batch is None:\n        return total\n"},
+        {NONE: "    num_items_in_batch = num_items_in_batch or 1\n"},
+        why="Where the number is None the loss is the sum over the targets; it was to be divided by those of this micro-batch.",
+        hint="By what shall be divided where the number is None?",
+    ),
+    Mistake(
+        "divided by its own positions",
+        {NONE: "    num_items_in_batch = len(targets)\n"},
+        {NONE: "    num_items_in_batch = inputs['labels'].numel()\n"},
+        why="The number of the window's targets is not looked at, and positions of -100, which add nothing to the sum, are in the divisor.",
+        hint="Which number does the Trainer hand over, and what has it counted?",
     ),
     Mistake(
         "all tokens counted where nothing is said",
@@ -213,7 +231,9 @@ evaluation_bytes = (
     Mistake(
         "numbers, not bytes",
         {FORMULA: "texts * length * (1 if preprocessed else vocabulary)"},
-        why="These are how many numbers there are; each has several bytes.",
+        {"4 * vocabulary": "vocabulary"},
+        {"8 if": "1 if"},
+        why="How many numbers there are is not how many bytes: each number has several, with preprocessing and without.",
         hint="How many bytes has a float32, and how many an int64?",
     ),
     Mistake(
@@ -332,5 +352,18 @@ token_accuracy = (
         {MEAN: "(predicted == wanted)[counted].sum()"},
         why="This is how many were right; the share was asked for.",
         hint="Can your number be more than 1?",
+    ),
+    Mistake(
+        "percent in place of a share",
+        {f"float({MEAN})": f"float(100 * {MEAN})"},
+        why="This is 100 times the share: a share lies between 0 and 1.",
+        hint="What does your function return when everything is right?",
+    ),
+    Mistake(
+        "the share of wrong ones",
+        {MEAN: MEAN.replace("==", "!=")},
+        {MEAN: f"1 - {MEAN}"},
+        why="This is the share of targets that were predicted wrong; that of the right ones was asked for.",
+        hint="What does your function return when everything is right?",
     ),
 )

@@ -59,7 +59,7 @@ def chunked_loss(hidden, head, targets, chunk):
     return total / count
 
 
-# %% chunked_loss: wrong, all logits, then chunks
+# %% chunked_loss: wrong, all logits at once
 def chunked_loss(hidden, head, targets, chunk):
     logits = hidden @ head.T
     total = 0
@@ -509,3 +509,101 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
         for inputs, targets in micro_batches[first : first + accumulation_steps]:
             masters.add(loss_function(model(inputs), targets))
         masters.step()
+
+
+# %% chunked_loss: wrong, nothing split
+def chunked_loss(hidden, head, targets, chunk):
+    def whole(h, w, t):
+        return cross_entropy(h @ w.T, t, reduction="mean")
+
+    return checkpoint(whole, hidden, head, targets, use_reentrant=False)
+
+
+# %% chunked_loss: wrong, logits made outside the checkpoint
+def chunked_loss(hidden, head, targets, chunk):
+    pieces = []
+    for h, t in zip(torch.split(hidden, chunk), torch.split(targets, chunk)):
+        logits = h @ head.T
+        pieces.append(
+            checkpoint(
+                lambda z, y: cross_entropy(z, y, reduction="sum"), logits, t, use_reentrant=False
+            )
+        )
+    return sum(pieces) / (targets != -100).sum()
+
+
+# %% chunked_loss: wrong, targets shifted once more
+def chunked_loss(hidden, head, targets, chunk):
+    hidden, targets = hidden[:-1], targets[1:]
+    total = hidden.new_zeros(())
+    for i in range(0, len(targets), chunk):
+        total = total + checkpoint(
+            lambda h, w, t: cross_entropy(h @ w.T, t, reduction="sum"),
+            hidden[i : i + chunk],
+            head,
+            targets[i : i + chunk],
+            use_reentrant=False,
+        )
+    return total / (targets != -100).sum()
+
+
+# %% attention_keeps: wrong, one row of sums for all texts
+def attention_keeps(batch, heads, length, head_size):
+    q = batch * heads * length * head_size
+    return dict(eager=4 * (3 * q + batch * heads * length**2), sdpa=4 * (4 * q + length))
+
+
+# %% attention_keeps: wrong, the batch forgotten
+def attention_keeps(batch, heads, length, head_size):
+    per_head = {
+        "eager": 3 * length * head_size + length**2,
+        "sdpa": 4 * length * head_size + length,
+    }
+    return {name: 4 * heads * numbers for name, numbers in per_head.items()}
+
+
+# %% attention_keeps: wrong, two bytes for each number
+def attention_keeps(batch, heads, length, head_size):
+    rows = batch * heads * length
+    return {"eager": 2 * rows * (3 * head_size + length), "sdpa": 2 * rows * (4 * head_size + 1)}
+
+
+# %% train_with_masters: wrong, masters of frozen weights, too
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    pairs = [(p, p.detach().to(torch.float32)) for p in model.parameters()]
+    optimizer = make_optimizer([m for _, m in pairs])
+    for n, (x, y) in enumerate(micro_batches, 1):
+        loss = loss_function(model(x), y) / accumulation_steps
+        loss.backward()
+        for p, m in pairs:
+            if p.grad is not None:
+                g = p.grad.float()
+                m.grad = g if m.grad is None else m.grad + g
+                p.grad = None
+        if n % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            for p, m in pairs:
+                p.data.copy_(m)
+
+
+# %% train_with_masters: wrong, new masters and a new optimizer for each window
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for i in range(0, len(micro_batches), accumulation_steps):
+        masters = [p.detach().clone().float() for p in trained]
+        optimizer = make_optimizer(masters)
+        for x, y in micro_batches[i : i + accumulation_steps]:
+            (loss_function(model(x), y) / accumulation_steps).backward()
+            for p, m in zip(trained, masters):
+                g = p.grad.float()
+                m.grad = g if m.grad is None else m.grad + g
+                p.grad = None
+        optimizer.step()
+        for p, m in zip(trained, masters):
+            p.data.copy_(m)
+
+
+# %% chunked_loss: wrong, all logits at once
+def chunked_loss(hidden, head, targets, chunk):
+    return torch.nn.functional.cross_entropy(torch.nn.functional.linear(hidden, head), targets)

@@ -473,3 +473,87 @@ def token_backward(model, window):
         for batch in window[:-1]:
             backward(batch)
     backward(window[-1])
+
+
+# %% token_backward: wrong, shifted over the ends of texts
+def token_backward(model, window):
+    import contextlib
+
+    world = torch.distributed.get_world_size()
+    total = sum((b["labels"][:, 1:] != -100).sum() for b in window)
+    torch.distributed.all_reduce(total)
+    for left, b in zip(reversed(range(len(window))), window):
+        with model.no_sync() if left else contextlib.nullcontext():
+            rows = model(b["input_ids"]).flatten(0, 1)
+            loss = cross_entropy(rows[:-1], b["labels"].flatten()[1:], reduction="sum")
+            (loss * world / total).backward()
+
+
+# %% adapter_state: wrong, both matrices of one shape
+def adapter_state(linears, rank, weight_bytes):
+    own = added = 0
+    for i, o, adapted in linears:
+        own += i * o
+        added += 2 * rank * i * adapted
+    return {
+        "weights": weight_bytes * own + 4 * added,
+        "gradients": 4 * added,
+        "optimizer state": 8 * added,
+    }
+
+
+# %% adapter_state: wrong, sides added up in place of products
+def adapter_state(linears, rank, weight_bytes):
+    added = sum(rank**2 + i + o for i, o, adapted in linears if adapted)
+    own = sum(i * o for i, o, _ in linears)
+    return {
+        "weights": weight_bytes * own + 4 * added,
+        "gradients": 4 * added,
+        "optimizer state": 8 * added,
+    }
+
+
+# %% adapter_state: wrong, four bytes for a frozen weight
+def adapter_state(linears, rank, weight_bytes):
+    added = rank * sum(i + o for i, o, adapted in linears if adapted)
+    own = sum(i * o for i, o, _ in linears)
+    return {"weights": 4 * own + 4 * added, "gradients": 4 * added, "optimizer state": 8 * added}
+
+
+# %% state_bytes: wrong, a bf16 model taken for float32
+def state_bytes(parameters, recipe):
+    return parameters * (18 if recipe == "masters" else 16)
+
+
+# %% state_bytes: wrong, autocast's gradients in bf16
+def state_bytes(parameters, recipe):
+    match recipe:
+        case "float32":
+            parts = 4, 4, 8
+        case "autocast":
+            parts = 4, 2, 8
+        case "bf16":
+            parts = 2, 2, 4
+        case "masters":
+            parts = 2 + 4, 4, 8
+    return parameters * sum(parts)
+
+
+# %% state_bytes: wrong, the averages forgotten
+def state_bytes(parameters, recipe):
+    weight = {"float32": 4, "autocast": 4, "bf16": 2, "masters": 2 + 4}[recipe]
+    gradient = 2 if recipe == "bf16" else 4
+    return (weight + gradient) * parameters
+
+
+# %% state_bytes: wrong, weights only
+def state_bytes(parameters, recipe):
+    if recipe == "masters":
+        return 2 * parameters + 4 * parameters
+    return parameters * (2 if recipe == "bf16" else 4)
+
+
+# %% state_bytes: wrong, bits in place of bytes
+def state_bytes(parameters, recipe):
+    bits = {"float32": [32] * 4, "autocast": [32] * 4, "bf16": [16] * 4, "masters": [16] + [32] * 4}
+    return parameters * sum(bits[recipe])

@@ -398,3 +398,64 @@ def token_accuracy(predictions, labels):
     predicted, wanted = predictions[:, :-1], labels[:, 1:]
     counts = wanted != -100
     return float(((predicted == wanted) & counts).sum() / (labels != -100).sum())
+
+
+# %% token_weights: wrong, DDP's mean forgotten
+def token_weights(targets, across):
+    if across:
+        return [len(targets) / sum(targets) for _ in targets]
+    return [1 / t for t in targets]
+
+
+# %% loss_in_chunks: wrong, not divided where nothing is said
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    h = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    t, w = inputs["labels"][:, 1:].flatten(), model.lm_head.weight
+    loss = sum(
+        checkpoint(
+            lambda a, b, c: cross_entropy(a @ b.T, c, reduction="sum"),
+            h[i : i + chunk],
+            w,
+            t[i : i + chunk],
+            use_reentrant=False,
+        )
+        for i in range(0, len(t), chunk)
+    )
+    return loss if num_items_in_batch is None else loss / num_items_in_batch
+
+
+# %% loss_in_chunks: wrong, divided by its own positions
+def loss_in_chunks(model, inputs, num_items_in_batch, chunk):
+    h = model.model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
+    t, w = inputs["labels"][:, 1:].flatten(), model.lm_head.weight
+
+    def part(i):
+        return cross_entropy(h[i : i + chunk] @ w.T, t[i : i + chunk], reduction="sum")
+
+    parts = [checkpoint(part, i, use_reentrant=False) for i in range(0, t.numel(), chunk)]
+    return torch.stack(parts).sum() / t.numel()
+
+
+# %% evaluation_bytes: wrong, numbers, not bytes
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    tokens = texts * length
+    return 8 * tokens if preprocessed else tokens * vocabulary
+
+
+# %% evaluation_bytes: wrong, numbers, not bytes
+def evaluation_bytes(texts, length, vocabulary, preprocessed):
+    if preprocessed:
+        return length * texts
+    return 4 * length * texts * vocabulary
+
+
+# %% token_accuracy: wrong, percent in place of a share
+def token_accuracy(predictions, labels):
+    asked = labels[:, 1:] >= 0
+    return 100 * (predictions[:, :-1][asked] == labels[:, 1:][asked]).mean()
+
+
+# %% token_accuracy: wrong, the share of wrong ones
+def token_accuracy(predictions, labels):
+    asked = labels[:, 1:] != -100
+    return 1 - (predictions[:, :-1][asked] == labels[:, 1:][asked]).mean()
