@@ -26,8 +26,9 @@ checkpointed_bill = (
         hint="What is discarded in the forward pass, and what is computed again?",
     ),
     Mistake(
-        "weights or optimizer state saved too",
+        "weights, gradients or optimizer state saved too",
         bill_with(weights="// layers"),
+        bill_with(gradients="/ layers"),
         bill_with(optimizer_state="// layers"),
         bill_with(**dict.fromkeys(STATES, f"* {SHARE}")),
         bill_with(**dict.fromkeys(STATES, "// layers")),
@@ -99,6 +100,12 @@ checkpointed_bill = (
         hint="What is the interior of a layer, without its boundary?",
     ),
     Mistake(
+        "one boundary taken off all layers together",
+        {'plain["activations"] / layers - boundary': '(plain["activations"] - boundary) / layers'},
+        why="Each layer keeps a boundary of its own, so there are as many in the activations as there are layers; only one of them is taken off here, before the division.",
+        hint='How many boundaries are in `plain["activations"]`, and how many of them does your interior leave out?',
+    ),
+    Mistake(
         "plain changed",
         {
             f"return {BILL}": f"""plain["activations"] = {ACTIVATIONS}
@@ -153,6 +160,29 @@ checkpoint = (
         by_torch("use_reentrant=True"),
         why="Autograd sees only what is handed to apply. Where the input requires no gradient, as in a first block, it then records nothing, and the block's weights silently get no gradient.",
         hint="Which of the tensors that you hand to apply requires a gradient when the input is a batch of data?",
+    ),
+    Mistake(
+        "only the block's own weights handed over",
+        {
+            CALL: CALL.replace("parameters()", "parameters(recurse=False)"),
+            TENSORS: TENSORS.replace("parameters()", "parameters(recurse=False)"),
+        },
+        why="With `recurse=False` a module gives the weights that are its own, and leaves out those of the layers inside it: autograd does not see them, and they get no gradient.",
+        hint="How many weights does `block.parameters()` give, and how many with `recurse=False`?",
+    ),
+    Mistake(
+        "the block left with other weights",
+        {
+            AGAIN: """weights = list(ctx.block.parameters())
+            names = [name for name, _ in ctx.block.named_parameters()]
+            copies = [one.detach().requires_grad_(one.requires_grad) for one in weights]
+            output = torch.func.functional_call(
+                ctx.block, dict(zip(names, copies)), tuple(inputs)
+            )""",
+            TENSORS: "[*inputs, *copies]",
+        },
+        why="The gradients are right, but after the backward pass the block has other tensors for weights, which no optimizer knows: `torch.func.functional_call` does not put everything back where a layer stands in a block under two names.",
+        hint="Are the tensors that `block.parameters()` gives after the backward pass those that the optimizer was given?",
     ),
     Mistake(
         "other dropout in the recomputation",
@@ -276,10 +306,11 @@ checkpoint = (
         hint="Who computes the gradient of what was run without recording, and when?",
     ),
     Mistake(
-        "recomputed without recording",
+        "a gradient asked of what was not recorded",
         {", torch.enable_grad()": ""},
-        why="Inside backward, gradients are switched off. What is recomputed there has no graph unless you switch them on.",
-        hint="Which context manager makes autograd record inside backward?",
+        {GRAD: GRAD.replace("output, wanted, gradient", "output.sum(), wanted")},
+        why="Inside backward, gradients are switched off: what is computed there outside of torch.enable_grad(), the block's output or a sum of it, has no graph behind it.",
+        hint="Of which tensor do you ask the gradients, and where is that tensor computed?",
     ),
     Mistake(
         "the incoming gradient not used",

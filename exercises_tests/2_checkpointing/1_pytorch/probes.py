@@ -190,6 +190,7 @@ def checkpoint(answer, seed):
         for case in CHECKPOINT_CASES:
             torch.default_generator.manual_seed(seed)
             blocks = make_blocks(case)
+            weights = [list(block.parameters()) for block in blocks]
             needs = case in (RELEASED, "two inputs that are trained")
             x = (
                 torch.randint(7, (ROWS,))
@@ -209,9 +210,12 @@ def checkpoint(answer, seed):
             shown[f"the output ({case})"] = hidden
             if hidden.requires_grad:
                 hidden.square().sum().backward()
-            weights = {id(weight): weight for block in blocks for weight in block.parameters()}
-            for number, block in enumerate(blocks, 1):
-                trained = [weight for weight in block.parameters() if weight.requires_grad]
+            shown[f"whether all blocks have the weights that they had ({case})"] = all(
+                list(map(id, block.parameters())) == list(map(id, had))
+                for block, had in zip(blocks, weights, strict=True)
+            )
+            for number, had in enumerate(weights, 1):
+                trained = [weight for weight in had if weight.requires_grad]
                 shown[f"the gradient of block {number} ({case})"] = gradients(trained)
             if needs:
                 for number, given in enumerate((x, *more), 1):
@@ -239,7 +243,8 @@ def checkpoint(answer, seed):
                 block.training == ("eval mode" not in case) for block in blocks
             )
             shown[f"the number of weights that have a gradient ({case})"] = sum(
-                weight.grad is not None for weight in weights.values()
+                weight.grad is not None
+                for weight in {id(weight): weight for had in weights for weight in had}.values()
             )
             shown[f"the random number drawn after training ({case})"] = torch.rand(1).item()
     return shown | {"the number of calls of torch's own checkpoint": len(calls)}

@@ -92,7 +92,7 @@ def checkpointed_bill(plain, layers, boundary):
     return {"activations": boundary * layers + inside, "FLOPs": plain["FLOPs"] / 3 * 4}
 
 
-# %% checkpointed_bill: wrong
+# %% checkpointed_bill: wrong, weights, gradients or optimizer state saved too
 # The gradients are taken to be recomputed layer by layer, too.
 def checkpointed_bill(plain, layers, boundary):
     bill = {**plain}
@@ -1384,7 +1384,7 @@ def checkpointed_bill(plain, layers, boundary):
     return {name: entry(name, value) for name, value in plain.items()}
 
 
-# %% checkpointed_bill: wrong
+# %% checkpointed_bill: wrong, weights, gradients or optimizer state saved too
 # gradients are checkpointed away too
 def checkpointed_bill(plain, layers, boundary):
     boundaries = layers * boundary
@@ -1594,3 +1594,102 @@ def save_linear(ctx, op, *args, **kwargs):
     ):
         return CheckpointPolicy.MUST_SAVE
     return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% checkpointed_bill: wrong, one boundary taken off all layers together
+# one boundary goes off before the division
+def checkpointed_bill(plain, layers, boundary):
+    bill = plain.copy()
+    inside = (bill["activations"] - boundary) / layers
+    bill["activations"] = boundary * layers + inside
+    bill["FLOPs"] += bill["FLOPs"] / 3
+    return bill
+
+
+# %% checkpoint: wrong, a gradient asked of what was not recorded
+# the sum is taken behind the recorded part, and the incoming gradient forgotten
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.count, ctx.rng = block, count, torch.get_rng_state()
+        ctx.save_for_backward(*tensors[:count])
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        fresh = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.rng)
+            out = ctx.block(*fresh)
+        everything = fresh + list(ctx.block.parameters())
+        wanted = [t for t in everything if t.requires_grad]
+        found = torch.autograd.grad(out.sum(), wanted, allow_unused=True)
+        got = dict(zip(map(id, wanted), found))
+        return None, None, *(got.get(id(t)) for t in everything)
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% checkpoint: wrong, only the block's own weights handed over
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.block, ctx.count, ctx.rng = block, count, torch.get_rng_state()
+        ctx.save_for_backward(*tensors[:count])
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        fresh = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.rng)
+            out = ctx.block(*fresh)
+        everything = fresh + list(ctx.block.parameters(recurse=False))
+        wanted = [t for t in everything if t.requires_grad]
+        found = torch.autograd.grad(out, wanted, gradient, allow_unused=True)
+        got = dict(zip(map(id, wanted), found))
+        return None, None, *(got.get(id(t)) for t in everything)
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters(recurse=False))
+
+
+# %% checkpoint: wrong, the block left with other weights
+# the weights are saved and handed to functional_call
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, count, *tensors):
+        ctx.keep = block, count, torch.get_rng_state()
+        ctx.save_for_backward(*tensors)
+        return block(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        block, count, state = ctx.keep
+        leaves = [
+            t.detach().requires_grad_(need)
+            for t, need in zip(ctx.saved_tensors, ctx.needs_input_grad[2:])
+        ]
+        names = [n for n, _ in block.named_parameters()]
+        before = torch.get_rng_state()
+        try:
+            torch.set_rng_state(state)
+            with torch.enable_grad():
+                out = torch.func.functional_call(
+                    block, dict(zip(names, leaves[count:])), tuple(leaves[:count])
+                )
+        finally:
+            torch.set_rng_state(before)
+        places = [i for i, t in enumerate(leaves) if t.requires_grad]
+        result = [None] * len(leaves)
+        found = torch.autograd.grad(out, [leaves[i] for i in places], gradient, allow_unused=True)
+        for i, g in zip(places, found):
+            result[i] = g
+        return None, None, *result
+
+
+def checkpoint(block, *inputs):
+    return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
