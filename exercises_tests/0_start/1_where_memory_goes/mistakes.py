@@ -342,7 +342,7 @@ largest_batch = (
     return size"""
         },
         why="This is one sample more than fits.",
-        hint="Has your search already gone one step too far when it stops?",
+        hint="Does the number that you return still fit, or is it the first that does not?",
     ),
     Mistake(
         "only powers of two",

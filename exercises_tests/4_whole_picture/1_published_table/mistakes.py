@@ -240,6 +240,13 @@ choose_row = (
         hint="Which of the three numbers of a row should be the largest, once it fits?",
     ),
     Mistake(
+        "a row where nothing fits",
+        {"        return None\n": '        return rows[0]["name"]\n'},
+        {"        return None\n": '        return rows[-1]["name"]\n'},
+        why="Where no timed row fits, none is to be taken: the row that is returned runs out of memory.",
+        hint="What does your function return where no row is left to compare?",
+    ),
+    Mistake(
         "untimed rows not left out",
         TIMED,
         {**TIMED, BEST: 'sorted(fitting, key=lambda row: row["speed"])[-1]'},

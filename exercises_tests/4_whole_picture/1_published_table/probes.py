@@ -166,7 +166,13 @@ def questions(seed):
         yield f"within {budget:,} (table {number + 1})", rows, budget, context
     tightest = min(row["memory"] for row in rows if row["speed"])
     yield "where one row needs the budget to the last MiB", rows, tightest + context, context
-    yield "where nothing that was timed fits", rows, tightest + context - 1, context
+    timed, others = ([row for row in rows if bool(row["speed"]) is so] for so in (True, False))
+    inside = [
+        *timed[:3],
+        *others,
+        *timed[3:],
+    ]  # whoever takes the first or the last takes a timed one
+    yield "where nothing that was timed fits", inside, tightest + context - 1, context
     rows, budget, context = draw_near(seed)
     yield "where a row is above the budget by less than the context", rows, budget, context
     near, nearer = (

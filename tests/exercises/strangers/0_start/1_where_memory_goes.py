@@ -720,3 +720,12 @@ def largest_batch(peak, step_bytes, batch, budget):
     if step_bytes > budget or fixed > budget:
         return 0
     return int((budget - fixed) * batch // growing)
+
+
+# %% largest_batch: wrong, first batch that does not fit
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    a_sample = (peak["activations"] + peak["temporary"]) / batch
+    left = budget - sum(peak[one] for one in ("weights", "gradients", "optimizer state"))
+    return max(0, int(left // a_sample)) + 1

@@ -667,3 +667,20 @@ def ratios(rows, context):
         return row["seconds"] / row["samples"]
 
     return [(each(row) / each(rows[0]), own(row) / own(rows[0])) for row in rows]
+
+
+# %% choose_row: wrong, a row where nothing fits
+def choose_row(rows, budget, context):
+    ok = [r for r in rows if r["speed"] is not None and r["memory"] + context <= budget]
+    return max(ok, key=lambda r: r["speed"])["name"] if ok else rows[0]["name"]
+
+
+# %% choose_row: wrong, untimed rows not left out
+def choose_row(rows, budget, context):
+    best = None
+    for row in rows:
+        if row["memory"] + context > budget:
+            continue
+        if best is None or (row["speed"] or 0.0) > (best["speed"] or 0.0):
+            best = row
+    return best and best["name"]
