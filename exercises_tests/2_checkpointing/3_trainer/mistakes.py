@@ -41,6 +41,14 @@ peak_activations = (
         hint="With 13 layers and every_n_layers=4, which layers are checkpointed?",
     ),
     Mistake(
+        "the checkpointed layers not rounded to whole ones",
+        {COUNT: "layers / every_n_layers"},
+        {COUNT: "layers / every_n_layers", IF_LAST: "if every_n_layers == 1:"},
+        {COUNT: "layers / every_n_layers", f"    {IF_LAST}\n{AGAIN}": ""},
+        why="Layers are whole: where n does not divide their number, layers / n is no number of layers, and the checkpointed ones are as many as that rounded up.",
+        hint="With 13 layers and every_n_layers=4, which layers are checkpointed?",
+    ),
+    Mistake(
         "the layer that is run again forgotten",
         {f"    {IF_LAST}\n{AGAIN}": ""},
         {IF_LAST: "if every_n_layers == 1:"},
@@ -246,6 +254,33 @@ arguments_for_budget = (
         },
         why="This fits, but runs layers again that fit as they are, and in smaller micro-batches than it must.",
         hint="Of the settings that fit, which one runs the fewest layers again?",
+    ),
+    Mistake(
+        "the setting that fills the budget best",
+        {
+            LOOPS: f"""    settings = [(size, n) for size in sizes for n in {LADDER} if peak(size, n) <= budget]
+    fullest = max(settings, key=lambda setting: peak(*setting))
+    for every_n_layers in fullest[1:]:
+        for size in fullest[:1]:
+"""
+        },
+        why="Bytes that are left over cost nothing, and layers that are run again cost time: how full the memory is says nothing about how much is computed.",
+        hint="Of two settings that fit, which one runs fewer layers again, and does your choice see it?",
+    ),
+    Mistake(
+        "the batch size of evaluation set",
+        {"per_device_train_batch_size": "per_device_eval_batch_size"},
+        why="`per_device_eval_batch_size` is for evaluation; the training takes micro-batches of the default size, whatever the budget.",
+        hint="Which micro-batch do your arguments give for training?",
+    ),
+    Mistake(
+        "micro-batch and accumulation steps exchanged",
+        {
+            "batch_size=size": "batch_size=effective_batch // size",
+            "steps=effective_batch // size": "steps=size",
+        },
+        why="The micro-batch is what fits into the budget, and the steps are how many of them make the effective batch; here each has the other's number.",
+        hint="Which of your two numbers did you hand to `peak`?",
     ),
     Mistake(
         "one sample at a time",

@@ -27,6 +27,13 @@ TABLE = """    saved, total = [0] * (budget + 1), 0
     return total - saved[budget]
 """
 UPWARDS = TABLE.replace("range(budget, size - 1, -1)", "range(size, budget + 1)")
+BY_BYTES = """    saved_by = {0: 0}  # bytes kept: FLOPs saved
+    for size, flops in results:
+        for kept, saved in list(saved_by.items()):
+            if kept + size <= budget:
+                saved_by[kept + size] = saved + flops
+    return sum(flops for _, flops in results) - max(saved_by.values())
+"""
 PER_BYTE = "-result[1] / (result[0] or 1e-9)"
 
 
@@ -219,6 +226,23 @@ least_recomputation = (
         {RECURSION: UPWARDS.replace("total - saved[budget]", "max(0, total - saved[budget])")},
         why="A table that is filled from small budgets to large ones finds the result already kept in the smaller one, and keeps it once more; from large to small it does not.",
         hint="Can the answer be below 0, and what does your table hold for `room - size` at that moment?",
+    ),
+    Mistake(
+        "a better choice overwritten",
+        {RECURSION: BY_BYTES},
+        {
+            RECURSION: TABLE.replace(
+                "max(saved[room], saved[room - size] + flops)", "saved[room - size] + flops"
+            )
+        },
+        why="For the same number of bytes there are several choices, and the one that comes later takes the place of the other in the table, also where it saves less.",
+        hint="What stands in your table for some bytes before the new number is written there, and is it smaller?",
+    ),
+    Mistake(
+        "bytes and FLOPs exchanged",
+        {FIRST: "(flops, size), rest = results[0], results[1:]"},
+        why="A result is a pair of bytes and FLOPs, in this order; the other way round FLOPs are compared with a budget of bytes.",
+        hint="Which of a result's two numbers comes first?",
     ),
     Mistake(
         "answers remembered for other results",

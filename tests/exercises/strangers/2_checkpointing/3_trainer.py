@@ -431,7 +431,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
     )
 
 
-# %% arguments_for_budget: wrong
+# %% arguments_for_budget: wrong, micro-batch and accumulation steps exchanged
 # Accumulation steps and micro-batch are handed over the wrong way round.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -487,7 +487,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return segments * boundary + min(every_n_layers, layers) * (interior + boundary) - boundary
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, the checkpointed layers not rounded to whole ones
 # exact division instead of a whole number of layers
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -613,7 +613,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return most
 
 
-# %% peak_activations: wrong
+# %% peak_activations: wrong, the checkpointed layers not rounded to whole ones
 # float share: interior times (1 - 1/n)
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -629,3 +629,31 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     checkpointed = -(-layers // n)
     held = layers * boundary + (layers - checkpointed) * interior
     return held + interior if (layers - 1) % n == 0 else held
+
+
+# %% arguments_for_budget: wrong, the setting that fills the budget best
+def arguments_for_budget(output_dir, effective_batch, budget, peak):
+    _, size, every = max(
+        (peak(size, every), size, every or 0)
+        for every in (None, 8, 4, 2, 1)
+        for size in range(1, effective_batch + 1)
+        if effective_batch % size == 0 and peak(size, every) <= budget
+    )
+    return TrainingArguments(
+        output_dir,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=effective_batch // size,
+        use_cpu=True,
+        **(checkpointing_arguments(every_n_layers=every) if every else {}),
+    )
+
+
+# %% arguments_for_budget: wrong, the batch size of evaluation set
+def arguments_for_budget(output_dir, effective_batch, budget, peak):
+    for every in (None, 8, 4, 2, 1):
+        for size in range(effective_batch, 0, -1):
+            if effective_batch % size == 0 and peak(size, every) <= budget:
+                given = checkpointing_arguments(every_n_layers=every) if every else {}
+                given["per_device_eval_batch_size"] = size
+                given["gradient_accumulation_steps"] = effective_batch // size
+                return TrainingArguments(output_dir, use_cpu=True, **given)
