@@ -627,7 +627,7 @@ print(f"left:   {left}")
 #
 # Write `first_wrong_step(steps, micro_batches, accumulation_steps, epochs)`, which reads a record like the one above.
 #
-# - `steps` has one dictionary for each optimizer step of the whole run: {number of a micro-batch: by what its loss was divided}. `micro_batches` is how many an epoch has. The record stays as it is.
+# - `steps` has one dictionary for each optimizer step of the whole run: {number of a micro-batch: by what its loss was divided}, in whatever order. `micro_batches` is how many an epoch has. The record stays as it is.
 # - In a right run every window of every epoch makes one step, with its own micro-batches and no others, each divided by how many they are. The last window of an epoch may be shorter than `accumulation_steps`. No window reaches over the end of an epoch.
 # - It returns the number of the first step, counted from 1, that is not the step of a right run. A step that is missing at the end is wrong, and so is one too many. If all are right, it returns `None`.
 

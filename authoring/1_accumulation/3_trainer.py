@@ -709,7 +709,7 @@ print("over tokens of all ranks:", compare(counted, everything))
 # Write `window_token_loss(outputs, labels, num_items_in_batch)` for `Trainer(..., compute_loss_func=window_token_loss)`.
 #
 # - `outputs.logits` [batch, length, vocabulary]: those at position i predict token i + 1,
-# - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict (in a text or a micro-batch, perhaps nothing at all),
+# - `labels` [batch, length]: token numbers, and -100 where there is nothing to predict (in a text or a micro-batch, perhaps nothing at all; the loss of that, too, must come from the logits),
 # - `num_items_in_batch`: a tensor without dimensions, the number of targets in the whole window.
 #
 # It returns the micro-batch's part of the loss: the Trainer adds up the gradients of all micro-batches of the window, and the sum must be the large batch's gradient, whose loss is the mean cross entropy over all its targets. `labels` stay as they are.
