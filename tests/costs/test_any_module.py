@@ -424,6 +424,18 @@ def test_a_module_that_cannot_be_made_is_told_from_one_that_cannot_be_trained():
         predict_run(lambda: nn.Linear("a", 3), batch=SAMPLE, loss=mean_square, micro_batch=SAMPLES)
 
 
+def stepping_within():
+    """Its gradients are let go of within the backward pass, as where an optimizer steps there."""
+    module = nn.Linear(64, 64)
+
+    def step(weight):
+        weight.grad = None
+
+    for weight in module.parameters():
+        weight.register_post_accumulate_grad_hook(step)
+    return module
+
+
 class TwoTowers(nn.Module):
     """Of images and text, of which a batch may have text alone; one number of it is never used."""
 
@@ -454,6 +466,7 @@ def test_weights_that_no_gradient_reaches_are_named():
         warnings.simplefilter("error")
         both = dict(batch=(SAMPLE, SAMPLE), loss=lambda model, x: model(*x).square().mean())
         predict_run(TwoTowers, **both, **about)
+        predict_run(stepping_within, batch=SAMPLE, loss=mean_square, **about)
 
     class Cut(TwoTowers):
         def forward(self, x):

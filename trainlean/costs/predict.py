@@ -126,7 +126,7 @@ def words_of_unreached(names) -> str:
         f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )
     return (
-        f"No gradient reaches {shown} in this training, so neither their gradients nor their optimizer's state are in the prediction: "
+        f"No gradient reaches {shown} in this training, so the prediction has neither gradients nor optimizer's state for that: "
         "does the batch have all that the model takes, and the loss all that it gives? What is not to be trained may be frozen, which says so."
     )
 

@@ -12,7 +12,7 @@ import types
 import warnings
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
@@ -236,17 +236,29 @@ class Tracer:
                 meter.holds(tensor)
         # Named until it is over, as most loops and Accelerate have it: some losses are a number in the memory of all elements.
         loss, steps = self._loss(module, batch), self.setup.accumulation_steps
-        (loss / steps if steps > 1 else loss).backward()
-        if self.unreached is None:
-            self.unreached = self._without_gradient(module)
+        with self._reached(module):
+            (loss / steps if steps > 1 else loss).backward()
         # A meter has operations run in place that are not elsewhere.
         names = (did._overloadpacket.__name__.rstrip("_") for did in values.operations[start:])
         return list(zip(names, values.sizes[start:]))
 
-    def _without_gradient(self, module):
-        """What no gradient has reached, by the names that the whole module has; a thousandth of what is trained is not worth saying."""
+    @contextmanager
+    def _reached(self, module):
+        """See in the first backward pass which weights get a gradient, which a step within that pass may have taken away again."""
+        if self.unreached is not None:
+            yield
+            return
         trained = [weight for weight in module.parameters() if weight.requires_grad]
-        without = [weight for weight in trained if weight.grad is None]
+        reached: set[int] = set()
+        with ExitStack() as hooks:
+            for weight in trained:
+                hook = weight.register_post_accumulate_grad_hook(lambda w: reached.add(id(w)))
+                hooks.callback(hook.remove)
+            yield
+        self.unreached = self._names_of([w for w in trained if id(w) not in reached], trained)
+
+    def _names_of(self, without, trained):
+        """By the names that the whole module has; a thousandth of what is trained is not worth saying."""
         if sum(w.nbytes for w in without) <= 1e-3 * sum(w.nbytes for w in trained):
             return ()
         without.sort(key=lambda weight: -weight.nbytes)
