@@ -808,7 +808,7 @@ plot_synchronisation(on_rank_0, on_rank_1)
 # - **Always** sends nothing. Each rank steps with its own four micro-batches, and the copies of the model drift apart. No error is raised. You would save, evaluate and publish rank 0.
 
 # %% [markdown]
-# One backward pass made one all-reduce here because the witness is tiny. DDP does not send each gradient by itself, nor all of them at once: it collects them in *buckets* of about 25 MiB (the first one is smaller) and sends each bucket as soon as all its gradients are there. The small BERT, every backward pass synchronised:
+# One backward pass made one all-reduce here because the witness is tiny. DDP does not send each gradient by itself, nor all of them at once: it collects them in *buckets* of about 25 MiB (the first one is smaller) and sends the buckets in order, each as soon as all its gradients are there. The small BERT, every backward pass synchronised:
 
 # %%
 # %%px

@@ -729,7 +729,7 @@ for loop in (train_and_report, train_and_report_later):
 print("the same losses:", train_and_report(four, 2) == train_and_report_later(four, 2))
 
 # %% [markdown]
-# The cure is not to report less, but to read later. A lazy tensor may wait: keep `loss.detach()`, which lets go of what autograd keeps for a backward pass (what was recorded waits as before), and ask for the number when the mark has computed it anyway.
+# The cure is not to report less, but to read later. A lazy tensor may wait: keep `loss.detach()`, which does not hold on to autograd's graph (what was recorded waits as before), and ask for the number when the mark has computed it anyway.
 #
 # ## The published loop
 #

@@ -430,7 +430,7 @@ with one_process():
 #
 # Neither of its two causes is in this model: no parameter is used outside `forward`, or by two checkpoints. The search follows the graph of the output, and a reentrant checkpoint hides what is inside it. So `second` looks unused and is ticked off; then the backward pass inside the backward pass reports its gradient all the same.
 #
-# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient, no parameter is in two checkpoints and the model goes forward once, leaving out the search is a cure as well. The message itself proposes a third: `DistributedDataParallel(..., static_graph=True)`, which holds where each step uses the same parameters.
+# **Cure**: `use_reentrant=False`. Where every parameter gets a gradient, no parameter is in two checkpoints and the model goes forward once, leaving out the search is a cure as well. The message itself proposes a third, `_set_static_graph()`, which is the argument `static_graph=True` today; it holds where each step uses the same parameters.
 
 # %%
 with one_process():

@@ -103,7 +103,7 @@ train_with_accelerator = (
         {f"{PREPARE}\n    {EACH}\n        {BLOCK}": f"{EACH}\n        {PREPARE}\n        {BLOCK}"},
         {"model, optimizer, dataloader =": "model, optimizer, _ ="},
         why="The `for` walks over the data loader that it found before its first round, which is the plain one and not what `prepare` returns: nobody tells the accelerator of the last micro-batch, and the rest is left without a step.",
-        hint="Which data loader does your `for` take, and has `prepare` run by then?",
+        hint="Which object does your `for` take: the one that you were given, or the one that `prepare` returned?",
     ),
     Mistake(
         "an Accelerator of its own",
@@ -132,7 +132,7 @@ train_with_accelerator = (
         {
             CLIP: "for parameter in model.parameters():\n                    accelerator.clip_grad_norm_(parameter, max_norm)"
         },
-        why="`accelerator.clip_grad_norm_` makes a list of what it is given. Of a single tensor that is its rows, which have no `.grad`: nothing is clipped, and nothing said.",
+        why="`accelerator.clip_grad_norm_` makes a list of what it is given. Of a single tensor that is its rows, which have no `.grad`: nothing is clipped, and no error is raised.",
         hint="Which gradients make up the length that is to be limited, and what does a loop over a tensor give?",
     ),
     Mistake(
@@ -233,7 +233,7 @@ train_with_accelerator = (
             EACH: PAIRS,
             BODY: f"            for batch in pair:\n{moved(BODY, 16)}        pair = []\n",
         },
-        why="The accelerator counts blocks, not micro-batches. In the block that closes the window the optimizer steps after each of its two: once early, with nearly twice a window, and once with a single micro-batch.",
+        why="The accelerator counts blocks, not micro-batches. In the block that closes the window the optimizer steps after each of its two: once with all but one of the micro-batches of a window twice as long, and once with that one.",
         hint="How many forward and backward passes belong in one `accumulate` block?",
     ),
     Mistake(
@@ -241,7 +241,7 @@ train_with_accelerator = (
         {
             BACKWARD: f"loss = loss_of(model, batch)\n        {BLOCK}\n            accelerator.backward(loss)"
         },
-        why="The accelerator counts blocks, so each micro-batch counts twice and the windows end too early.",
+        why="The accelerator counts blocks, so each micro-batch counts twice: with an even number of accumulation steps the windows are half as long. And what is sent is decided in the forward pass, which stands in another block than its backward pass.",
         hint="How many blocks does your loop enter for one micro-batch?",
     ),
     Mistake(
@@ -420,8 +420,8 @@ linear_decay = (
         {
             PREPARED: "accelerator.prepare(\n        torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=num_training_steps)\n    )"
         },
-        why="`LinearLR` begins at a third of the rate unless its `start_factor` is 1, and ends at the whole rate unless its `end_factor` is 0.",
-        hint="What is the learning rate at the first optimizer step, and what are the defaults of `start_factor` and `end_factor`?",
+        why="Where nothing else is said, `LinearLR` begins at a third of the rate and ends at the whole rate.",
+        hint="What are the defaults of `LinearLR`, and which of them have you left as they are?",
     ),
     Mistake(
         "divided by the devices",
@@ -611,8 +611,8 @@ train_synchronised_once = (
             {BACKWARD}
 {moved(END, 12)}"""
         },
-        why="Only an optimizer that `prepare` returns ignores `step` within a window; a plain one steps after every micro-batch.",
-        hint="Which object must know that a window is not complete, so that `step` can be ignored?",
+        why="Only an optimizer that `prepare` returns ignores `step` within a window; a plain one steps after every micro-batch. And a plain list does not tell the accelerator where it ends: here the windows are yours to count.",
+        hint="Who counts the micro-batches of a window here, and who knows which one is the last?",
     ),
     Mistake(
         "last, shorter window left over",

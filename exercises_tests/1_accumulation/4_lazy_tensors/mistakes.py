@@ -293,7 +293,7 @@ clip_without_fallback = (
         {FACTOR: "1 / torch.maximum(length, torch.full_like(length, max_norm))"},
         {FACTOR: "1 / (length + 1e-6)"},
         {FACTOR: "(1 / (length + 1e-6)).clamp(max=1.0)"},
-        why="A gradient that is divided by its own length is 1 long afterwards; it may be `max_norm` long.",
+        why="A gradient that is divided by its own length is 1 long afterwards; one that is too long is to be `max_norm` long, and a shorter one stays.",
         hint="How long is a gradient that was divided by its own length?",
     ),
     usual(
@@ -373,7 +373,7 @@ train_with_marks = (
         {BACKWARD: "        (loss * (1 / accumulation_steps)).backward()\n"},
         {BACKWARD: "        (loss / float(accumulation_steps)).backward()\n"},
         why="A Python float beside a loss, which has no dimensions, makes 64 bits of it, and the next matrix product refuses what comes of that; an integer does not.",
-        hint="Which of `loss / 4`, `loss / 4.0` and `loss * torch.tensor(0.25)` got through above?",
+        hint="Which of `loss / 4`, `loss / 4.0` and `loss * torch.tensor(0.25, device='lazy')` got through above?",
     ),
     usual("never zeroed", {f"            {ZERO}\n": ""}),
     Mistake(
@@ -453,7 +453,7 @@ breaking_lines = (
     Mistake(
         "each line's last count only",
         {"in rows:": "in dict(rows).items():"},
-        why="A dictionary has each line once, in its first place and with its last count: neighbours in it are not neighbours in the record.",
+        why="A dictionary has each line once, in its first place and with its last count: neighbours in it need not be neighbours in the record.",
         hint="How many entries does your dictionary have for a line that ran three times?",
     ),
     Mistake(
@@ -526,13 +526,18 @@ breaking_lines = (
             RAN_ONE: 'any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()", ".cpu()"))'
         },
         {RAN_ONE: '".item()" in line'},
+        why="A line that reads a value breaks nothing where the value is there already, and a print of a plain number reads none; the counts tell.",
+        hint="In which rows does the count go up?",
+    ),
+    Mistake(
+        "only breaks of a known look",
         {RAN_ONE: f'{RAN_ONE} and ".item()" in line'},
         {
             RAN_ONE: RAN_ONE
             + ' and any(word in line for word in (".item()", "print(", "float(", "if ", ".tolist()"))'
         },
-        why="A line that reads a value breaks nothing where the value is there already, and a print of a plain number reads none; the counts tell.",
-        hint="In which rows does the count go up?",
+        why="A line can run a graph without any of the words that you look for; where the count goes up and the line is no mark, it breaks one.",
+        hint="Which rows does your condition leave out although their count goes up?",
     ),
     Mistake(
         "only the first break",

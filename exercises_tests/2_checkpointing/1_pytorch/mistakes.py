@@ -32,7 +32,7 @@ checkpointed_bill = (
         bill_with(optimizer_state="// layers"),
         bill_with(**dict.fromkeys(STATES, f"* {SHARE}")),
         bill_with(**dict.fromkeys(STATES, "// layers")),
-        why="Checkpointing discards what can be computed again from the input. Weights, gradients and optimizer state cannot: they stay as they are.",
+        why="Checkpointing discards what a forward pass has made inside the layers, and a second one makes again. Weights, gradients and optimizer state are none of that: they stay as they are.",
         hint="Which of the entries come out of a forward pass?",
     ),
     Mistake(

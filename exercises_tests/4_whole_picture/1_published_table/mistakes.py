@@ -243,7 +243,7 @@ choose_row = (
         "a row where nothing fits",
         {"        return None\n": '        return rows[0]["name"]\n'},
         {"        return None\n": '        return rows[-1]["name"]\n'},
-        why="Where no timed row fits, none is to be taken: the row that is returned runs out of memory.",
+        why="Where no timed row fits, none is to be taken: the row that is returned runs out of memory, or nobody has timed it.",
         hint="What does your function return where no row is left to compare?",
     ),
     Mistake(

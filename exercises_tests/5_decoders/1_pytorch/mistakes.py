@@ -60,14 +60,14 @@ chunked_loss = (
             f"    total = 0\n    for some_hidden, some_targets in {PARTS}:\n{ADD}": "    total = sum_of(hidden, head, targets)\n"
         },
         why="One product makes the logits of all tokens, and they, or their softmax, stay in memory until the backward pass.",
-        hint="Which tensor is split, and how large is the product that is made of it?",
+        hint="How many tokens' logits does one product in your function make, and how many should it be?",
     ),
     Mistake(
         "nothing split",
         {
             f"    total = 0\n    for some_hidden, some_targets in {PARTS}:\n{ADD}": "    total = checkpoint(sum_of, hidden, head, targets, use_reentrant=False)\n"
         },
-        why="Nothing is split: the logits of all tokens are computed at once, and once more under the checkpoint, whatever `chunk` is.",
+        why="Nothing is split: the logits of all tokens are computed at once, in the forward pass and once more in the backward pass, whatever `chunk` is.",
         hint="Which argument of your function did you not use?",
     ),
     Mistake(
@@ -377,7 +377,7 @@ attention_keeps = (
         "one row of sums for all texts",
         {"sums = 4 * batch * heads * length": "sums = 4 * length"},
         {"sums = 4 * batch * heads * length": "sums = 4 * heads * length"},
-        why="Every text of the batch has queries of its own, and each query has its own sum.",
+        why="Every head of every text has queries of its own, and each query has its own sum.",
         hint="How many queries are there in all?",
     ),
     Mistake(
@@ -444,7 +444,7 @@ train_with_masters = (
             **ALL_WEIGHTS,
             "            added = weight.grad.float()\n": "            added = torch.zeros_like(master) if weight.grad is None else weight.grad.float()\n",
         },
-        why="A frozen weight is never stepped: its float32 copy takes four bytes a number for nothing, and the optimizer was to be given masters of what is trained.",
+        why="A frozen weight is not to be stepped: its float32 copy takes four bytes a number for nothing, and with a gradient of zeros weight decay would move it. The optimizer was to be given masters of what is trained.",
         hint="For which of the model's weights does the optimizer need a float32 copy?",
     ),
     Mistake(

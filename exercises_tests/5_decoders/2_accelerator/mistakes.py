@@ -187,7 +187,7 @@ adapter_state = (
         {BOTH: "2 * rank * inputs"},
         {BOTH: "2 * rank * outputs"},
         why="A is rank x inputs and B is outputs x rank: they are of one size only where a layer has as many outputs as inputs.",
-        hint="What does B make of a vector of `rank` numbers?",
+        hint="How many numbers does A take in, and how many does B give out?",
     ),
     Mistake(
         "sides added up in place of products",
@@ -255,7 +255,7 @@ make_it_learn = (
     Mistake(
         "the random state not preserved",
         {CURE: '    model.checkpointing = {"use_reentrant": False, "preserve_rng_state": False}\n'},
-        why="All adapters learn. But where a block has dropout, its second run draws another mask than the first, and the gradient goes through both: it is that of no network.",
+        why="All adapters learn. But where a block has dropout, its second run draws another mask than the first: the gradient goes back through the second, from a loss that was computed with the first, and is that of no network.",
         hint="What must be as it was when a block with dropout runs again?",
     ),
     Mistake(

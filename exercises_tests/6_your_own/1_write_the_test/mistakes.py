@@ -280,7 +280,7 @@ test_last_window = (
         "one micro-batch left",
         {SAMPLES: "for samples in (64, 40):"},
         {SAMPLES: "for samples in (40,):"},
-        why="A single micro-batch is its own sum, its own mean and its own window: neither how the rest is divided nor how many steps it makes can be seen.",
+        why="A single micro-batch is its own sum, its own mean and its own window: neither a rest that is not divided nor a step for each of the rest can be seen.",
         hint="What is the mean of one micro-batch, and what is its sum?",
     ),
     Mistake(
@@ -468,7 +468,7 @@ test_ranks = (
     steps_not_counted(
         RANK_COUNT,
         why="`zip` ends with the shorter list: without a count neither a rank that stops a step before the others nor one that goes on is seen, and `>=` or `<=` passes one of the two.",
-        hint="What does your loop do when a rank's list is shorter?",
+        hint="What does your test do when a rank's list is shorter, and what when it is longer?",
     ),
     steps_counted(
         {RANK_EACH: ""},

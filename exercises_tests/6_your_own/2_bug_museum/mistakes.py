@@ -166,9 +166,14 @@ cured_windows = (
     Mistake(
         "short window divided by k",
         {BACKWARD: "(loss / k).backward()"},
-        {LOOP: by_index("(loss / k)", " " * 12) + END.replace("        ", "    ")},
         why="The last window is shorter, and its large batch divides by its own length.",
         hint="How many micro-batches are in the last window of six, with k = 4?",
+    ),
+    Mistake(
+        "last window divided by k, and stepped on even if empty",
+        {LOOP: by_index("(loss / k)", " " * 12) + END.replace("        ", "    ")},
+        why="Two faults: what is left is divided by k, though it is fewer; and behind the loop step and schedule move even if nothing is left.",
+        hint="How many micro-batches are in the last window of six, with k = 4, and how many are left of eight?",
     ),
     Mistake(
         "short window lost",
@@ -213,7 +218,7 @@ cured_windows = (
             {LOOP: by_index(divisor, " " * 12) + f"    if {REST}:\n        optimizer.step()\n"}
             for divisor in (OF_ITS_WINDOW, "(loss / k)")
         ),
-        why="The step of what is left has neither zero_grad() nor scheduler.step() behind it: its gradient stays in `.grad`, and the schedule lacks a move.",
+        why="The step of what is left has neither zero_grad() nor scheduler.step() behind it: its gradient stays in `.grad`, and the schedule lacks a move. Where its losses were divided by k, that gradient is too short besides.",
         hint="Which lines stand behind the step of a whole window?",
     ),
     Mistake(

@@ -41,7 +41,7 @@ cured_blocks = (
     Mistake(
         "random state not kept",
         {CALL: "checkpoint(block, output, use_reentrant=False, preserve_rng_state=False)"},
-        why="The recomputation drops other values than the forward pass did, and what comes back from the loss goes through both: that is the gradient of no network.",
+        why="The recomputation drops other values than the forward pass did, and the gradient goes back through them, from a loss that was computed with the first ones: it is that of no network.",
         hint="Which random numbers does dropout draw the second time?",
     ),
     Mistake(
@@ -64,7 +64,7 @@ cured_blocks = (
             }
             for way in (True, False)
         ),
-        why="The adapters learn, and behind a frozen embedding the first block keeps all of its activations: each block was to be checkpointed.",
+        why="Behind a frozen embedding the first block is not checkpointed and keeps all of its activations: each block was to be checkpointed.",
         hint="How often does the first block run there?",
     ),
     Mistake(
@@ -84,7 +84,7 @@ cured_blocks = (
         {
             LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(nn.Sequential(*blocks), len(blocks), output, use_reentrant=False)\n"
         },
-        why="A block may stand in the list twice, and then it runs twice. The keys of a dictionary have it once; so have the `children()` of an nn.Sequential, which `checkpoint_sequential` cuts into the segments asked for.",
+        why="A block may stand in the list twice, and then it is to run twice. The keys of a dictionary have it once; so have the `children()` of an nn.Sequential, which `checkpoint_sequential` cuts into the segments asked for (with fewer children than segments a segment has the size 0, and that is an error).",
         hint="What is len(list(nn.Sequential(block, block).children()))?",
     ),
     Mistake(

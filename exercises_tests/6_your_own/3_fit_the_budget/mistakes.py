@@ -336,7 +336,7 @@ fewest_flops = (
         {KEY: 'row["flops"]'},
         {RETURN: 'return min(fitting, key=lambda row: row["flops"])'},
         {RETURN: 'return sorted(fitting, key=lambda row: row["flops"])[0]'},
-        why="Several rows have the fewest FLOPs, and your answer keeps the first that it meets, whatever its micro-batch.",
+        why="Several rows have the fewest FLOPs, and your answer keeps the first that it meets, whatever its micro-batch. Without a default, min() and [0] also raise where nothing fits.",
         hint="What decides where FLOPs are equal?",
     ),
     Mistake(
@@ -445,7 +445,7 @@ train_within = (
         {SHARE: 'share = micro_batch / len(batch["labels"])'},
         {SHARE: f"share = 1 / len({PARTS})"},
         {SHARE: 'share = 1 / (len(batch["labels"]) // micro_batch)'},
-        why="The mean of the parts' means is the mean over all tokens only where all parts have equally many.",
+        why="The mean of the parts' means is the mean over all tokens only where all parts have equally many; and weights that do not add up to 1 make no mean at all.",
         hint="What is the weight of a part in the mean over all tokens of the batch?",
     ),
     Mistake(

@@ -760,7 +760,7 @@ def breaking_lines(before, rows):
     return found
 
 
-# %% breaking_lines: wrong, by the look of the line
+# %% breaking_lines: wrong, only breaks of a known look
 # counts, and a list of words
 def breaking_lines(before, rows):
     found, last = set(), before
@@ -859,7 +859,7 @@ def breaking_lines(before, rows):
     return found
 
 
-# %% breaking_lines: wrong, by the look of the line
+# %% breaking_lines: wrong, only breaks of a known look
 def breaking_lines(before, rows):
     found, last = set(), before
     for line, n in rows:
@@ -1029,7 +1029,7 @@ def clip_without_fallback(parameters, max_norm):
         g.div_(flat.norm())
 
 
-# %% breaking_lines: wrong, by the look of the line
+# %% breaking_lines: wrong, only breaks of a known look
 def breaking_lines(before, rows):
     return {
         line

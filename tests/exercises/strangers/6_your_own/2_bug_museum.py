@@ -687,7 +687,7 @@ def name_fault(receipts, k):
     return "right" if all(sum(step) == 1.0 for step in receipts) else "short window divided by k"
 
 
-# %% cured_windows: wrong, short window divided by k
+# %% cured_windows: wrong, last window divided by k, and stepped on even if empty
 def cured_windows(model, optimizer, scheduler, loss_function, micro_batches, k):
     def finish():
         optimizer.step()
