@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import as_if_a_card
 import link_model
-import mutants
 import on_a_gpu
 import pytest
+from equivalent_mutants import EQUIVALENT
 from small_edits import small_edits
 
 from trainlean.costs.runs import Run, machine, recorded_runs
@@ -39,7 +39,7 @@ FIGURES = {
 GRADING = COURSE / "tests" / "grading" / "test_benchmarks.py"
 OF_GRADING = {*re.findall(r"def test_(\w+)", GRADING.read_text(encoding="utf-8"))}
 OF_MACHINES = {"as_if_a_card", "on_a_gpu"}  # below, each with a test of its own
-HELPERS = {"chromium", "classes", "small_edits", "trainings"}
+HELPERS = {"chromium", "classes", "equivalent_mutants", "small_edits", "trainings"}
 
 
 def says(line: str, figure: str) -> bool:
@@ -152,7 +152,7 @@ def test_small_edits_leave_alone_what_is_given():
 
 def test_the_same_training_is_still_a_mutant():
     """An entry whose solution has changed since says nothing any more."""
-    for name, known in mutants.same_training().items():
+    for name, known in EQUIVALENT.items():
         edits = small_edits(edited_solution(find_exercise(name), {}))
         gone = known.keys() - {(edit.old, edit.new) for edit in edits}
         assert not gone, f"{name} has no such mutants: {gone}"
