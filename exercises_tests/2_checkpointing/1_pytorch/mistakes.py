@@ -42,7 +42,7 @@ checkpointed_bill = (
         hint="How many forward units does a backward pass cost, and is it done twice?",
     ),
     Mistake(
-        "no work at all",
+        "no further work",
         {FLOPS: 'plain["FLOPs"]'},
         why="What was discarded is computed again, and that is one more forward pass.",
         hint="How many forward passes does each layer run?",
@@ -50,7 +50,7 @@ checkpointed_bill = (
     Mistake(
         "half more",
         {FLOPS: 'plain["FLOPs"] * 3 / 2'},
-        why="Plain training is three forward units where all weights train: one forward, two backward. One unit more is a third; half more is what it costs where weights are frozen.",
+        why="Plain training is three forward units where all weights train: one forward, two backward. One unit more is a third; half more is about what it costs where nearly all weights are frozen and the gradient still goes through all layers.",
         hint="What does the backward pass compute a gradient for, beside the weights?",
     ),
     Mistake(
@@ -94,10 +94,10 @@ checkpointed_bill = (
         hint="How many layers are computed again when each of them is checkpointed?",
     ),
     Mistake(
-        "one boundary twice",
+        "one boundary too many",
         {" - boundary": ""},
-        why="The bytes of a layer in plain training hold its boundary already, and that one is among the boundaries.",
-        hint="What is the interior of a layer, without its boundary?",
+        why="The peak is one boundary for each layer, the one that is computed again too, and one interior without a boundary. Yours holds one boundary more, in the interior or beside it.",
+        hint="How many boundaries are in your peak, together with those that your interior still holds?",
     ),
     Mistake(
         "one boundary taken off all layers together",
@@ -158,8 +158,8 @@ checkpoint = (
         {CALL: "return Recompute.apply(block, len(inputs), *inputs)", TENSORS: "inputs"},
         {CALL: "return Recompute.apply(block, len(inputs), *inputs)"},
         by_torch("use_reentrant=True"),
-        why="Autograd sees only what is handed to apply. Where the input requires no gradient, as in a first block, it then records nothing, and the block's weights silently get no gradient.",
-        hint="Which of the tensors that you hand to apply requires a gradient when the input is a batch of data?",
+        why="Autograd sees only what is handed to apply: your backward can return a gradient for nothing else, and where nothing that was handed over requires one, as in a first block on data, nothing is recorded. PyTorch's reentrant variant is made like this, too.",
+        hint="Which tensors are handed to apply, and which of them requires a gradient when the input is a batch of data?",
     ),
     Mistake(
         "only the block's own weights handed over",
@@ -190,7 +190,7 @@ checkpoint = (
         {SET_STATE: ""},
         by_torch("use_reentrant=False, preserve_rng_state=False"),
         why="The second forward pass draws new random numbers, so the gradient belongs to another dropout mask than the output does. Nothing is raised.",
-        hint="What does dropout ask for, and in what state was it at the first forward pass?",
+        hint="From what does dropout draw its mask, and in which state was that when the block ran first?",
     ),
     Mistake(
         "random state put back and left there",
@@ -299,11 +299,11 @@ checkpoint = (
         hint="Which of the tensors that your forward saves does your backward read?",
     ),
     Mistake(
-        "gradients switched off instead",
+        "the graph cut instead",
         {CALL: "with torch.no_grad():\n        return block(*inputs)"},
         {CALL: "return block(*[tensor.detach() for tensor in inputs])"},
-        why="This cuts the graph: no memory for activations is needed because nothing before the cut is trained.",
-        hint="Who computes the gradient of what was run without recording, and when?",
+        why="The graph is cut at each block. What lies before the last cut keeps no activations, but it is not trained either.",
+        hint="What connects the loss to the weights of the first block?",
     ),
     Mistake(
         "a gradient asked of what was not recorded",
@@ -359,7 +359,7 @@ run_in_segments = (
         "layers left out",
         {CUTS: WHOLE_DIVISION, "cuts[-2] :": "cuts[-2] : cuts[-1]"},
         {CUTS: WHOLE_DIVISION, **ALL_IN_LOOP},
-        why="The number of layers is not always a multiple of the number of segments; what remained after the whole division was never run.",
+        why="The number of layers is not always a multiple of the number of segments; what remained after the whole division was never run. Where the loop checkpoints each of its segments, the last one is checkpointed besides.",
         hint="For 7 layers in 3 segments: which layers does your loop run?",
     ),
     Mistake(
@@ -386,7 +386,7 @@ run_in_segments = (
         {
             SEGMENTS: f"{SEGMENTS.partition('    return')[0]}    del layers[: cuts[-2]]\n    return nn.Sequential(*layers)(x)\n"
         },
-        why="The list is the caller's own: after pop() and del its layers are gone there, too, and a second forward pass runs none.",
+        why="The list is the caller's own: after pop() or del, layers are gone there, too, and a second forward pass runs only what is left of them, if anything.",
         hint="Which of your lines changes the list itself, and which expression would give a part of it?",
     ),
     Mistake(
@@ -394,14 +394,14 @@ run_in_segments = (
         BY_LENGTH,
         {**BY_LENGTH, **ALL_IN_LOOP},
         why="`segments` is how many there are, not how many layers each of them holds.",
-        hint="With 10 layers and segments=4: how many checkpoints did you make?",
+        hint="With 10 layers and segments=4: how many segments did you make?",
     ),
     Mistake(
         "another division",
         {CUTS: WHOLE_DIVISION},
         {CUTS: "[*range(0, len(layers), -(-len(layers) // segments)), len(layers)]"},
         why="All layers run, but the segments are not those of the task: checkpoint_sequential puts the whole rest into the last one, and lengths rounded up leave the last one short.",
-        hint="For 7 layers in 3 segments: which layers does each of yours hold, and what says the formula of the task?",
+        hint="For 7 layers in 3 segments: which layers does each of yours hold, and what does the formula of the task say?",
     ),
     Mistake(
         "checkpoint_sequential of a Sequential",
@@ -431,7 +431,7 @@ run_in_segments = (
         "a layer that stands twice run once",
         {PART: "nn.Sequential(*dict.fromkeys(layers[start:end]))"},
         {f"    cuts = {CUTS}\n": f"    layers = list(dict.fromkeys(layers))\n    cuts = {CUTS}\n"},
-        why="A layer may stand in the list more than once, and runs each time; a set or the keys of a dictionary hold it once.",
+        why="A layer may stand in the list more than once, and runs each time; a set, the keys of a dictionary and the `children()` of a module hold it once.",
         hint="How many layers has a segment in which one layer stands twice?",
     ),
     Mistake(
@@ -462,7 +462,7 @@ run_in_segments = (
     Mistake(
         "one checkpoint around everything",
         {SEGMENTS: "    return torch_checkpoint(nn.Sequential(*layers), x, use_reentrant=False)\n"},
-        why="At the first step of the backward pass the whole network is recomputed and is in memory as a whole: the same peak, and a forward pass more.",
+        why="At the first step of the backward pass the whole network is recomputed and is in memory as a whole: no lower peak, and a forward pass more.",
         hint="What is in memory right after the recomputation of your only segment?",
     ),
     Mistake(
@@ -498,7 +498,7 @@ run_in_segments = (
         "the input cut off",
         {f"    cuts = {CUTS}\n": f"    x = x.detach().requires_grad_()\n    cuts = {CUTS}\n"},
         {f"    cuts = {CUTS}\n": f"    x = x.detach()\n    cuts = {CUTS}\n"},
-        why="What comes before the layers may train as well, and after a detach it gets no gradient; where x is data, a gradient that nobody needs is computed for it.",
+        why="What comes before the layers may train as well, and after a detach it gets no gradient. With `requires_grad_()` behind the detach, the backward pass even computes one, which nobody gets.",
         hint="What is `x.grad` after the backward pass if x was to be trained?",
     ),
     Mistake(
@@ -514,7 +514,7 @@ run_in_segments = (
     Mistake(
         "reentrant",
         {"use_reentrant=False": "use_reentrant=True"},
-        why="The reentrant variant only records where an input requires a gradient. The data does not, so the first segment gets none, with a warning and no error.",
+        why="The reentrant variant only records where an input requires a gradient. The data does not, so the first segment's output does not either, and so on: no checkpointed segment gets a gradient then, with a warning and no error.",
         hint="Which tensors can the first segment's checkpoint see that require a gradient?",
     ),
     Mistake(
@@ -535,7 +535,7 @@ run_in_segments = (
         x = part(x) if end == len(layers) else torch_checkpoint(part, x, use_reentrant=False)""",
         },
         {SAVED: f"torch_checkpoint(lambda x: {PART}(x), x, use_reentrant=False)"},
-        why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised as long as the shapes agree.",
+        why="A function looks up the loop's variables when it runs. At the second run the loop has long gone on, so other layers are recomputed, and nothing is raised where they save as many tensors of the same shapes.",
         hint="Which values do the loop's variables have during the backward pass?",
     ),
 )
@@ -576,13 +576,13 @@ choose_segments = (
     return root if fits else None
 """
         },
-        why="The square root needs about the least memory, which was not asked: where the budget allows more, fewer segments recompute less; where even that does not fit, there is no answer.",
-        hint="If everything fits without any checkpoint, why recompute?",
+        why="The square root is a rule for little memory, which was not asked. Where the budget allows more, fewer segments recompute less; where the root does not fit, another number may still fit, or none does.",
+        hint="If everything fits without any checkpoint, why recompute? And if the root does not fit, which numbers are left to try?",
     ),
     Mistake(
         "always every layer",
         {TRY_ALL: "    return layers\n"},
-        why="Most segments mean most boundaries and most layers computed again; a budget asks for as few as fit.",
+        why="The most segments mean the most boundaries and the most layers computed again; a budget asks for as few as fit.",
         hint="How many layers are recomputed with n segments, and how many with 2?",
     ),
     Mistake(
@@ -709,7 +709,7 @@ save_linear = (
         "saves nothing",
         {OPERATIONS: "(torch.ops.aten.addmm, torch.ops.aten.mm)"},
         {f"op in {OPERATIONS}": f"ctx.is_recompute and op in {OPERATIONS}"},
-        why="Your condition was never true, so everything is recomputed, as with plain checkpointing. The policy is asked in the forward pass only, where `ctx.is_recompute` is False, and it is handed the overload, such as aten.addmm.default: aten.addmm or a function of torch is never equal to it.",
+        why="No result was saved, so everything is recomputed, as with plain checkpointing. The policy is asked in the forward pass only, where `ctx.is_recompute` is False. It is handed overloads such as aten.addmm.default: aten.addmm or a function of torch is not equal to them, their `__name__` is not addmm, and a linear layer does not come by as linear.",
         hint="What does print(op, ctx.is_recompute) show inside your policy?",
     ),
     Mistake(
@@ -728,7 +728,7 @@ save_linear = (
     Mistake(
         "the other way round",
         {SAVE: REDO, REDO: SAVE},
-        why="The cheap results are kept and the expensive ones computed again: most of the memory, and the FLOPs of full checkpointing.",
+        why="The cheap results are kept and the expensive ones computed again: most of the memory, and nearly the FLOPs of full checkpointing.",
         hint="What do you want to have back for free in the backward pass?",
     ),
     Mistake(

@@ -59,7 +59,7 @@ def activations(draw):
             "the boundaries alone",
             "one layer alone",
             "all interiors at once",
-            "one boundary twice",
+            "one boundary too many",
             "nothing changed",
         ),
         shown=lambda bill: f"{bill['activations']:.4g}",

@@ -109,7 +109,7 @@ train_checkpointed = (
             TRAIN_MODE: f"    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)\n{TRAIN_MODE}"
         },
         {TRAIN_MODE: f"    accelerator = Accelerator(cpu=True)\n{TRAIN_MODE}"},
-        why="The accelerator that was handed in took no part: what it was set up for (devices, precision, accumulation) is ignored.",
+        why="The accelerator that was handed in prepares nothing here. The new one accumulates as many steps as it was told itself, and one where it was told nothing.",
         hint="Where does the accelerator of your loop come from?",
     ),
     Mistake(
@@ -126,7 +126,7 @@ train_checkpointed = (
     Mistake(
         "a seed set for every micro-batch",
         {BACKWARD: f"            torch.manual_seed(0)\n{BACKWARD}"},
-        why="With one seed before each micro-batch dropout draws the same masks for all of them, which is not the training of the plain loop. A checkpoint puts the random state back by itself.",
+        why="A seed before each micro-batch decides which masks dropout draws there (with one seed for all, each time the same), which is not the training of the plain loop. A checkpoint puts the random state back by itself.",
         hint="Which masks does the second micro-batch get, and which in the plain loop?",
     ),
     Mistake(
@@ -247,8 +247,8 @@ run_checkpointed = (
     return checkpoint_sequential(calls, 2, hidden, use_reentrant=False)
 """
         },
-        why="Each checkpoint holds two blocks or more, so more than one block's activations are alive while it is computed again; the task asks for one.",
-        hint="How many blocks does one call of `checkpoint` run?",
+        why="Each checkpoint holds two blocks or more, so more than one block's activations are alive while it is computed again; the task asks for one. And `checkpoint_sequential` runs its last segment without a checkpoint.",
+        hint="How many blocks does each of your checkpoints hold, and is there a block in none?",
     ),
     Mistake(
         "the last block left plain",
@@ -259,7 +259,7 @@ run_checkpointed = (
     Mistake(
         "a block that stands twice run once",
         {"in blocks": "in dict.fromkeys(blocks)"},
-        why="A block may stand in the list more than once, and runs each time; a set of those that have run leaves the later ones out.",
+        why="A block may stand in the list more than once, and runs each time; a set, the keys of a dictionary and the `children()` of a module hold it once.",
         hint="How often does the plain loop call a block that stands in the list twice?",
     ),
     Mistake(
@@ -273,7 +273,7 @@ run_checkpointed = (
     Mistake(
         "the loop's variable seen too late",
         {"block, hidden, padding": "lambda value: block(value, padding), hidden"},
-        why="The lambda looks up `block` when it is called; called again in the backward pass, the loop has ended and every recomputation runs the last block.",
+        why="A lambda or a function that is made in the loop looks up `block` when it is called. When it is called again, in the backward pass, the loop has ended, and every recomputation runs the last block.",
         hint="Which block does the name `block` stand for when the backward pass begins?",
     ),
     Mistake(
@@ -291,7 +291,7 @@ run_checkpointed = (
         "no_grad, or what amounts to it",
         {f"hidden = {CALL}": "with torch.no_grad():\n            hidden = block(hidden, padding)"},
         {CALL: "checkpoint(partial(block, hidden=hidden, padding=padding), use_reentrant=True)"},
-        why="The blocks run without a record, so no gradient gets through them: so does `torch.no_grad`, and so does the reentrant variant when the hidden state is no positional argument of `checkpoint`.",
+        why="The blocks run without a record, so no gradient gets through them. `torch.no_grad` does that, and so does the reentrant variant when the hidden state is no positional argument of `checkpoint`.",
         hint="What connects the loss to the first block's weights?",
     ),
     Mistake(
@@ -404,7 +404,7 @@ untrained_parameters = (
         if {CONDITION}
     ]"""
         },
-        why="A model may have parameters that lie in none of its modules; a walk over the modules does not see them.",
+        why="A model may have parameters of its own, beside those of the modules inside it; a walk over the modules inside does not see them.",
         hint="Which method of a module gives every parameter, wherever it lies?",
     ),
     Mistake(
@@ -545,15 +545,17 @@ runs_twice_alike = (
         hint="Which method of a module gives all of its buffers, saved or not?",
     ),
     Mistake(
-        "only the outputs compared",
+        "the buffers not looked at between the runs",
         NO_BUFFERS,
-        why="In training, batch norm gives the same output twice and yet counts every run: its running statistics come out as if there had been twice as many batches.",
-        hint="What has the block changed in itself between the two runs, and do its buffers show it?",
+        {COPIES: "block.buffers()"},
+        {COPIES: "(buffer.clone() for buffer in block.buffers())"},
+        why="In training, batch norm gives the same output twice and yet counts every run: a copy of its buffers that is made between the two runs shows it. A generator, such as `block.buffers()`, is gone through only after the second run.",
+        hint="Which numbers of the buffers do you compare with which, and when was each of them read?",
     ),
     Mistake(
         "the same tensors compared with themselves",
         {COPIES: "list(block.buffers())"},
-        why="A buffer is changed in place: a list of the buffers holds the same tensors before and after the second run, so they are always equal.",
+        why="Most buffers are changed in place: a list of them then holds the same tensors before and after the second run, and those are always equal.",
         hint="Are these buffers copies?",
     ),
     Mistake(
@@ -619,9 +621,14 @@ runs_twice_alike = (
     Mistake(
         "dropout taken for a change",
         UNSEEDED,
-        {**UNSEEDED, **NO_BUFFERS},
         why="`checkpoint` sets torch's random state back before the second run, so dropout draws the same mask; your comparison must do the same.",
         hint="Which state must be the same before both runs?",
+    ),
+    Mistake(
+        "two outputs compared, and nothing else",
+        {**UNSEEDED, **NO_BUFFERS},
+        why="`checkpoint` sets torch's random state back before the second run, so dropout draws the same mask; your comparison must do the same. And a run may change a buffer on which the output does not depend.",
+        hint="What must be the same before both runs, and what besides the output must be the same after them?",
     ),
     Mistake(
         "a seed of its own",
@@ -650,7 +657,7 @@ runs_twice_alike = (
             "zip(left, block.buffers())": "zip(block.buffers(), fresh.buffers())",
         },
         why="A copy that was made before the first run starts from the state in which the block was then, so its run shows nothing of what a first run changes in the block.",
-        hint="How often has the module run before whose run you call the second?",
+        hint="How often has the copy run before the run that you take for the second?",
     ),
     Mistake(
         "the answer the wrong way round",
@@ -665,12 +672,15 @@ runs_twice_alike = (
         hint="What do two runs of a single linear layer give?",
     ),
     Mistake(
-        "decided by the kind of layer",
+        "decided without running it",
         {
             TWICE: "    return not any(isinstance(module, nn.BatchNorm1d) for module in block.modules())\n"
         },
+        {
+            TWICE: "    return not any(isinstance(module, (nn.BatchNorm1d, nn.Dropout)) for module in block.modules())\n"
+        },
         {TWICE: "    return not list(block.buffers())\n"},
-        why="A list of dangerous layers is never complete: what a block does between its layers is Python, and nobody's list knows it.",
+        why="What may not run twice cannot be read off a block's layers or buffers: what a block does between its layers is Python, a buffer may stay as it is, and dropout draws the same mask again.",
         hint="Can you find out by running it?",
     ),
 )

@@ -406,7 +406,8 @@ def listed(where: str, names: object) -> Observation:
 class Plain(nn.Module):
     def __init__(self, dropout=0.0):
         super().__init__()
-        self.linear, self.dropout = nn.Linear(WIDTH, WIDTH), nn.Dropout(dropout)
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.dropout = nn.Identity() if dropout is None else nn.Dropout(dropout)
 
     def forward(self, x):
         return self.dropout(torch.tanh(self.linear(x)))
@@ -551,7 +552,7 @@ class Measuring(Plain):
 
 
 TWICE = {  # how to make the block
-    "plain": Plain,
+    "plain": lambda: Plain(dropout=None),
     "dropout": lambda: Plain(dropout=0.5),
     "batch norm": Normed,
     "batch norm in eval mode": lambda: Normed().eval(),

@@ -33,7 +33,7 @@ peak_activations = (
         hint="With every_n_layers=8, are there more plain layers or more checkpointed ones?",
     ),
     Mistake(
-        "rounded down",
+        "not rounded up",
         {COUNT: "layers // every_n_layers"},
         {COUNT: "max(1, layers // every_n_layers)"},
         {COUNT: "round(layers / every_n_layers)"},
@@ -44,9 +44,14 @@ peak_activations = (
         "the checkpointed layers not rounded to whole ones",
         {COUNT: "layers / every_n_layers"},
         {COUNT: "layers / every_n_layers", IF_LAST: "if every_n_layers == 1:"},
-        {COUNT: "layers / every_n_layers", f"    {IF_LAST}\n{AGAIN}": ""},
         why="Layers are whole: where n does not divide their number, layers / n is no number of layers, and the checkpointed ones are as many as that rounded up.",
         hint="With 13 layers and every_n_layers=4, which layers are checkpointed?",
+    ),
+    Mistake(
+        "neither whole layers nor the one that is run again",
+        {COUNT: "layers / every_n_layers", f"    {IF_LAST}\n{AGAIN}": ""},
+        why="The checkpointed layers are as many as layers / n rounded up. And while one is run again its whole interior is there; where the last layer is checkpointed, nothing has been freed yet that would make room for it.",
+        hint="With 13 layers and every_n_layers=4, which layers are checkpointed, and what is in memory while the last of them is run again?",
     ),
     Mistake(
         "the layer that is run again forgotten",
@@ -189,10 +194,10 @@ arguments_for_budget = (
         hint="What does your call give for every_n_layers None, and which layers does a Trainer checkpoint then?",
     ),
     Mistake(
-        "every layer or none",
+        "every layer where fewer would do",
         {LADDER: "(None, 1)"},
         why="The budget had room for some plain layers, and each of them need not be computed twice.",
-        hint="Between `every_n_layers=1` and checkpointing off, what else is there?",
+        hint="Which values of every_n_layers does your search try, and in which order?",
     ),
     Mistake(
         "the sparsest checkpointing, fitting or not",

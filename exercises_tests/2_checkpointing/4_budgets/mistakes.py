@@ -69,7 +69,7 @@ least_recomputation = (
         {RECURSION: BY_VALUE},
         {RECURSION: f"    results = list(dict.fromkeys(results))\n{RECURSION}"},
         why="Two results of the same size and price are two: when one of them is kept, the other must still be computed again.",
-        hint="What does `(50, 50) in kept` say of the second of two results (50, 50), when only the first is kept?",
+        hint="How many results does your function see, or take for kept, in [(50, 50), (50, 50)] when one of them fits?",
     ),
     Mistake(
         "greedy by FLOPs per byte",
@@ -173,7 +173,7 @@ least_recomputation = (
                 "total +=", "size, flops = results.pop()\n        total +="
             )
         },
-        why="A list that a function is given is the caller's own: sort() and pop() change it there, also for the second of two recursive calls and for whoever asks again.",
+        why="A list that a function is given is the caller's own: sort() and pop() change it there, for whoever asks again, and for a second recursive call that is handed the same list.",
         hint="Which of your lines changes the list itself, and which expression would give a new one?",
     ),
     Mistake(
@@ -203,7 +203,7 @@ least_recomputation = (
     Mistake(
         "divided by no bytes",
         {RECURSION: "    return greedy(results, budget)\n"},
-        why="A result may have 0 bytes, and then there are no FLOPs per byte; besides, no order of the results finds the best choice.",
+        why="A result may have 0 bytes, and then there are no FLOPs per byte; besides, keeping the most FLOPs per byte first is not always the best choice.",
         hint="Which results are always kept, and do the others have to be in an order at all?",
     ),
     Mistake(
@@ -217,7 +217,7 @@ least_recomputation = (
     return recomputed
 """
         },
-        why="A result is kept whole or not at all; with a part of it in memory the rest cannot be used, and all of it is computed again.",
+        why="A result is kept whole or not at all: a part of it in memory is of no use, and all of it is computed again.",
         hint="Is your answer always a whole number?",
     ),
     Mistake(
@@ -225,18 +225,18 @@ least_recomputation = (
         {RECURSION: UPWARDS},
         {RECURSION: UPWARDS.replace("total - saved[budget]", "max(0, total - saved[budget])")},
         why="A table that is filled from small budgets to large ones finds the result already kept in the smaller one, and keeps it once more; from large to small it does not.",
-        hint="Can the answer be below 0, and what does your table hold for `room - size` at that moment?",
+        hint="Can your table save more than all results cost together, and what does it hold for `room - size` when a result is added?",
     ),
     Mistake(
-        "a better choice overwritten",
+        "a later choice preferred to a better one",
         {RECURSION: BY_BYTES},
         {
             RECURSION: TABLE.replace(
                 "max(saved[room], saved[room - size] + flops)", "saved[room - size] + flops"
             )
         },
-        why="For the same number of bytes there are several choices, and the one that comes later takes the place of the other in the table, also where it saves less.",
-        hint="What stands in your table for some bytes before the new number is written there, and is it smaller?",
+        why="For the same bytes the result that comes later in the list goes before what could be kept in its place, also where that saves more: the two are never compared.",
+        hint="Which two numbers must be compared before a result takes its bytes, in a table or without one?",
     ),
     Mistake(
         "bytes and FLOPs exchanged",

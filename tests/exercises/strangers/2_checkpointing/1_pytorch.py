@@ -67,7 +67,7 @@ def checkpointed_bill(plain, layers, boundary):
     return bill
 
 
-# %% checkpointed_bill: wrong, one boundary twice
+# %% checkpointed_bill: wrong, one boundary too many
 # One layer's activations are added to all boundaries, so one boundary is counted twice.
 def checkpointed_bill(plain, layers, boundary):
     result = {}
@@ -103,7 +103,7 @@ def checkpointed_bill(plain, layers, boundary):
     return bill
 
 
-# %% checkpointed_bill: wrong, no work at all
+# %% checkpointed_bill: wrong, no further work
 # The FLOPs are left as they were.
 def checkpointed_bill(plain, layers, boundary):
     bill = dict(plain)
@@ -1693,3 +1693,52 @@ class Recompute(torch.autograd.Function):
 
 def checkpoint(block, *inputs):
     return Recompute.apply(block, len(inputs), *inputs, *block.parameters())
+
+
+# %% checkpointed_bill: wrong, one boundary too many
+# n layers have n + 1 borders
+def checkpointed_bill(plain, layers, boundary):
+    interior = plain["activations"] / layers - boundary
+    return {
+        **plain,
+        "activations": (layers + 1) * boundary + interior,
+        "FLOPs": plain["FLOPs"] * 4 / 3,
+    }
+
+
+# %% checkpoint: wrong, the graph cut instead
+# the block runs recorded, but what comes before it is cut off
+def checkpoint(block, *inputs):
+    return block(*(tensor.detach() for tensor in inputs))
+
+
+# %% choose_segments: wrong, always the square root
+# the square root where it fits, and otherwise nothing
+def choose_segments(layers, boundary, kept, work, budget):
+    segments = round(layers**0.5)
+    if work + (segments - 1) * boundary + -(-layers // segments) * kept <= budget:
+        return segments
+
+
+# %% save_linear: wrong, saves nothing
+# everything is to be computed again
+def save_linear(ctx, op, *args, **kwargs):
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% save_linear: wrong, saves nothing
+# looked for by the name of a layer
+def save_linear(ctx, op, *args, **kwargs):
+    if "linear" in str(op):
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+# %% run_in_segments: wrong, a layer that stands twice run once
+# the children of a Sequential, each of them once
+def run_in_segments(layers, x, segments):
+    parts = list(nn.Sequential(*layers).children())
+    cuts = [len(parts) * i // segments for i in range(segments + 1)]
+    for start, end in zip(cuts[:-2], cuts[1:-1]):
+        x = torch_checkpoint(nn.Sequential(*parts[start:end]), x, use_reentrant=False)
+    return nn.Sequential(*parts[cuts[-2] :])(x)

@@ -475,7 +475,7 @@ def runs_twice_alike(block, *inputs):
     return torch.equal(one, two) and all(torch.equal(a, b) for a, b in zip(kept, block.buffers()))
 
 
-# %% runs_twice_alike: wrong, only the outputs compared
+# %% runs_twice_alike: wrong, the buffers not looked at between the runs
 # Only the outputs are compared.
 def runs_twice_alike(block, *inputs):
     state = torch.get_rng_state()
@@ -1163,3 +1163,68 @@ def untrained_parameters(model):
         if missing:
             found.append(name)
     return found
+
+
+# %% train_checkpointed: wrong, a seed set for every micro-batch
+# another seed for each micro-batch
+def train_checkpointed(accelerator, model, optimizer, dataloader):
+    model.train()
+    switch_on(model)
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    for step, batch in enumerate(dataloader):
+        torch.manual_seed(step)
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% run_checkpointed: wrong, the loop's variable seen too late
+# a function made in the loop
+def run_checkpointed(blocks, hidden, padding):
+    for block in blocks:
+
+        def run(value):
+            return block(value, padding)
+
+        hidden = checkpoint(run, hidden, use_reentrant=False)
+    return hidden
+
+
+# %% runs_twice_alike: wrong, the buffers not looked at between the runs
+# a generator, gone through after the second run
+def runs_twice_alike(block, *inputs):
+    state = torch.get_rng_state()
+    one = block(*inputs)
+    kept = block.buffers()
+    torch.set_rng_state(state)
+    two = block(*inputs)
+    return torch.equal(one, two) and all(torch.equal(a, b) for a, b in zip(kept, block.buffers()))
+
+
+# %% runs_twice_alike: wrong, the buffers not looked at between the runs
+# copies, but made late
+def runs_twice_alike(block, *inputs):
+    state = torch.get_rng_state()
+    one = block(*inputs)
+    kept = map(torch.clone, block.buffers())
+    torch.set_rng_state(state)
+    two = block(*inputs)
+    return torch.equal(one, two) and all(map(torch.equal, kept, block.buffers()))
+
+
+# %% runs_twice_alike: wrong, two outputs compared, and nothing else
+# one run beside the other
+def runs_twice_alike(block, *inputs):
+    return torch.equal(block(*inputs), block(*inputs))
+
+
+# %% runs_twice_alike: wrong, decided without running it
+# layers that change or draw something
+def runs_twice_alike(block, *inputs):
+    return not any(isinstance(layer, (nn.BatchNorm1d, nn.Dropout)) for layer in block.modules())
+
+
+# %% runs_twice_alike: wrong, always no
+def runs_twice_alike(block, *inputs):
+    return False

@@ -79,7 +79,7 @@ def peak_activations(layers, every_n_layers, interior, boundary):
     return (layers - c + 1) * interior + layers * boundary
 
 
-# %% peak_activations: wrong, rounded down
+# %% peak_activations: wrong, not rounded up
 # The number of checkpointed layers is rounded down.
 def peak_activations(layers, every_n_layers, interior, boundary):
     if every_n_layers is None:
@@ -316,7 +316,7 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 )
 
 
-# %% arguments_for_budget: wrong, every layer or none
+# %% arguments_for_budget: wrong, every layer where fewer would do
 # The numbers are tried from 1 on: a larger n is taken for more recomputation.
 def arguments_for_budget(output_dir, effective_batch, budget, peak):
     sizes = [s for s in range(effective_batch, 0, -1) if effective_batch % s == 0]
@@ -657,3 +657,22 @@ def arguments_for_budget(output_dir, effective_batch, budget, peak):
                 given["per_device_eval_batch_size"] = size
                 given["gradient_accumulation_steps"] = effective_batch // size
                 return TrainingArguments(output_dir, use_cpu=True, **given)
+
+
+# %% peak_activations: wrong, neither whole layers nor the one that is run again
+# shares of layers, and nothing for the one that is run again
+def peak_activations(layers, every_n_layers, interior, boundary):
+    if every_n_layers is None:
+        return layers * (interior + boundary)
+    return layers * boundary + (layers - layers / every_n_layers) * interior
+
+
+# %% peak_activations: wrong, not rounded up
+# rounded to the nearest whole number
+def peak_activations(layers, every_n_layers, interior, boundary):
+    if every_n_layers is None:
+        return layers * (interior + boundary)
+    plain = layers - round(layers / every_n_layers)
+    if (layers - 1) % every_n_layers == 0:
+        plain += 1
+    return plain * interior + layers * boundary

@@ -336,7 +336,7 @@ def least_recomputation(results, budget):
     return total - max((f for s, f in results if s <= budget), default=0)
 
 
-# %% least_recomputation: wrong, a better choice overwritten
+# %% least_recomputation: wrong, a later choice preferred to a better one
 # the least price for so many bytes is replaced by whatever comes last
 def least_recomputation(results, budget):
     prices = {0: sum(flops for _, flops in results)}
@@ -345,3 +345,25 @@ def least_recomputation(results, budget):
             if used + size <= budget:
                 prices[used + size] = price - flops
     return min(prices.values())
+
+
+# %% least_recomputation: wrong, a later choice preferred to a better one
+# from the last result on, each that fits is kept
+def least_recomputation(results, budget):
+    if not results:
+        return 0
+    *rest, (size, flops) = results
+    if size <= budget:
+        return least_recomputation(rest, budget - size)
+    return flops + least_recomputation(rest, budget)
+
+
+# %% least_recomputation: wrong, kept in the order of the list
+# from the first result on, each that fits is kept
+def least_recomputation(results, budget):
+    if not results:
+        return 0
+    (size, flops), *rest = results
+    if size <= budget:
+        return least_recomputation(rest, budget - size)
+    return flops + least_recomputation(rest, budget)
