@@ -62,7 +62,13 @@ train_with_accelerator = (
     Mistake(
         "nothing prepared",
         {f"    {PREPARE}\n": ""},
-        why="Model, optimizer and data loader are still the plain ones: nobody ignores `step` within a window, ends the last window, or averages over devices.",
+        {
+            f"    {PREPARE}\n": "",
+            EACH: "for number, batch in enumerate(dataloader, start=1):",
+            IF_SYNC: "if accelerator.sync_gradients or number == len(dataloader):",
+            STEP + ZERO: moved(STEP + ZERO, 16),
+        },
+        why="Model, optimizer and data loader are still the plain ones: the accelerator neither ignores `step` within a window nor ends the last window, nor does it average over devices.",
         hint="Which call of the lesson comes before the loop, and what does it give back?",
     ),
     Mistake(
@@ -80,7 +86,7 @@ train_with_accelerator = (
     Mistake(
         "model not prepared",
         {PREPARE: "optimizer, dataloader = accelerator.prepare(optimizer, dataloader)"},
-        why="On one device nothing changes, but on two the gradients would never be averaged: `prepare` wraps the model in DistributedDataParallel.",
+        why="Here, on one CPU, nothing changes. But it is `prepare` that moves a model to its device, and on two devices wraps it in DistributedDataParallel, without which the gradients would never be averaged.",
         hint="Who would tell the other device about this device's gradients?",
     ),
     Mistake(
@@ -95,7 +101,7 @@ train_with_accelerator = (
         {"model, optimizer, dataloader =": "model, dataloader, optimizer ="},
         {"model, optimizer, dataloader =": "optimizer, model, dataloader ="},
         {"model, optimizer, dataloader =": "dataloader, optimizer, model ="},
-        why="`prepare` returns things in the order in which it was given them, so two of your names stand for each other's thing.",
+        why="`prepare` returns things in the order in which it was given them, so some of your names stand for another thing than they say.",
         hint="In which order did you pass the three, and in which order do you unpack them?",
     ),
     Mistake(
@@ -186,7 +192,7 @@ train_with_accelerator = (
         "not clipped before the step",
         {CLIP_IN_SYNC: ""},
         {CLIP_IN_SYNC: "", STEP: STEP + CLIP_IN_SYNC},
-        why="The optimizer steps with the gradient as it finds it; what is clipped later, or not at all, has no effect on the weights.",
+        why="The optimizer steps with the gradient as it finds it; a clipping that comes later, that finds no gradients, or that never comes limits nothing.",
         hint="Between which two calls is the gradient complete and not yet used?",
     ),
     Mistake(
@@ -257,7 +263,7 @@ train_with_accelerator = (
             BODY: moved(BODY, 16).replace("batch", "piece"),
         },
         why="During the last batch of the data loader every block counts as the end of the epoch, so each of its pieces takes a step of its own; and windows hold pieces, not the loader's micro-batches.",
-        hint="Which size must the loader's batches have so that one of them is one forward pass?",
+        hint="What does the given data loader yield, a large batch or a micro-batch?",
     ),
     Mistake(
         "zeroed inside the window",
@@ -328,7 +334,7 @@ linear_decay = (
         "length in micro-batches",
         {IN_ALL: "len(dataloader) * epochs"},
         {IN_ALL: f"len(dataloader) * epochs{DEVICES}"},
-        why="The prepared scheduler moves once per optimizer step, not once per micro-batch, so a length counted in micro-batches is never reached.",
+        why="A prepared scheduler moves when the optimizer steps, and that happens once a window, not in every micro-batch: in place of the micro-batches, count the steps.",
         hint="How many optimizer steps are there in one epoch?",
     ),
     Mistake(
@@ -437,7 +443,7 @@ linear_decay = (
         *with_and_without_floor(
             {"len(dataloader)": "len(dataloader) // accelerator.num_processes"}
         ),
-        why="The prepared data loader is already one device's share, and the prepared scheduler moves once for every device: multiply.",
+        why="The prepared data loader is already one device's share: divide nothing by the devices. The prepared scheduler moves once for every device at each step, so the steps are multiplied by them.",
         hint="Is `len(dataloader)` after `prepare` the number for one device or for all?",
     ),
     Mistake(
@@ -450,7 +456,7 @@ linear_decay = (
         "zero at the last step already",
         *with_and_without_floor({IN_ALL: f"{IN_ALL} - 1"}),
         *with_and_without_floor({IN_ALL: f"(steps_an_epoch * epochs - 1){DEVICES}"}),
-        why="The line is too short by one: the last optimizer step is made with a learning rate of zero, and so does nothing.",
+        why="The line is too short. At the last optimizer step the rate is zero already, or, on several devices, smaller than it should be; a step with a rate of zero does nothing.",
         hint="Between how many steps does the rate fall, if it is whole at the first and zero after the last?",
     ),
     Mistake(
@@ -530,7 +536,7 @@ train_synchronised_once = (
     Mistake(
         "every micro-batch synchronised",
         *({PASSES: f"            {loss}\n            loss.backward()\n"} for loss in LOSSES),
-        why="The gradients are right, but each backward pass sends them to the other rank, although only the sum at the end of the window is needed.",
+        why="Each backward pass sends the gradients to the other rank, although only the sum at the end of the window is needed.",
         hint="Which context manager of a DistributedDataParallel model keeps the gradients on their device?",
     ),
     Mistake(
@@ -565,14 +571,14 @@ train_synchronised_once = (
         "divided by the ranks as well",
         {LOSS: f"{LOSS} / 2"},
         {LOSS: f"{LOSS} / torch.distributed.get_world_size()"},
-        why="DistributedDataParallel already takes the mean over the ranks, so the division by their number makes the gradient too small.",
-        hint="Over what has DistributedDataParallel taken a mean already?",
+        why="The mean over the ranks is to be taken once. DistributedDataParallel takes it already, and so does an all-reduce of your own with a division behind it or with ReduceOp.AVG; one more division makes the gradient too small.",
+        hint="How often is the mean over the ranks taken in all: by DistributedDataParallel, by an all-reduce of your own, by a division?",
     ),
     Mistake(
         "summed over the ranks",
         {WITH: "with model.no_sync():", END: SENT_BY_HAND + END},
-        why="An all-reduce adds up; the large batch's gradient is the mean over the ranks, so the sum must be divided by their number.",
-        hint="What does DistributedDataParallel leave in `.grad`, the sum or the mean, and what does your all-reduce leave there?",
+        why="The gradient is the sum over the ranks, and the large batch's is their mean. DistributedDataParallel takes the mean itself, so a loss times the number of ranks is too large; an all-reduce of your own only adds up, and its sum is still to be divided.",
+        hint="By what is a rank's gradient multiplied and divided in all: by you, by DistributedDataParallel, by an all-reduce of your own?",
     ),
     Mistake(
         "the weights averaged, not the gradients",
@@ -660,7 +666,7 @@ train_synchronised_once = (
         one_by_one("index % accumulation_steps == 0 or index + 1 == len(micro_batches)"),
         one_by_one("index % accumulation_steps == 0"),
         why="Counted from 0 the modulo is zero at the first micro-batch, so the first step comes after one micro-batch and every later window is cut in the wrong place.",
-        hint="What is `number % accumulation_steps` for the first micro-batch?",
+        hint="Counted from 0, what is `index % accumulation_steps` for the first micro-batch, and what for the last one of the first window?",
     ),
     Mistake(
         "step after every micro-batch",
@@ -706,7 +712,7 @@ loss_factor = (
     Mistake(
         "one micro-batch too few corrected",
         {IS_WHOLE: "index <= in_whole_windows"},
-        why="Counted from 0, the first micro-batch of the short window has the number of all those before it.",
+        why="Counted from 0, the index of the short window's first micro-batch is the number of micro-batches before it, so that one must be corrected, too.",
         hint="With 10 micro-batches and 4 accumulation steps: which index does the first micro-batch of the last window have?",
     ),
     Mistake(
@@ -733,7 +739,7 @@ loss_factor = (
         {RATIO: f"round({RATIO})"},
         {RATIO: f"math.ceil({RATIO})"},
         why="The ratio of k and the last window's size need not be a whole number; rounded, it leaves the window's gradient too small or too large.",
-        hint="What is 4 / 3, and what is 4 // 3?",
+        hint="What is 4 / 3, and what does your answer make of it?",
     ),
     Mistake(
         "the difference, not the ratio",
@@ -771,11 +777,11 @@ loss_factor = (
         hint="With 10 micro-batches and 4 accumulation steps: how many of them share the last optimizer step?",
     ),
     Mistake(
-        "the division forgotten",
+        "divided once more",
         {"return 1.0": "return 1 / accumulation_steps", RATIO: f"1 / {REST}"},
         {"return 1.0": "return 1 / accumulation_steps"},
         {RATIO: f"1 / {REST}"},
-        why="`accelerator.backward` divides by the accumulation steps; what you return comes on top of it.",
+        why="`accelerator.backward` divides by the accumulation steps; your division comes on top of it.",
         hint="By what must 1/k be multiplied so that it is one over the window's size?",
     ),
     Mistake(
@@ -787,10 +793,10 @@ loss_factor = (
         hint="By what is the loss divided when it leaves `accelerator.backward`?",
     ),
     Mistake(
-        "divided by a rest of 0",
+        "divided by 0",
         {IS_WHOLE: "micro_batches % accumulation_steps and index < in_whole_windows"},
         {IS_WHOLE: "index < in_whole_windows - 1"},
-        why="Where the windows are all whole nothing is left over: micro_batches % k is 0, and the last window has k micro-batches.",
-        hint="What does your answer divide by for 8 micro-batches with k = 4?",
+        why="For some index your divisor is 0, as `micro_batches % k` is where all windows are whole, `micro_batches // k` where the only window is short, or `index % k` at the first micro-batch of a window.",
+        hint="What does your answer divide by at each index, for 8, for 10 and for 3 micro-batches with k = 4?",
     ),
 )

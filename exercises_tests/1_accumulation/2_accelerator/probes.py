@@ -142,7 +142,8 @@ def train_with_accelerator(answer, seed):
         ):
             accelerator = Accelerator(cpu=True, gradient_accumulation_steps=case.accumulation_steps)
             loader = loader_of(micro_batches)
-            answer(accelerator, model, optimizer, loader, squared_error, case.max_norm)
+            with calls_of(Accelerator, "__init__") as made:
+                answer(accelerator, model, optimizer, loader, squared_error, case.max_norm)
         seen = training(case, recorder)
         shown |= only_counts(seen) if case is CLIPPED_REST else seen
         shown |= most(held, case)
@@ -152,6 +153,8 @@ def train_with_accelerator(answer, seed):
             "optimizer": accelerator._optimizers,
             "data loader": accelerator._dataloaders,
         }
+        if made.called and not any(prepared.values()):
+            forgotten["another Accelerator than the one that was given"] = True
         forgotten |= {
             f"{'an' if thing == 'optimizer' else 'a'} {thing} that was not prepared": True
             for thing, found in prepared.items()

@@ -42,7 +42,7 @@ accumulation_arguments = (
     Mistake(
         "accumulation steps set to the effective batch",
         {STEPS: "gradient_accumulation_steps=effective_batch"},
-        why="`gradient_accumulation_steps` counts micro-batches, not samples; set to the effective batch it makes every step that much rarer.",
+        why="`gradient_accumulation_steps` counts micro-batches, not samples; set to the effective batch it asks for windows of `micro_batch` times as many samples as they should have.",
         hint="If one micro-batch holds 2 samples, how many of them make 8?",
     ),
     Mistake(
@@ -54,7 +54,7 @@ accumulation_arguments = (
     Mistake(
         "max_steps counted in micro-batches",
         {EPOCHS: "max_steps=-(-samples // micro_batch) * epochs"},
-        why="`max_steps` counts optimizer steps, so a number of micro-batches trains for k times as long; it also overrides `num_train_epochs`.",
+        why="`max_steps` counts optimizer steps, and it overrides `num_train_epochs`: with the number of micro-batches the training goes on for more epochs than were asked for.",
         hint="How many optimizer steps does one epoch make when each takes an effective batch?",
     ),
     Mistake(
@@ -115,10 +115,10 @@ accumulation_arguments = (
         hint="Which of the numbers that you were given did you not use?",
     ),
     Mistake(
-        "accumulation steps not a whole number",
+        "a count that is not an int",
         {STEPS: "gradient_accumulation_steps=effective_batch / micro_batch"},
-        why="`/` gives a float even where nothing is left over, and the Trainer counts micro-batches with this number.",
-        hint="Which division gives an int?",
+        why="The Trainer counts with `gradient_accumulation_steps` and `max_steps`, and one of them is a float: `/` gives one even where nothing is left over.",
+        hint="Which division gives an int, and is it to be rounded down or up here?",
     ),
     Mistake(
         "no limit given for clipping",
@@ -163,7 +163,7 @@ accumulation_arguments = (
         "not plain SGD",
         {OPTIMIZER: f'{OPTIMIZER},\n        optim_args="momentum=0.9"'},
         {OPTIMIZER: f"{OPTIMIZER},\n        weight_decay=0.01"},
-        why="Momentum and weight decay change every step: plain SGD takes off the learning rate times the gradient, and nothing else.",
+        why="Momentum and weight decay change the steps: plain SGD takes off the learning rate times the gradient, and nothing else.",
         hint="Which of your arguments speaks of the optimizer, beside its name and the learning rate?",
     ),
     Mistake(
@@ -179,15 +179,15 @@ accumulation_arguments = (
         hint="Which value of `train_sampling_strategy` keeps the order of the data set?",
     ),
     Mistake(
-        "samples grouped by length",
+        "samples grouped or rebalanced by length",
         {SAMPLING: 'train_sampling_strategy="group_by_length"'},
-        why="Grouped by length the samples are in another order than the data set's; and the Trainer can only group what has `input_ids` or a length.",
+        why="Grouped or rebalanced by length the samples are in another order than the data set's; and the Trainer can only do that with what has `input_ids` or a length.",
         hint="Which value of `train_sampling_strategy` keeps the order of the data set?",
     ),
     Mistake(
         "labels smoothed",
         {"use_cpu=True": "use_cpu=True,\n        label_smoothing_factor=0.1"},
-        why="`label_smoothing_factor` makes another loss of the model's, and the task names none.",
+        why="`label_smoothing_factor` changes the loss, and the task does not ask for that.",
         hint="Which of your arguments changes the loss?",
     ),
     Mistake(
@@ -292,7 +292,7 @@ exact_trainer = (
         {FLAG: "", RETURN: MEAN_LOSS},
         {FLAG: "", RETURN: BEHIND_BACKWARD},
         why="The Trainer takes the loss for one that is already divided by the window's items; but backward() is given a mean over the micro-batch, so k of them add up.",
-        hint="A Trainer always leaves the division to a `compute_loss_func`: where none is given, what tells it to divide the loss itself?",
+        hint="Unless its class says otherwise, a Trainer leaves the division to a `compute_loss_func`. Where none is given, what tells it to divide the loss itself?",
     ),
     Mistake(
         "a mean divided by all items",
@@ -321,7 +321,7 @@ exact_trainer = (
     Mistake(
         "learning rate divided by the accumulation steps",
         {FLAG: "    args.learning_rate /= args.gradient_accumulation_steps\n"},
-        why="Dividing the learning rate leaves the gradients, the logged loss and every clipping k times too large, and makes the last, shorter window's step too small.",
+        why="Dividing the learning rate leaves the gradients and the logged loss too large, by as many times as the window has micro-batches: the last, shorter window's step then comes out too small, and so does every step whose gradient was clipped.",
         hint="The task is about the gradients at each step: does the learning rate change those?",
     ),
     Mistake(
@@ -346,7 +346,7 @@ exact_trainer = (
     Mistake(
         "divided behind the clipping",
         {FLAG: "", RETURN: BEHIND_THE_CLIPPING},
-        why="`on_pre_optimizer_step` comes after clipping: the gradient that is k times too long is cut, and the cut one divided once more.",
+        why="`on_pre_optimizer_step` comes after clipping: the gradient that is too long is cut to the limit first, and then the cut one is divided, so it ends up shorter than the limit.",
         hint="In the Trainer's loop as the lesson prints it: what stands between the last backward() and `on_pre_optimizer_step`?",
     ),
     Mistake(
@@ -371,7 +371,7 @@ exact_trainer = (
     Mistake(
         "accumulation switched off",
         {FLAG: "    args.gradient_accumulation_steps = 1\n"},
-        why="With one micro-batch to a step there is no factor, but there is no accumulation either: k times as many steps, each on a small batch.",
+        why="With one micro-batch to a step there is no factor, but there is no accumulation either: every micro-batch makes a step of its own.",
         hint="How many optimizer steps should the 6 micro-batches of the first case make?",
     ),
     usual(
@@ -458,7 +458,7 @@ window_token_loss = (
     Mistake(
         "weighed by the positions",
         {SUM: "", DIVISION: " * targets.numel() / num_items_in_batch"},
-        why="The mean is one over the targets; multiplied with the number of positions, padding included, it comes out too large where there is padding.",
+        why="`cross_entropy` takes its mean over the targets; multiplied with the number of positions, padding included, it comes out too large where there is padding.",
         hint="Over how many labels does `cross_entropy` take its mean where some are -100?",
     ),
     Mistake(
@@ -476,13 +476,13 @@ window_token_loss = (
             LOGITS: "outputs.logits",
             TARGETS: "labels",
         },
-        why="The labels belong to the batch, which others read after your loss; shifted in place they are another batch's.",
+        why="The labels belong to the batch, and others may read them after your loss. What you write into them, or into a slice of them, stays there.",
         hint="What does `labels` hold when your function is through?",
     ),
     Mistake(
         "no loss returned",
         {"return cross_entropy": "loss = cross_entropy"},
-        why="The Trainer was given None: a `return` is missing, or it returns `outputs.loss`, which is None, because with a compute_loss_func the model is not given the labels.",
+        why="The Trainer was given None: a `return` is missing, perhaps only in a micro-batch without targets, or it returns `outputs.loss`, which is None because with a compute_loss_func the model is not given the labels.",
         hint="What is the value of the expression that your function returns?",
     ),
     usual("padding trained on", {TARGETS: f"{TARGETS}.clamp(min=0)"}),

@@ -64,8 +64,8 @@ cured_blocks = (
             }
             for way in (True, False)
         ),
-        why="Behind a frozen embedding the first block is not checkpointed and keeps all of its activations: each block was to be checkpointed.",
-        hint="How often does the first block run there?",
+        why="The first block is not checkpointed, at least not behind a frozen embedding, and there it keeps all of its activations: each block was to be checkpointed.",
+        hint="How often does the first block run behind a frozen embedding?",
     ),
     Mistake(
         "the last block not checkpointed",
@@ -75,17 +75,25 @@ cured_blocks = (
         {
             LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(list(blocks), len(blocks), output, use_reentrant=False)\n"
         },
-        why="The gradients are right, and the last block keeps its activations from the forward pass on: `checkpoint_sequential` leaves the last of its segments as it is, and here every block was to be checkpointed.",
+        why="The gradients are right, and the last block keeps its activations from the forward pass on, as it does with `checkpoint_sequential`, which leaves the last of its segments as it is; here every block was to be checkpointed.",
         hint="How often does the last block run?",
     ),
     Mistake(
         "a block that stands in the list twice met once",
         {"for block in blocks:": "for block in dict.fromkeys(blocks):"},
+        why="A block may stand in the list twice, and then it is to run twice. The keys of a dictionary, or the elements of a set, have it once.",
+        hint="How often does your loop meet a block that stands in the list twice?",
+    ),
+    Mistake(
+        "more segments than blocks",
         {
             LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(nn.Sequential(*blocks), len(blocks), output, use_reentrant=False)\n"
         },
-        why="A block may stand in the list twice, and then it is to run twice. The keys of a dictionary have it once; so have the `children()` of an nn.Sequential, which `checkpoint_sequential` cuts into the segments asked for (with fewer children than segments a segment has the size 0, and that is an error).",
-        hint="What is len(list(nn.Sequential(block, block).children()))?",
+        {
+            LOOP: "    from torch.utils.checkpoint import checkpoint_sequential\n    output = checkpoint_sequential(list(blocks), len(blocks) + 1, output, use_reentrant=False)\n"
+        },
+        why="`checkpoint_sequential` gives each segment len(blocks) // segments blocks; with more segments than blocks that is 0, which is an error. The `children()` of an nn.Sequential, which are what it counts there, have a block that stands in the list twice only once. And it never checkpoints the last segment.",
+        hint="How many blocks does each segment get, and what becomes of the last segment?",
     ),
     Mistake(
         "dropout switched off",

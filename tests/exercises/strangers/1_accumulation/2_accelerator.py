@@ -643,7 +643,7 @@ def loss_factor(index, micro_batches, accumulation_steps):
     return 1.0
 
 
-# %% loss_factor: wrong, divided by a rest of 0
+# %% loss_factor: wrong, divided by 0
 # divides by what is left over where nothing is left over
 def loss_factor(index, micro_batches, accumulation_steps):
     rest = micro_batches % accumulation_steps
@@ -1308,3 +1308,137 @@ def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, m
                 accelerator.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()
             optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, nothing prepared
+# prepare was forgotten, and the windows are counted by hand
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    k = accelerator.gradient_accumulation_steps
+    for index, batch in enumerate(dataloader):
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if index % k == k - 1 or index == len(dataloader) - 1:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, nothing prepared
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    for index, batch in enumerate(dataloader):
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            last = index == len(dataloader) - 1
+            if accelerator.sync_gradients or last:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, what prepare returns in another order
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    dataloader, model, optimizer = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, what prepare returns in another order
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    optimizer, dataloader, model = accelerator.prepare(model, optimizer, dataloader)
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_with_accelerator: wrong, not clipped before the step
+# the list is made before there is a gradient
+def train_with_accelerator(accelerator, model, optimizer, dataloader, loss_of, max_norm):
+    model, optimizer, dataloader = accelerator.prepare(model, optimizer, dataloader)
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    for batch in dataloader:
+        with accelerator.accumulate(model):
+            accelerator.backward(loss_of(model, batch))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(parameters, max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, summed over the ranks
+# times the ranks, as for a loss that counts the tokens of all ranks
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    ranks = torch.distributed.get_world_size()
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for number, batch in enumerate(window, start=1):
+            with nullcontext() if number == len(window) else model.no_sync():
+                loss = loss_of(model, batch) * ranks / len(window)
+                loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, divided by the ranks as well
+# the mean is taken by the all-reduce and once more
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    ranks = torch.distributed.get_world_size()
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for batch in window:
+            with model.no_sync():
+                (loss_of(model, batch) / len(window)).backward()
+        gradients = [one.grad for one in model.parameters() if one.grad is not None]
+        together = torch.nn.utils.parameters_to_vector(gradients)
+        torch.distributed.all_reduce(together, op=torch.distributed.ReduceOp.AVG)
+        torch.nn.utils.vector_to_parameters(together / ranks, gradients)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% train_synchronised_once: wrong, divided by the ranks as well
+# the losses are divided by the ranks, and so is their sum
+def train_synchronised_once(model, optimizer, loss_of, micro_batches, accumulation_steps):
+    ranks = torch.distributed.get_world_size()
+    for start in range(0, len(micro_batches), accumulation_steps):
+        window = micro_batches[start : start + accumulation_steps]
+        for batch in window:
+            with model.no_sync():
+                (loss_of(model, batch) / len(window) / ranks).backward()
+        gradients = [one.grad for one in model.parameters() if one.grad is not None]
+        together = torch.nn.utils.parameters_to_vector(gradients)
+        torch.distributed.all_reduce(together)
+        torch.nn.utils.vector_to_parameters(together / ranks, gradients)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% loss_factor: wrong, divided by 0
+# divides by the place in the window
+def loss_factor(index, micro_batches, accumulation_steps):
+    whole = micro_batches // accumulation_steps * accumulation_steps
+    if index < whole:
+        return 1.0
+    return accumulation_steps / (index % accumulation_steps)
+
+
+# %% loss_factor: wrong, divided by 0
+# divides by what comes behind
+def loss_factor(index, micro_batches, accumulation_steps):
+    if micro_batches - index < accumulation_steps:
+        return accumulation_steps / (micro_batches - index - 1)
+    return 1.0
+
+
+# %% loss_factor: wrong, divided by 0
+def loss_factor(index, micro_batches, accumulation_steps):
+    whole_windows = micro_batches // accumulation_steps
+    return micro_batches / (whole_windows * accumulation_steps)

@@ -1033,7 +1033,7 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
     )
 
 
-# %% accumulation_arguments: wrong, samples grouped by length
+# %% accumulation_arguments: wrong, samples grouped or rebalanced by length
 def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
     given = {
         "output_dir": folder,
@@ -1049,3 +1049,97 @@ def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs
         "gradient_accumulation_steps": effective_batch // micro_batch,
     }
     return TrainingArguments(**given)
+
+
+# %% accumulation_arguments: wrong, a count that is not an int
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    steps = -(-samples // effective_batch)
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        max_steps=steps * epochs * 1.0,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=steps,
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
+
+
+# %% accumulation_arguments: wrong, a count that is not an int
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    steps = -(-samples // effective_batch)
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        max_steps=samples * epochs / effective_batch,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=steps,
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+    )
+
+
+# %% accumulation_arguments: wrong, samples grouped or rebalanced by length
+def accumulation_arguments(folder, samples, micro_batch, effective_batch, epochs, learning_rate):
+    steps = -(-samples // effective_batch)
+    return TrainingArguments(
+        folder,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=effective_batch // micro_batch,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=steps,
+        optim="sgd",
+        max_grad_norm=0,
+        train_sampling_strategy="batch_rebalance",
+        use_cpu=True,
+    )
+
+
+# %% exact_trainer: right
+# the class says that the loss is not divided yet, and a mean loss is given
+def exact_trainer(model, args, train_dataset):
+    class Divided(Trainer):
+        loss_is_scaled_for_ga = False
+
+    def mean_loss(outputs, labels, num_items_in_batch=None):
+        return cross_entropy(outputs.logits, labels)
+
+    return Divided(model=model, args=args, train_dataset=train_dataset, compute_loss_func=mean_loss)
+
+
+# %% window_token_loss: wrong, the labels changed
+# masks the first label before it is rolled round, in place
+def window_token_loss(outputs, labels, num_items_in_batch):
+    labels[:, 0] = -100
+    targets = labels.roll(-1, 1).flatten()
+    return (
+        cross_entropy(outputs.logits.flatten(0, 1), targets, reduction="sum") / num_items_in_batch
+    )
+
+
+# %% window_token_loss: wrong, the labels changed
+# writes into a view of the labels
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits, targets = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:]
+    weights = targets.ne(-100).flatten()
+    targets[targets == -100] = 0
+    losses = cross_entropy(logits, targets.flatten(), reduction="none")
+    return (losses * weights).sum() / num_items_in_batch
+
+
+# %% window_token_loss: wrong, no loss returned
+# nothing is returned where there is nothing to predict
+def window_token_loss(outputs, labels, num_items_in_batch):
+    logits, targets = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    if targets.ne(-100).any():
+        return cross_entropy(logits, targets, reduction="sum") / num_items_in_batch

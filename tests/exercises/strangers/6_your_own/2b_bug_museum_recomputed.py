@@ -132,7 +132,7 @@ def cured_blocks(blocks, hidden):
     return hidden
 
 
-# %% cured_blocks: wrong, a block that stands in the list twice met once
+# %% cured_blocks: wrong, more segments than blocks
 from torch.utils.checkpoint import checkpoint_sequential
 
 
@@ -166,3 +166,19 @@ def cured_blocks(blocks, hidden):
         else:
             hidden = block(hidden)
     return hidden
+
+
+# %% cured_blocks: wrong, more segments than blocks
+from torch.utils.checkpoint import checkpoint_sequential
+
+
+def cured_blocks(blocks, hidden):
+    return checkpoint_sequential(list(blocks), len(blocks) + 1, hidden, use_reentrant=False)
+
+
+# %% cured_blocks: wrong, more segments than blocks
+from torch.utils.checkpoint import checkpoint_sequential
+
+
+def cured_blocks(blocks, hidden):
+    return checkpoint_sequential(list(blocks), 4, hidden, use_reentrant=False)
