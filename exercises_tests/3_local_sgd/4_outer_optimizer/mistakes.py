@@ -116,20 +116,20 @@ train_diloco = (
         "the outer gradient left for the inner optimizer",
         {ZEROED: "        if step % local_steps != 1:\n            inner.zero_grad()\n", OUTER: "            outer.step()\n"},
         {ZEROED: "", OUTER: "            outer.step()\n", "    # END SOLUTION": "        else:\n            inner.zero_grad()\n    # END SOLUTION"},
-        why="What stands in `.grad` when a round begins is added to the first gradients of its inner steps.",
+        why="What stands in `.grad` when a round begins is added to the gradient of its first inner step.",
         hint="Who empties `.grad` between `outer.step()` and the next `backward()`?",
     ),
     Mistake(
-        "gradients never zeroed",
+        "not zeroed between inner steps",
         {ZEROED: ""},
         {ZEROED: "", OUTER: "            outer.step()\n"},
-        why="Each inner step uses the sum of all gradients of the round so far.",
+        why="Each inner step uses the sum of all gradients of its round so far; where `outer.zero_grad()` is missing, too, the outer gradient of the round before is added to it.",
         hint="Who empties `.grad` between two inner steps?",
     ),
     Mistake(
         "frozen weights given a gradient",
         {"[parameter for parameter in model.parameters() if parameter.requires_grad]": "list(model.parameters())"},
-        why="A frozen weight with a gradient, be it zero, is stepped: weight decay and momentum move it. An optimizer leaves alone what has no gradient.",
+        why="A frozen weight with a gradient, be it zero, is stepped: weight decay moves it. An optimizer leaves alone what has no gradient.",
         hint="What does an optimizer with weight decay do to a parameter whose gradient is zero, and what to one without a gradient?",
     ),
     Mistake(
@@ -197,7 +197,7 @@ train_diloco = (
             START_AGAIN: START_AGAIN.replace(".clone()", ""),
         },
         {ROUND: "                parameter.data = before\n", START_AGAIN: OUTER},
-        why="Neither `detach()` nor an assignment to `.data` copies: the start shares its numbers with the parameter and moves along with every inner step, so that start minus end is zero.",
+        why="Neither `detach()` nor an assignment to `.data` copies: such a start shares its numbers with the parameter and moves along with every inner step, so that start minus end of its round is zero.",
         hint="Do the numbers in `start` change when the inner optimizer steps?",
     ),
 )  # fmt: skip
@@ -218,7 +218,7 @@ choose_local_steps = (
     Mistake(
         "shares exchanged",
         {NEEDED: "average * share / ((1 - share) * compute)"},
-        why="`share` is what communication may take; here it is what computing may take.",
+        why="`share` is the most that communication may take; here it is the least that computing takes.",
         hint="Does a smaller share ask for a larger or a smaller H?",
     ),
     Mistake(
@@ -249,7 +249,7 @@ choose_local_steps = (
     Mistake(
         "an exact share taken for too much",
         {CHOSEN: f"math.floor({NEEDED}) + 1"},
-        why="Where the averages take exactly the share, they take at most the share: that H is small enough already.",
+        why="Where the averages take exactly the share, they take at most the share: that H is large enough, and the next one is one too many.",
         hint="With an average of 1 s, steps of 1 s and a share of one half: is H = 1 enough?",
     ),
     Mistake(
@@ -297,7 +297,7 @@ choose_local_steps = (
         hint="By how much does your H grow from one try to the next?",
     ),
     Mistake(
-        "a search that ends",
+        "a search with a fixed end",
         *({CHOSEN: f"min({most}, {CHOSEN})"} for most in (999, 1000, 9_999, 10_000, 99_999, 100_000)),
         why="On a link that is slow enough every fixed limit is too small.",
         hint="What does your function return where the H that is needed lies beyond the end of the search?",
@@ -372,7 +372,7 @@ quantise = (
         "rounded towards zero",
         {CODES: "(wanted / scale).to(torch.int8)"},
         {CODES: "(wanted / scale).trunc().to(torch.int8)"},
-        why="`to(torch.int8)` cuts off what stands behind the point; the nearest whole number is at most half a scale away.",
+        why="`to(torch.int8)` cuts off what stands behind the point; the nearest whole number is at most a half away.",
         hint="What does `torch.tensor(2.9).to(torch.int8)` give?",
     ),
     Mistake(
@@ -385,7 +385,7 @@ quantise = (
         "the largest value, not the largest absolute value",
         {SCALE: "wanted.max().item() / 127"},
         {SCALE: "wanted.max().item() / 127", CODES: "(wanted / scale).round().clamp(-127, 127).to(torch.int8)"},
-        why="Where the largest entry is negative, the scale is set by a smaller one, or is negative itself, and codes leave the range.",
+        why="Where the entry with the largest absolute value is negative, the scale is set by another one, or is negative itself: codes may leave the range of -127 to 127, or are cut off there.",
         hint="What is the scale of [-2.0, 1.0]?",
     ),
     Mistake(
@@ -397,7 +397,7 @@ quantise = (
         hint="Which is the largest whole number that `torch.int8` holds?",
     ),
     Mistake(
-        "a scale of the largest value / 255",
+        "255 steps for the whole range",
         {SCALE: "wanted.abs().max().item() / 255"},
         {SCALE: "2 * wanted.abs().max().item() / 255"},
         why="Codes have a sign: from -127 to 127 there are 127 steps on each side of 0.",
@@ -407,7 +407,7 @@ quantise = (
         "a scale of 16 bits",
         {SCALE: "(wanted.abs().max() / 127).bfloat16().item()"},
         {SCALE: "(wanted.abs().max() / 127).half().item()"},
-        why="The scale is one number for all codes, so to round it saves two bytes and moves everything that arrives; a scale that is rounded down gives codes beyond 127.",
+        why="The scale is one number for all codes: to round it saves two bytes, and all that arrives is off with it. In float16 a very small scale even becomes 0.",
         hint="How many bytes does a scale of 32 bits cost in a whole round?",
     ),
     Mistake(
@@ -432,13 +432,13 @@ quantise = (
         hint="Which tensor is it that must fit into -127 to 127?",
     ),
     Mistake(
-        "a lower limit that is too large",
+        "the scale kept from 0 by a number of its own",
         {SCALE: "max(wanted.abs().max().item(), 1e-3) / 127"},
         {SCALE: "max(wanted.abs().max().item() / 127, 1e-5)"},
         {SCALE: "wanted.abs().max().item() / 127 + 1e-6"},
         {SCALE: "wanted.abs().max().item() / 127 + 1e-8"},
-        why="What was to keep the scale from 0 is no longer small where the changes are: late in a training they are, and then only small codes are sent.",
-        hint="Which code does the largest number get, if all of them are near 1e-4?",
+        why="The number that was to keep the scale from 0 makes up a part of it, or all of it where changes are small, as late in a training: the largest entry is then no longer 127 scales.",
+        hint="Is your scale still the largest absolute value / 127, for values near 1 and near 1e-8?",
     ),
     Mistake(
         "codes that are not int8",
@@ -446,7 +446,7 @@ quantise = (
         {CODES: "(wanted / scale).round().to(torch.int16)"},
         {CODES: "(wanted / scale).round().to(torch.int32)"},
         {CODES: "(wanted / scale).round().to(torch.int64)"},
-        why="The numbers are whole, but the tensor has more than one byte for each: nothing is saved on the wire.",
+        why="The numbers are whole, but the tensor has two, four or eight bytes for each, and all of them are sent: one is enough.",
         hint="How many bytes has your tensor of codes for each number (`element_size()`)?",
     ),
     Mistake(

@@ -74,7 +74,7 @@ train_sharded = (
             SHARE: "[p for n, p in enumerate(trained) if n * world_size // len(trained) == rank]",
             OWNER: "src=number * world_size // len(trained)",
         },
-        why="Parameter number i belongs to rank i mod N; with consecutive pieces the owner of a parameter is another one.",
+        why="Parameter number i belongs to rank i mod N; with consecutive pieces the owner of a parameter is another one. Where the pieces are rounded up, they may run out before the ranks do, so that a rank gets none.",
         hint="Which slice takes every N-th element of a list, from the rank-th on?",
     ),
     Mistake(
@@ -95,14 +95,14 @@ train_sharded = (
     Mistake(
         "new values handed out at the end only",
         {SENT: indent(dedent(SENT), "    ")},
-        why="In every step but the last each rank computes with old values of the others' parameters, so its gradients are those of another model.",
+        why="In every step but the first each rank computes with old values of the others' parameters, so its gradients are those of another model.",
         hint="With which values of the other ranks' parameters does a rank go into its second micro-batch?",
     ),
     Mistake(
         "new values handed out before the step",
         {SENT: "", ZEROED: SENT + ZEROED},
         {SENT: "", STEP: SENT + STEP},
-        why="What the last step has made is never handed out, so the ranks end with different models.",
+        why="What a step has made is handed out in the next one only, there perhaps after the gradients are computed; what the last step has made is never handed out, so the ranks end with different models.",
         hint="Who hands out what the last step has changed?",
     ),
     Mistake(
@@ -139,7 +139,7 @@ train_sharded = (
     Mistake(
         "each rank's own gradients",
         {MEAN: ""},
-        why="A parameter's owner steps with what its own micro-batch says; the other ranks' samples are never learned from.",
+        why="A parameter's owner steps with what its own micro-batch says; from the other ranks' samples this parameter learns nothing.",
         hint="What does the owner of a parameter know of the other ranks' gradients?",
     ),
     Mistake(
@@ -250,7 +250,7 @@ shard_bytes = (
     Mistake(
         "every rank as large as the first",
         {LOOP: "        for rank in range(ranks):\n            kept[rank] += -(-len(parameter) // ranks) * parameter[0].nbytes\n"},
-        why="The last pieces are smaller, or empty; this is what is sent when weights are gathered, with padding, not what is kept.",
+        why="The last pieces may be smaller, or empty. In memory `fully_shard` pads them to the size of the first one, since all ranks send equally much; the bytes of the weights themselves were asked for.",
         hint="Do your bytes of all ranks add up to the model's?",
     ),
     Mistake(
@@ -269,7 +269,7 @@ shard_bytes = (
     Mistake(
         "cut as one flat tensor",
         {PIECES: "parameter.flatten().chunk(ranks)"},
-        why="That is FSDP1's way. FSDP2 cuts along the first dimension, so a piece holds whole rows.",
+        why="FSDP1 cuts flat, all parameters of a wrapped module as one. FSDP2 cuts each along its first dimension, so a piece holds whole rows.",
         hint="Can a row of the weight be on two ranks?",
     ),
     Mistake(
@@ -293,7 +293,9 @@ shard_bytes = (
     Mistake(
         "tied weights counted twice",
         {ALL: "in (p for module in model.modules() for p in module.parameters(recurse=False))"},
-        {ALL: "in model.state_dict(keep_vars=True).values()"},
+        {
+            ALL: "in (value for name, value in model.state_dict().items() if name in dict(model.named_parameters(remove_duplicate=False)))"
+        },
         why="A weight that two layers share is one tensor, and lies in memory once.",
         hint="How often does `model.parameters()` give a tied weight?",
     ),
@@ -301,8 +303,9 @@ shard_bytes = (
         "buffers cut, too",
         {ALL: "in [*model.parameters(), *(b for b in model.buffers() if b.dim())]"},
         {ALL: "in [*model.parameters(), *(b.reshape(-1) for b in model.buffers())]"},
-        why="`fully_shard` cuts parameters; buffers stay whole on every rank, and were not asked for.",
-        hint="Are batch norm's running averages parameters?",
+        {ALL: "in [*model.parameters(), *model.buffers()]"},
+        why="`fully_shard` cuts parameters; buffers stay whole on every rank, and were not asked for. Some of them, such as batch norm's counter, have no rows at all.",
+        hint="Which of the tensors that you go through are no parameters?",
     ),
     Mistake(
         "the bytes of all ranks together",

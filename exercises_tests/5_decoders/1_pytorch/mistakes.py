@@ -83,7 +83,7 @@ chunked_loss = (
     Mistake(
         "as many chunks as a chunk has tokens",
         {PARTS: "zip(hidden.chunk(chunk), targets.chunk(chunk))"},
-        why="`tensor.chunk(n)` makes n parts, however long they are; `tensor.split(n)` makes parts of n tokens.",
+        why="`tensor.chunk(n)` makes at most n parts, however long they are; `tensor.split(n)` makes parts of n tokens.",
         hint="How long is each part of 12 tokens after `.chunk(4)`?",
     ),
     Mistake(
@@ -112,13 +112,13 @@ chunked_loss = (
         hint="What is cross_entropy of targets that are all -100?",
     ),
     Mistake(
-        "reentrant checkpoint",
+        "a backward pass for each chunk",
         {
             "def sum_of(some_hidden, head, some_targets):": "def sum_of(some_hidden, some_targets):",
             CALL: "checkpoint(sum_of, some_hidden, some_targets, use_reentrant=True)",
         },
-        why="The older variant gives a gradient only when one of the tensors that it is handed asks for one; the head, which the function takes from outside, is not handed to it.",
-        hint="What is trained when the hidden states are frozen, and does checkpoint know about it?",
+        why="Each chunk gets a backward pass of its own, by a backward() in the loop or by a reentrant checkpoint, which is not handed the head. The first one frees the graph behind the head, and the second finds it gone.",
+        hint="Who is to call backward(), once for all chunks, and which variant of checkpoint leaves it at that?",
     ),
     Mistake(
         "the last chunk dropped",
@@ -145,8 +145,8 @@ chunked_loss = (
         "cut from the graph",
         {CALL: f"{CALL}.item()", END: "return torch.tensor(total) / targets.ne(-100).sum()"},
         {CALL: f"{CALL}.detach()"},
-        why="The number is right, but no gradient leads back from it: item() and detach() give the value alone.",
-        hint="Which call in your loop takes the loss out of autograd's graph?",
+        why="The number is right, but no gradient leads back from it: item() and detach() give the value alone, and under no_grad there is no graph.",
+        hint="Which line of yours keeps the loss out of autograd's graph?",
     ),
     Mistake(
         "hidden states cut from the graph",
@@ -154,8 +154,11 @@ chunked_loss = (
         why="The head gets its gradient, but the hidden states, and so all layers below, get none.",
         hint="How does the gradient get from the loss into the layers?",
     ),
-    usual(
-        "padding trained on", {"some_targets, reduction": "some_targets.clamp(min=0), reduction"}
+    Mistake(
+        "padding trained on",
+        {"some_targets, reduction": "some_targets.clamp(min=0), reduction"},
+        why="The target -100 marks what is not to be predicted; turned into a token, it is learned like text.",
+        hint="What does `ignore_index` of cross_entropy do?",
     ),
     Mistake(
         "targets shifted once more",
@@ -168,8 +171,14 @@ chunked_loss = (
         hint="Which target belongs to hidden state 0?",
     ),
     Mistake(
-        "token 0 taken for padding",
+        "another number ignored",
         {SUM: ', reduction="sum", ignore_index=0'},
+        {SUM: ', reduction="sum", ignore_index=-1'},
+        why="`ignore_index` names the target that does not count. Here that is -100, which is also its default; with another number -100 is taken for a token, and the vocabulary has none of that number.",
+        hint="Which value do targets have that do not count, and which one does your cross_entropy leave out?",
+    ),
+    Mistake(
+        "token 0 taken for padding",
         {"some_targets, reduction": "some_targets.masked_fill(some_targets == 0, -100), reduction"},
         {END: "return total / targets.gt(0).sum()"},
         why="A target of 0 is a token like any other; only -100 says that there is nothing to predict.",
@@ -199,7 +208,7 @@ choose_chunk = (
         "four copies",
         {EACH: "4 * 4 * vocabulary"},
         why="The logits themselves are gone when the backward pass of the loss begins, since nothing refers to them any more.",
-        hint="Which of the tensors has a name, and until when?",
+        hint="Who still needs the logits when the cross-entropy's forward pass is through?",
     ),
     Mistake(
         "numbers, not bytes",
@@ -283,14 +292,14 @@ attention_keeps = (
         {
             "    one = 4": "    import torch\n\n    q = torch.ones(1, 1, 1, 1)\n    torch.nn.functional.scaled_dot_product_attention(q, q, q)\n    one = 4"
         },
-        why="The numbers are right, and they come from an attention that was run: for a long text that takes the memory which was only to be told. A formula was asked for.",
-        hint="Which lines of yours would still work for a length of a million?",
+        why="The numbers are right, and an attention was run on the way to them, on tensors with bytes or without. A formula was asked for, which runs nothing and says what grows with what.",
+        hint="By which of the four arguments does each of the two numbers grow, and how fast?",
     ),
     Mistake(
         "sdpa keeps the inputs only",
         kept(RIGHT_EAGER, "3 * one"),
         kept(RIGHT_EAGER, "3 * one + sums"),
-        why="The backward pass of the fused attention needs its output, too: it stands for what the table would have told.",
+        why="The backward pass of the fused attention needs its output, too: with the output's gradient it gives, for each query, the sum over a row of the table that the softmax's gradient needs.",
         hint="Which tensors does `kept` find: do their bytes add up to queries, keys and values alone?",
     ),
     Mistake(
@@ -328,9 +337,14 @@ attention_keeps = (
     Mistake(
         "eager keeps the mask",
         kept("3 * one + table + 4 * length * length", RIGHT_SDPA),
-        kept("3 * one + 2 * table", "4 * one + sums + 4 * length * length"),
         why="The mask is added to the scores, and the gradient of a sum needs neither of its parts.",
         hint="What does the backward pass of `a + b` need of `a` and `b`?",
+    ),
+    Mistake(
+        "a second table, and sdpa keeps a mask",
+        kept("3 * one + 2 * table", "4 * one + sums + 4 * length * length"),
+        why="The softmax's result and the factor of the product with the values are one table. The fused attention is told `is_causal`, so that there is no mask to be kept.",
+        hint="How many tensors of [length, length] does autograd keep for one head of one text, with eager attention and with the fused one?",
     ),
     Mistake(
         "eager keeps the output",
@@ -369,14 +383,14 @@ attention_keeps = (
     Mistake(
         "the heads forgotten",
         {"one = 4 * batch * heads": "one = 4 * batch"},
-        {"sums = 4 * batch * heads": "sums = 4 * batch"},
         why="`head_size` is the width of one head; there are `heads` of them.",
         hint="What is the shape of q?",
     ),
     Mistake(
-        "one row of sums for all texts",
+        "the sums of one head or one text",
         {"sums = 4 * batch * heads * length": "sums = 4 * length"},
         {"sums = 4 * batch * heads * length": "sums = 4 * heads * length"},
+        {"sums = 4 * batch * heads * length": "sums = 4 * batch * length"},
         why="Every head of every text has queries of its own, and each query has its own sum.",
         hint="How many queries are there in all?",
     ),
@@ -448,14 +462,14 @@ train_with_masters = (
         hint="For which of the model's weights does the optimizer need a float32 copy?",
     ),
     Mistake(
-        "new masters and a new optimizer for each window",
+        "a new optimizer for each window",
         {WRITE: f"{WRITE}            {MASTERS}\n            optimizer = make_optimizer(masters)\n"},
         {
             f"    {MASTERS}\n    optimizer = make_optimizer(masters)\n": "",
             "        (loss_function": f"        if number % accumulation_steps == 1 % accumulation_steps:\n            {MASTERS}\n            optimizer = make_optimizer(masters)\n        (loss_function",
         },
-        why="Masters made of the rounded weights forget what rounding has taken away, and each new optimizer begins without momentum or averages.",
-        hint="What do masters and optimizer remember from one window to the next, and where are they made?",
+        why="Each new optimizer begins without momentum or averages; and where the masters are made anew with it, from the rounded weights, they forget what rounding has taken away.",
+        hint="What does the optimizer remember from one window to the next, and how often is it made?",
     ),
     Mistake(
         "gradients added up in bf16",
@@ -465,7 +479,7 @@ train_with_masters = (
             "master.grad + added": "(master.grad.bfloat16() + added).float()",
             "added if master": "added.float() if master",
         },
-        why="The micro-batches' gradients are added up in the model's `.grad`, which is bf16; converting the sum afterwards does not bring back what was rounded away.",
+        why="The micro-batches' gradients are added up in bf16, as `backward()` does it in the model's `.grad`; converting the sum afterwards does not bring back what was rounded away.",
         hint="In which type is the sum while the window goes on?",
     ),
     Mistake(
@@ -508,7 +522,12 @@ train_with_masters = (
         why="Every window after the first is computed with the weights from before training.",
         hint="With which weights must the second window's gradients be computed?",
     ),
-    usual("loss not divided", {BACKWARD: "loss_function(model(inputs), targets).backward()"}),
+    Mistake(
+        "loss not divided",
+        {BACKWARD: "loss_function(model(inputs), targets).backward()"},
+        why="Each micro-batch's gradient is that of its own mean, and your loop adds them up: the sum of the means, where the mean over the window was asked for.",
+        hint="The large batch's loss is a mean over all its samples; by what must each micro-batch's loss be divided so that the sum is that mean?",
+    ),
     usual("divided twice", {"weight.grad.float()": "weight.grad.float() / accumulation_steps"}),
     Mistake(
         "the model's gradient not emptied",

@@ -18,7 +18,7 @@ token_backward = (
     Mistake(
         "the world size forgotten",
         {SHARE: "share = 1 / count"},
-        why="DDP takes the mean over the ranks: divided by all targets, the gradient comes out shorter, by the number of ranks.",
+        why="DDP takes the mean over the ranks: divided by all targets, the gradient comes out an N-th as long on N ranks.",
         hint="What does DDP do with the ranks' gradients after adding them up?",
     ),
     Mistake(
@@ -42,7 +42,7 @@ token_backward = (
     Mistake(
         "mean of means",
         {SUM: "", "(loss * share)": "(loss / len(window))"},
-        why="Each micro-batch's mean gets the same weight, and so does each rank's: a token in a short text counts for more.",
+        why="Each micro-batch's mean gets the same weight, and so does each rank's: a token in a micro-batch with few targets counts for more.",
         hint="Over how many targets, of all ranks together, is the mean taken?",
     ),
     Mistake(
@@ -60,7 +60,7 @@ token_backward = (
             f"{REDUCE}    {SHARE}\n": "",
             "        last = index": f"        distributed.all_reduce(count)\n        {SHARE}\n        last = index",
         },
-        why="all_reduce works in place: the second time it adds up sums over the ranks, and the count has grown by the number of ranks.",
+        why="all_reduce works in place: the second time it adds up sums over the ranks, and the count is N times as large as it should be.",
         hint="What is in `count` after the second all_reduce?",
     ),
     Mistake(
@@ -76,8 +76,8 @@ token_backward = (
             CONTEXT: "with model.no_sync() if last else nullcontext():",
             "last = index == len(window) - 1": "last = True",
         },
-        why="Under no_sync the gradients stay on their rank; the last micro-batch must run outside of it.",
-        hint="In which backward pass does DDP send what has been added up?",
+        why="DDP sends nothing under no_sync, and nothing where its own forward pass is gone around (`model.module`): the gradients stay on their rank. The last micro-batch must run through `model`, outside of no_sync.",
+        hint="In which backward pass is DDP to send what has been added up, and has DDP's own forward pass run before it?",
     ),
     Mistake(
         "sends after the first micro-batch",
@@ -96,8 +96,8 @@ token_backward = (
         {REDUCE: f"    count = count.to(torch.bfloat16)\n{REDUCE}"},
         {REDUCE: f"    count = count.half()\n{REDUCE}"},
         {REDUCE: f"    count = count.to(torch.bfloat16)\n{REDUCE}", SHARE: f"{SHARE}.float()"},
-        why="A number of 16 bits is exact for small counts only: bf16 for those up to 256, float16 for those up to 2,048. A window of texts has more targets, and the divisor is rounded.",
-        hint="Which whole number comes after 256 in bf16?",
+        why="16 bits hold few digits. A count in them is rounded as soon as it is large (bf16 has all whole numbers up to 256, float16 up to 2,048), and world size / count, computed in them, may be rounded for small counts, too.",
+        hint="Of which type are your count and your share, and which whole number comes after 256 in bf16?",
     ),
     Mistake(
         "labels not shifted",
@@ -276,13 +276,13 @@ make_it_learn = (
         {CURE: "    pass\n"},
         {CURE: "    model.use_reentrant = False\n"},
         {
-            CURE: "    model.blocks[0].register_forward_pre_hook(lambda block, args: args[0].requires_grad_() and None)\n"
+            CURE: "    def ask(block, args):\n        args[0].requires_grad_()\n\n    model.blocks[0].register_forward_pre_hook(ask)\n"
         },
         {
             CURE: "    for block in model.blocks:\n        block.a.requires_grad_(True)\n        block.b.requires_grad_(True)\n"
         },
         {CURE: "    model.train()\n"},
-        why="The adapters ask for a gradient already; it does not come as far as to them, because the reentrant checkpoint is handed nothing that asks.",
+        why="The adapters ask for a gradient already, but none reaches them, because the reentrant checkpoint is handed nothing that asks.",
         hint="Which tensors are handed to checkpoint, and does one of them ask for a gradient?",
     ),
     Mistake(
@@ -301,7 +301,7 @@ make_it_learn = (
         {
             CURE: f'{CURE}    for name, weight in model.named_parameters():\n        if "embed" not in name:\n            weight.requires_grad_(True)\n'
         },
-        why="The blocks' own linear layers were frozen, and an adapter is there so that they can stay so.",
+        why="The blocks' own linear layers were frozen, and an adapter is there so that they can stay so. Whether a gradient reaches the adapters depends on the checkpoint, and not on these layers.",
         hint="Which weights of a block did not ask for a gradient before?",
     ),
     Mistake(
@@ -391,10 +391,10 @@ state_bytes = (
         hint="With what does the optimizer step the masters?",
     ),
     Mistake(
-        "masters only",
+        "16 bytes with masters",
         each(masters=16),
-        why="The model's own weights are there as well, two bytes each.",
-        hint="Which copy does the forward pass compute with?",
+        why="Either the model's own weights are missing, two bytes each, or the gradients are counted as the model's, in two bytes, where the optimizer is given the masters', in four.",
+        hint="Which tensors are there when the optimizer steps, and of which type is the gradient that it is given?",
     ),
     Mistake(
         "the model's gradients kept",

@@ -112,7 +112,7 @@ def recipe(draw):
         says="The weight, its gradient and two averages, each in the type that this recipe gives it; masters come beside the model's weights.",
         mistakes=(
             "autocast taken for bf16",
-            "masters only",
+            "16 bytes with masters",
             "the model's gradients kept",
             "one of the four forgotten",
             "averages in float32",

@@ -20,7 +20,7 @@ token_weights = (
         hint="What happens to a rank's gradient after its backward pass?",
     ),
     Mistake(
-        "DDP's mean taken twice",
+        "DDP's mean not undone",
         {ACROSS: "[1 / (len(targets) * sum(targets))] * len(targets)"},
         why="With the argument the loss is multiplied by the number of devices, so that DDP's mean is undone.",
         hint="By what did you multiply the loss in the last lesson, and why?",
@@ -48,7 +48,7 @@ token_weights = (
         {OWN: "[1 / sum(targets) for own in targets]"},
         {ACROSS: OWN},
         why="Without the argument a token on a rank with few targets weighs more, with it all weigh the same.",
-        hint="By what does a rank divide when it knows its own targets only?",
+        hint="By what does a rank divide when it knows its own targets only, and by what when it knows all of them?",
     ),
     Mistake(
         "the share of the rank",
@@ -153,10 +153,10 @@ loss_in_chunks = (
         hint="Which names has `inputs` when your function is through?",
     ),
     Mistake(
-        "mean of the chunks' means",
+        "means of the chunks in place of sums",
         {SUM: "", DIVIDE: "return total / len(targets.split(chunk))"},
         {SUM: ""},
-        why="Each chunk's loss is a mean already; what is to be divided is the sum over all targets.",
+        why="Each chunk's loss is a mean already; what is to be divided is the sum over all targets. A chunk without a target has no mean at all.",
         hint="What does `reduction` say when it is not given?",
     ),
     Mistake(
@@ -293,9 +293,11 @@ token_accuracy = (
         why="Each prediction is compared with the token that the model was just shown; it predicts the next one.",
         hint="Which label does position 0 predict?",
     ),
-    usual(
+    Mistake(
         "labels shifted the wrong way",
         {SHIFT: "predicted, wanted = predictions[:, 1:], labels[:, :-1]"},
+        why="The prediction at a position is compared with the token before it, which the model has already seen.",
+        hint="Which prediction of a text has no label, that of its first position or that of its last?",
     ),
     Mistake(
         "shifted over the ends of texts",
@@ -312,7 +314,7 @@ token_accuracy = (
     Mistake(
         "the labels written over",
         {SHIFT: f"labels[labels == -100] = -1\n    {SHIFT}", COUNTED: "counted = wanted >= 0"},
-        why="The share is right, and the caller's own arrays are others afterwards: who asks a second time gets another share.",
+        why="The share is right, and the caller's own labels are changed: whatever is computed from them next is computed from other labels.",
         hint="Which of your lines writes into the caller's array?",
     ),
     Mistake(

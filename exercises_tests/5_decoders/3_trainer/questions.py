@@ -48,7 +48,7 @@ def weight(draw):
         says="With the argument one over all targets; without it one over its own rank's, halved by DDP's mean.",
         mistakes=(
             "DDP's mean forgotten",
-            "DDP's mean taken twice",
+            "DDP's mean not undone",
             "the other way round",
             "multiplied by the number of devices",
             "the share of the rank",

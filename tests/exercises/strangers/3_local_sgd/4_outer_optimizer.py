@@ -570,7 +570,7 @@ def choose_local_steps(compute, payload, world_size, link, share):
     return H
 
 
-# %% choose_local_steps: wrong, a search that ends
+# %% choose_local_steps: wrong, a search with a fixed end
 # gives up at 1000
 def choose_local_steps(compute, payload, world_size, link, share):
     seconds = all_reduce_seconds(payload, world_size, link)
@@ -580,7 +580,7 @@ def choose_local_steps(compute, payload, world_size, link, share):
     return 1000
 
 
-# %% quantise: wrong, a lower limit that is too large
+# %% quantise: wrong, the scale kept from 0 by a number of its own
 # a tiny number against nan in the scale: everything small is lost (clamped to 1e-3)
 def quantise(change, error):
     wanted = change + error
@@ -669,7 +669,7 @@ def train_diloco(model, inner, outer, loss_of, micro_batches, local_steps):
             start = [p.detach().clone() for p in trained]
 
 
-# %% choose_local_steps: wrong, a search that ends
+# %% choose_local_steps: wrong, a search with a fixed end
 # no link is thought to need more than 100,000 steps
 def choose_local_steps(compute, payload, world_size, link, share):
     seconds = all_reduce_seconds(payload, world_size, link)

@@ -465,3 +465,24 @@ def train_sharded(model, make_optimizer, loss_of, micro_batches):
         for i, p in enumerate(ps):
             dist.broadcast(p.data, src=i % n)
         model.zero_grad()
+
+
+# %% shard_bytes: wrong, buffers cut, too
+# The state dictionary holds each tensor once, and the buffers with them.
+def shard_bytes(model, ranks):
+    kept = [0] * ranks
+    for tensor in {id(one): one for one in model.state_dict(keep_vars=True).values()}.values():
+        for rank, piece in enumerate(tensor.chunk(ranks)):
+            kept[rank] += piece.nbytes
+    return kept
+
+
+# %% shard_bytes: wrong, tied weights counted twice
+def shard_bytes(model, ranks):
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    kept = [0] * ranks
+    for name, tensor in model.state_dict().items():
+        if name in names:
+            for rank, piece in enumerate(tensor.chunk(ranks)):
+                kept[rank] += piece.nbytes
+    return kept

@@ -547,7 +547,7 @@ def chunked_loss(hidden, head, targets, chunk):
     return total / (targets != -100).sum()
 
 
-# %% attention_keeps: wrong, one row of sums for all texts
+# %% attention_keeps: wrong, the sums of one head or one text
 def attention_keeps(batch, heads, length, head_size):
     q = batch * heads * length * head_size
     return dict(eager=4 * (3 * q + batch * heads * length**2), sdpa=4 * (4 * q + length))
@@ -587,7 +587,7 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
                 p.data.copy_(m)
 
 
-# %% train_with_masters: wrong, new masters and a new optimizer for each window
+# %% train_with_masters: wrong, a new optimizer for each window
 def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
     trained = [p for p in model.parameters() if p.requires_grad]
     for i in range(0, len(micro_batches), accumulation_steps):
@@ -607,3 +607,65 @@ def train_with_masters(model, make_optimizer, loss_function, micro_batches, accu
 # %% chunked_loss: wrong, all logits at once
 def chunked_loss(hidden, head, targets, chunk):
     return torch.nn.functional.cross_entropy(torch.nn.functional.linear(hidden, head), targets)
+
+
+# %% train_with_masters: wrong, a new optimizer for each window
+# the masters stay, only the optimizer is made again
+def train_with_masters(model, make_optimizer, loss_function, micro_batches, accumulation_steps):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    masters = [p.detach().float() for p in trained]
+    for i in range(0, len(micro_batches), accumulation_steps):
+        optimizer = make_optimizer(masters)
+        for x, y in micro_batches[i : i + accumulation_steps]:
+            (loss_function(model(x), y) / accumulation_steps).backward()
+            for p, m in zip(trained, masters):
+                g = p.grad.float()
+                m.grad = g if m.grad is None else m.grad + g
+                p.grad = None
+        optimizer.step()
+        optimizer.zero_grad()
+        for p, m in zip(trained, masters):
+            p.data.copy_(m)
+
+
+# %% chunked_loss: wrong, a backward pass for each chunk
+# backward in the loop, as in accumulation
+def chunked_loss(hidden, head, targets, chunk):
+    counted, total = (targets != -100).sum(), 0
+    for h, t in zip(hidden.split(chunk), targets.split(chunk)):
+        loss = cross_entropy(h @ head.T, t, reduction="sum") / counted
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
+# %% chunked_loss: wrong, a backward pass for each chunk
+# the older checkpoint, and the head from outside
+def chunked_loss(hidden, head, targets, chunk):
+    def piece(h, t):
+        return cross_entropy(h @ head.T, t, reduction="sum")
+
+    pairs = zip(hidden.split(chunk), targets.split(chunk))
+    return (
+        sum(checkpoint(piece, h, t, use_reentrant=True) for h, t in pairs) / targets.ne(-100).sum()
+    )
+
+
+# %% chunked_loss: wrong, another number ignored
+def chunked_loss(hidden, head, targets, chunk):
+    def piece(h, t):
+        return cross_entropy(h @ head.T, t, reduction="sum", ignore_index=1)
+
+    pairs = zip(hidden.split(chunk), targets.split(chunk))
+    return (
+        sum(checkpoint(piece, h, t, use_reentrant=False) for h, t in pairs) / targets.ne(-100).sum()
+    )
+
+
+# %% chunked_loss: wrong, cut from the graph
+def chunked_loss(hidden, head, targets, chunk):
+    total = 0
+    with torch.no_grad():
+        for h, t in zip(hidden.split(chunk), targets.split(chunk)):
+            total += cross_entropy(h @ head.T, t, reduction="sum")
+    return total / (targets != -100).sum()

@@ -557,3 +557,43 @@ def state_bytes(parameters, recipe):
 def state_bytes(parameters, recipe):
     bits = {"float32": [32] * 4, "autocast": [32] * 4, "bf16": [16] * 4, "masters": [16] + [32] * 4}
     return parameters * sum(bits[recipe])
+
+
+# %% state_bytes: wrong, 16 bytes with masters
+# weights and gradients of the model, masters and averages
+def state_bytes(parameters, recipe):
+    sizes = {
+        "float32": 4 + 4 + 8,
+        "autocast": 4 + 4 + 8,
+        "bf16": 2 + 2 + 4,
+        "masters": 2 + 2 + 4 + 8,
+    }
+    return sizes[recipe] * parameters
+
+
+# %% token_backward: wrong, never sends
+# around DDP, through the module within
+def token_backward(model, window):
+    import torch.distributed as dist
+
+    n = sum((b["labels"][:, 1:] != -100).sum() for b in window)
+    dist.all_reduce(n)
+    for b in window:
+        logits = model.module(b["input_ids"])[:, :-1].flatten(0, 1)
+        loss = cross_entropy(logits, b["labels"][:, 1:].flatten(), reduction="sum")
+        (loss * dist.get_world_size() / n).backward()
+
+
+# %% make_it_learn: wrong, nothing changed for the checkpoint
+# asked within each block, which the checkpoint runs
+def make_it_learn(model):
+    def ask(block, given):
+        given[0].requires_grad_()
+
+    model.blocks[0].register_forward_pre_hook(ask)
+
+
+# %% make_it_learn: wrong
+# the right place, and a hook that asks for the truth of a tensor
+def make_it_learn(model):
+    model.embed.register_forward_hook(lambda module, args, out: out.requires_grad_() and None)

@@ -40,7 +40,7 @@ def token_weights(targets, across):
     return [1 / t / len(targets) for t in targets]
 
 
-# %% token_weights: wrong, DDP's mean taken twice
+# %% token_weights: wrong, DDP's mean not undone
 def token_weights(targets, across):
     n = len(targets)
     return [1 / (n * (sum(targets) if across else t)) for t in targets]
