@@ -1,10 +1,12 @@
-"""How far are predictions from what torch's CPU allocator hands out, over the models of transformers?
+"""How far are predictions from what torch's allocator hands out, over the models of transformers?
 
     python benchmarks/prediction_zoo.py [NAME ...] [--full] [--short]
+    TRAINLEAN_DEVICE=cuda python benchmarks/prediction_zoo.py [NAME ...]
 
-Each case is a small configuration and a setup. Its prediction is held against a real training of two optimizer steps on this
-CPU, whose peak is read from torch.profiler's memory events, without any meter. `--full` traces all layers; `--short` takes
-the cases of SHORT.
+Each case is a small configuration and a setup. Its prediction is held against a real training of two optimizer steps, without
+any meter: on this CPU its peak is read from torch.profiler's memory events, on a card from the caching allocator, whose
+predicted bytes it is held against. `--full` traces all layers; `--large` takes the cases in the sizes that
+people train, which need a card; `--short` takes the cases of SHORT.
 """
 
 import argparse
@@ -19,10 +21,12 @@ import torch
 import transformers
 from torch.profiler import ProfilerActivity, profile
 
+from trainlean.costs.batches import map_tensors
 from trainlean.costs.predict import predict_run
 from trainlean.costs.subject import subject_of
 from trainlean.costs.training import AUTOCAST, OPTIMIZERS, add_adapters, enable_checkpointing
 from trainlean.setup import TrainingSetup
+from trainlean.workspace import the_device
 
 NEAR = 0.005
 TEXT = dict(
@@ -738,33 +742,294 @@ CASES = [
 SHORT = ("llama sdpa", "mixtral", "t5")
 
 
-def allocator_peak(subject, setup) -> int:
-    """The most bytes that torch's CPU allocator has handed out while the model is trained, weights included."""
+def _wide(hidden, layers, heads, inner, vocabulary, **more) -> dict:
+    return dict(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+        vocab_size=vocabulary,
+    ) | dict(more)
+
+
+_BASE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
+_T5 = dict(
+    d_model=768, d_kv=64, d_ff=2048, num_layers=12, num_heads=12, feed_forward_proj="gated-gelu"
+)
+_GPT2 = dict(n_embd=1024, n_layer=24, n_head=16)
+_LLAMA = _wide(
+    2048, 16, 32, 8192, 128256, num_key_value_heads=8, head_dim=64, tie_word_embeddings=True
+)
+_QWEN = _wide(896, 24, 14, 4864, 151936, num_key_value_heads=2, tie_word_embeddings=True)
+LARGE = [  # in the sizes that people train, up to some 20 GiB: for a card
+    Case("bert-base", "BertConfig", {}, None, dict(micro_batch=16, sequence_length=128)),
+    Case(
+        "bert-base eager fp16",
+        "BertConfig",
+        {},
+        None,
+        dict(micro_batch=16, sequence_length=512, precision="fp16", attention="eager"),
+    ),
+    Case(
+        "roberta-base bf16",
+        "RobertaConfig",
+        dict(max_position_embeddings=514),
+        None,
+        dict(micro_batch=8, sequence_length=512, precision="bf16", attention="sdpa", padded=True),
+    ),
+    Case(
+        "distilbert momentum",
+        "DistilBertConfig",
+        {},
+        None,
+        dict(micro_batch=32, sequence_length=256, optimizer="momentum", attention="sdpa"),
+    ),
+    Case(
+        "deberta-v3-base",
+        "DebertaV2Config",
+        _BASE
+        | dict(
+            vocab_size=128100,
+            relative_attention=True,
+            position_buckets=256,
+            pos_att_type=["p2c", "c2p"],
+        ),
+        None,
+        dict(micro_batch=8, sequence_length=256),
+    ),
+    Case(
+        "modernbert-base bf16",
+        "ModernBertConfig",
+        {},
+        "masked-lm",
+        dict(micro_batch=8, sequence_length=512, precision="bf16", attention="sdpa"),
+    ),
+    Case(
+        "gpt2-medium",
+        "GPT2Config",
+        _GPT2,
+        "causal-lm",
+        dict(micro_batch=4, sequence_length=1024, attention="sdpa"),
+    ),
+    Case(
+        "gpt2-medium 2x4 bf16",
+        "GPT2Config",
+        _GPT2,
+        "causal-lm",
+        dict(
+            micro_batch=2,
+            accumulation_steps=4,
+            sequence_length=1024,
+            precision="bf16",
+            attention="sdpa",
+            checkpointing=True,
+        ),
+    ),
+    Case(
+        "gpt-neox-410m",
+        "GPTNeoXConfig",
+        _wide(1024, 24, 16, 4096, 50432),
+        "causal-lm",
+        dict(micro_batch=4, sequence_length=1024, precision="bf16", attention="sdpa"),
+    ),
+    Case(
+        "llama-1b lora",
+        "LlamaConfig",
+        _LLAMA,
+        "causal-lm",
+        dict(micro_batch=2, sequence_length=1024, precision="bf16", attention="sdpa", lora=8),
+    ),
+    Case(
+        "llama-1b every layer",
+        "LlamaConfig",
+        _LLAMA,
+        "causal-lm",
+        dict(
+            micro_batch=2,
+            sequence_length=1024,
+            precision="bf16",
+            attention="sdpa",
+            checkpointing=True,
+            optimizer="adafactor",
+        ),
+    ),
+    Case(
+        "llama-1b selective fp32",
+        "LlamaConfig",
+        _LLAMA,
+        "causal-lm",
+        dict(
+            micro_batch=1,
+            sequence_length=1024,
+            attention="sdpa",
+            checkpointing="selective",
+            optimizer="sgd",
+        ),
+    ),
+    Case(
+        "qwen-0.5b",
+        "Qwen2Config",
+        _QWEN,
+        "causal-lm",
+        dict(micro_batch=4, sequence_length=1024, precision="bf16", attention="sdpa"),
+    ),
+    Case(
+        "qwen-0.5b padded",
+        "Qwen2Config",
+        _QWEN,
+        "causal-lm",
+        dict(
+            micro_batch=4,
+            sequence_length=512,
+            precision="bf16",
+            attention="sdpa",
+            padded=True,
+            checkpointing=2,
+        ),
+    ),
+    Case(
+        "gemma2-500m",
+        "Gemma2Config",
+        _wide(1024, 16, 8, 4096, 256000, num_key_value_heads=4, head_dim=128),
+        "causal-lm",
+        dict(micro_batch=2, sequence_length=512, precision="bf16"),
+    ),
+    Case(
+        "mixtral-8x160m",
+        "MixtralConfig",
+        _wide(768, 8, 12, 2048, 32000, num_key_value_heads=4),
+        "causal-lm",
+        dict(micro_batch=2, sequence_length=512, precision="bf16", attention="sdpa"),
+    ),
+    Case("t5-base", "T5Config", _T5, "seq2seq-lm", dict(micro_batch=8, sequence_length=256)),
+    Case(
+        "bart-base bf16",
+        "BartConfig",
+        dict(
+            d_model=768,
+            encoder_layers=6,
+            decoder_layers=6,
+            encoder_attention_heads=12,
+            decoder_attention_heads=12,
+            encoder_ffn_dim=3072,
+            decoder_ffn_dim=3072,
+        ),
+        "seq2seq-lm",
+        dict(micro_batch=8, sequence_length=256, precision="bf16", attention="sdpa"),
+    ),
+    Case(
+        "vit-large",
+        "ViTConfig",
+        dict(
+            hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+        ),
+        None,
+        dict(micro_batch=16, attention="sdpa"),
+    ),
+    Case(
+        "dinov2-base bf16",
+        "Dinov2Config",
+        {},
+        None,
+        dict(micro_batch=16, precision="bf16", attention="sdpa"),
+    ),
+    Case(
+        "swin-base",
+        "SwinConfig",
+        dict(embed_dim=128, depths=[2, 2, 18, 2], num_heads=[4, 8, 16, 32]),
+        None,
+        dict(micro_batch=8),
+    ),
+    Case(
+        "convnext-base",
+        "ConvNextConfig",
+        dict(depths=[3, 3, 27, 3], hidden_sizes=[128, 256, 512, 1024]),
+        None,
+        dict(micro_batch=16),
+    ),
+    Case("resnet-50", "ResNetConfig", {}, None, dict(micro_batch=16)),
+    Case(
+        "wav2vec2-base",
+        "Wav2Vec2Config",
+        dict(apply_spec_augment=False, layerdrop=0.0),
+        None,
+        dict(micro_batch=4, sequence_length=48000),
+    ),
+    Case(
+        "whisper-small bf16",
+        "WhisperConfig",
+        dict(
+            d_model=768,
+            encoder_layers=12,
+            decoder_layers=12,
+            encoder_attention_heads=12,
+            decoder_attention_heads=12,
+            encoder_ffn_dim=3072,
+            decoder_ffn_dim=3072,
+        ),
+        None,
+        dict(micro_batch=4, sequence_length=128, precision="bf16"),
+    ),
+    Case(
+        "mamba-130m",
+        "MambaConfig",
+        dict(hidden_size=768, num_hidden_layers=6),
+        "causal-lm",
+        dict(micro_batch=2, sequence_length=256),
+    ),
+]
+
+
+def make(subject, setup):
+    """The model as the setup trains it, with random weights."""
     torch.manual_seed(0)
-    with _watched() as making:
-        module = subject.make(setup)
-        enable_checkpointing(module, setup.checkpointing)
-        module = add_adapters(module, setup.lora)
-    weights = sum(_changes(making))
+    module = subject.make(setup)
+    enable_checkpointing(module, setup.checkpointing)
+    return add_adapters(module, setup.lora)
+
+
+def train(subject, setup, module, device="cpu"):
+    """Two optimizer steps of the plain loop."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     dtype = AUTOCAST[setup.precision]
+    optimizer = OPTIMIZERS[setup.optimizer](trained)
+    for _ in range(2):
+        for _ in range(setup.accumulation_steps):
+            batch = map_tensors(lambda tensor: tensor.to(device), subject.batch(setup))
+            with torch.autocast(device, dtype or torch.bfloat16, enabled=dtype is not None):
+                loss = subject.loss(module, batch) / setup.accumulation_steps
+            loss.backward()
+            del loss, batch
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def allocator_peak(subject, setup) -> int:
+    """The most bytes that torch's CPU allocator has handed out while the model is trained, weights included."""
+    with _watched() as making:
+        module = make(subject, setup)
+    live = peak = sum(_changes(making))
     gc.collect()
     with _watched() as training:
-        optimizer = OPTIMIZERS[setup.optimizer](trained)
-        for _ in range(2):
-            for _ in range(setup.accumulation_steps):
-                batch = subject.batch(setup)
-                with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
-                    loss = subject.loss(module, batch) / setup.accumulation_steps
-                loss.backward()
-                del loss, batch
-            optimizer.step()
-            optimizer.zero_grad()
-    live = peak = weights
+        train(subject, setup, module)
     for change in _changes(training):
         live += change
         peak = max(peak, live)
     return peak
+
+
+def card_peak(subject, setup) -> int:
+    """The same of CUDA's caching allocator, in bytes as it rounds them; what libraries keep for themselves (cuBLAS's workspace) is made before."""
+    module = make(subject, setup).cuda()
+    train(subject, setup, module, "cuda")
+    del module
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    module = make(subject, setup).cuda()
+    torch.cuda.reset_peak_memory_stats()
+    train(subject, setup, module, "cuda")
+    return torch.cuda.max_memory_allocated() - before
 
 
 def _watched():
@@ -784,6 +1049,7 @@ class Outcome(NamedTuple):
     predicted: int | None
     seconds: float
     reason: str = ""
+    reserved: tuple[int, int] | None = None  # of a card: measured, predicted
 
     @property
     def error(self):
@@ -793,33 +1059,47 @@ class Outcome(NamedTuple):
     def words(self):
         if self.predicted is None:
             return self.reason
-        return f"{self.error:+8.3%}  {self.seconds:5.1f} s" + "  MISS" * (abs(self.error) > NEAR)
+        words = f"{self.error:+8.3%}  {self.seconds:5.1f} s" + "  MISS" * (abs(self.error) > NEAR)
+        if self.reserved:
+            words += "  reserved {:,}, predicted {:,} ({:+.2%})".format(
+                *self.reserved, self.reserved[1] / self.reserved[0] - 1
+            )
+        return words
 
 
 def outcome(case: Case, layers=(2, 3)) -> Outcome:
     """One case's row; what goes wrong in it is told there, and the other cases run all the same."""
+    on_card = the_device() == "cuda"
     try:
         subject = subject_of(case.config, case.task)
         setup = subject.ready(case.setup)
-        true = allocator_peak(subject, setup)
+        true = (card_peak if on_card else allocator_peak)(subject, setup)
     except Exception as error:
         words = " ".join(str(error).split())[:200]
         return Outcome(case, None, None, 0.0, f"FAILED: {type(error).__name__}: {words}")
     start = time.process_time()
     try:
-        run = predict_run(case.config, setup, task=case.task, layers=layers)
+        run = predict_run(
+            case.config, setup, task=case.task, layers=layers, device="gpu" if on_card else "cpu"
+        )
     except ValueError as error:
         return Outcome(case, true, None, time.process_time() - start, str(error))
     except Exception as error:  # never a refusal: predict_run owes a sentence
         words = " ".join(str(error).split())[:200]
         return Outcome(case, true, None, 0.0, f"FAILED: {type(error).__name__}: {words}")
-    return Outcome(case, true, run.peak_bytes, time.process_time() - start)
+    seconds = time.process_time() - start
+    if not on_card:
+        return Outcome(case, true, run.peak_bytes, seconds)
+    told = run.device_bytes
+    reserved = torch.cuda.max_memory_reserved(), told["allocator_reserved"]
+    return Outcome(case, true, told["allocator_peak"], seconds, reserved=reserved)
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description="Predictions against the CPU's allocator.")
+    parser = argparse.ArgumentParser(description="Predictions against torch's allocator.")
     parser.add_argument("names", nargs="*", help="names of cases; all without")
     parser.add_argument("--full", action="store_true", help="trace all layers")
+    parser.add_argument("--large", action="store_true", help="the cases in real sizes")
     parser.add_argument("--short", action="store_true", help="three cases only")
     options = parser.parse_args(arguments)
     names = SHORT if options.short else options.names
@@ -827,7 +1107,7 @@ def main(arguments=None):
     outcomes = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for case in CASES:
+        for case in LARGE if options.large else CASES:
             if names and case.name not in names:
                 continue
             one = outcome(case, None if options.full else (2, 3))

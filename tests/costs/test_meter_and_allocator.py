@@ -1,7 +1,9 @@
 """The meter against the allocator, on models that a meter may disturb; and what it says where the two differ."""
 
+import contextlib
 import copy
 import threading
+import types
 import warnings
 
 import meter_against_allocator
@@ -17,6 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from trainings import TRAININGS, Branches, fit, mlp
 from trainings import rows as batch_of_rows
 
+import trainlean.costs.meter
 from trainlean.costs import allocations
 from trainlean.costs.measuring import measure
 from trainlean.costs.meter import Meter
@@ -301,6 +304,36 @@ def test_within_somebodys_profiler_the_peak_may_be_too_high_and_is_said_to_be():
     with Meter() as alone:
         branches()
     assert meter.allocator_peak is None and meter.flops == alone.flops
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["branches_on_one_tensor", "tied_weights", "custom_autograd_function", "optimizer_adagrad"],
+)
+def test_where_the_allocator_is_not_heard_references_tell_the_same(name, monkeypatch):
+    monkeypatch.setattr(trainlean.costs.meter, "recording", contextlib.nullcontext)
+    with Meter() as meter:
+        TRAININGS[name]()
+    allocated = meter_against_allocator.allocators_peak(TRAININGS[name])
+    assert meter.allocator_peak is None and meter.peak_bytes == pytest.approx(allocated, rel=0.001)
+
+
+def test_on_a_card_a_meter_goes_by_references_and_says_what_the_allocator_had_beside(monkeypatch):
+    """CUDA's allocator is not heard: with its events (none came, on an H100) all activations were missing."""
+    on_card = types.SimpleNamespace(device=torch.device("cuda"))
+    monkeypatch.setattr(trainlean.costs.meter, "recording", contextlib.nullcontext)
+    with Meter() as meter:
+        branches()
+    monkeypatch.undo()
+    with Meter() as hearing:
+        assert hearing._blocks(on_card) is hearing._referenced
+    monkeypatch.setattr(trainlean.costs.meter, "device_of", lambda blocks: "cuda")
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 10 * 2**20)
+    for block in meter.blocks:
+        block.device = "cuda"
+    said = meter.note
+    assert "handed out 10.0 MiB at its fullest moment" in said and "workspaces of kernels" in said
+    assert "since it is that of cuda" in said  # branches: their gradients are added apart
 
 
 def test_a_profiler_within_a_meter_is_refused_in_a_sentence():

@@ -51,7 +51,7 @@ from trainlean.costs.storages import plain_tensors
 
 PHASES = ("forward", "backward", "optimizer step")
 APART = (
-    "The allocator could not be heard, since a profiler or another Meter runs: where several branches use a tensor, "
+    "The allocator could not be heard, since {why}: where several branches use a tensor, "
     "their gradients are added in new memory here, so that the peak may be too high."
 )
 ELSEWHERE = (
@@ -206,7 +206,7 @@ class Meter:
                     # Of a real tensor among fake ones a fake one is used.
                     if not self._fake or isinstance(plain, FakeTensor):
                         self._blocks(plain).used(plain)
-            if not self._fake and self._allocated is None:
+            if not self._fake and not any(map(self._is_heard, tensors)):
                 self._added_apart |= adds_up_in_place(operation, args, kwargs, False)
 
     def after(self, operation, args, kwargs, out):
@@ -350,8 +350,10 @@ class Meter:
 
     def _blocks(self, tensor):
         """Where the tensor's memory is kept account of."""
-        heard = self._allocated and tensor.device.type in HEARD
-        return self._allocated if heard else self._referenced
+        return self._allocated if self._is_heard(tensor) else self._referenced
+
+    def _is_heard(self, tensor):
+        return self._allocated is not None and tensor.device.type in HEARD
 
     def _mark(self, tensor, category):
         for plain in plain_tensors(tensor):
@@ -423,12 +425,20 @@ class Meter:
         )
 
     def _left_out(self):
-        peak = self.allocator_peak
+        peak, device = self.allocator_peak, device_of(self.blocks)
+        why = "a profiler or another Meter runs" if device in HEARD else f"it is that of {device}"
+        apart = APART.format(why=why) if self._added_apart else ""
         if peak is None:
-            return APART if self._added_apart else ""
+            return apart
         beside = peak - self._handed_out
         if beside <= TOLERANCE * peak:
-            return ""
+            return apart
+        if device not in HEARD:
+            more = (
+                f"The allocator had handed out {format_bytes(peak)} at its fullest moment: {beside / peak:.1%} more than the tensors that the "
+                f"meter counts, {format_bytes(beside)} of scratch memory and workspaces of kernels, of rounding, and of what lay there before."
+            )
+            return " ".join(filter(None, (more, apart)))
         scratch = beside - self._hidden
         parts = [
             f"{format_bytes(size)} {what}"
