@@ -12,12 +12,12 @@ USUAL = {
         "How many micro-batches have been seen when the loop stands at index k?",
     ),
     "steps on every micro-batch": (
-        "The optimizer moves after each micro-batch, which is training with small batches; nothing is accumulated.",
+        "The optimizer moves after each micro-batch, with whatever is in `.grad` by then; the large batch moves it once, when the window's gradient is complete.",
         "Which lines belong in the loop, and which ones only happen when a window is complete?",
     ),
     "never steps": (
         "Gradients are computed, but no optimizer step ever uses them.",
-        "Is your condition ever true, and what is below it?",
+        "Which line of yours calls step(), and does your loop ever come to it?",
     ),
     "ends after the first window": (
         "The function returns, or leaves the loop, when its first window is complete; all micro-batches behind it are never seen.",
@@ -25,7 +25,7 @@ USUAL = {
     ),
     "loss not divided": (
         "backward() adds gradients up, so the micro-batches give the sum of their means, not the mean over the window.",
-        "The large batch's loss is a mean over all its samples; by what must each micro-batch's loss be divided so that the sum is that mean?",
+        "Which loss does backward() get, and by what must that one be divided so that the sum over the window is the mean over all samples?",
     ),
     "divided twice": (
         "The loss is divided and then something is divided once more (the loss again, or the gradients): the step is too short by that factor.",
@@ -52,7 +52,7 @@ USUAL = {
         "What is in `micro_batches` when your function is through?",
     ),
     "last window divided by k": (
-        "The last window has fewer micro-batches than k; divided by k its mean comes out too small, by (micro-batches in it) / k.",
+        "The last window has fewer micro-batches than k; divided by k its gradient is only (micro-batches in it) / k of their mean.",
         "How many micro-batches share the last step, and what is the mean over that many?",
     ),
     "only the last micro-batch is left": (
@@ -76,11 +76,11 @@ USUAL = {
         "Who does the adding up over the window: your total, or backward() itself?",
     ),
     "labels shifted the wrong way": (
-        "The scores at a position are compared with the token before it, which the model has already seen.",
-        "Which scores of a text have no label, those of its first position or those of its last?",
+        "What is predicted at a position is compared with the token before it, where it should be compared with the one behind it.",
+        "Which position of a text has no token left to predict, its first one or its last one?",
     ),
     "padding trained on": (
-        "The label -100 marks what is no target; made a token of its own, the padding is learned like text.",
+        "The label -100 marks what is no target; turned into a token, it is learned like text.",
         "What does `ignore_index` of cross_entropy do?",
     ),
     "every tensor clipped by itself": (

@@ -46,7 +46,7 @@ training_state_bytes = (
     Mistake(
         "gradients looked for before training",
         {"if parameter.requires_grad:": "if parameter.grad is not None:"},
-        why="The model that you are given has not been trained yet: every `.grad` is still None, and you are asked for the bytes behind a step.",
+        why="A backward pass fills `.grad`, and on most of the models given here none has been run: it is None there, while you are asked for the bytes behind a step.",
         hint="Which attribute says of a parameter, before any training, that it will get a gradient?",
     ),
     Mistake(
@@ -76,10 +76,10 @@ training_state_bytes = (
         hint="What does optimizer.state hold for one weight after a step of SGD with momentum?",
     ),
     Mistake(
-        "sixteen bytes whatever the optimizer",
+        "four copies whatever the optimizer",
         {ALL: "    return 16 * sum(parameter.numel() for parameter in model.parameters())\n"},
         {ALL: "    return 4 * sum(parameter.nbytes for parameter in model.parameters())\n"},
-        why="16 bytes a weight is the state of float32 weights that are all trained with AdamW; another optimizer keeps less.",
+        why="Four copies (16 bytes for a float32 weight) are the state of weights that are all trained with AdamW; a frozen weight has one, and another optimizer keeps less.",
         hint="What does plain SGD keep beside weights and gradients?",
     ),
     Mistake(
@@ -107,15 +107,23 @@ training_state_bytes = (
         hint="Of which object is `dtype` an attribute, of the model or of a parameter?",
     ),
     Mistake(
-        "all weights in one vector",
+        "float64 taken for all weights",
+        {
+            ALL: """    stored = trained = 0
+    for parameter in model.parameters():
+        stored += parameter.numel()
+        trained += parameter.numel() if parameter.requires_grad else 0
+    return (stored + (1 + averages) * trained) * parameter.element_size()
+"""
+        },
         {
             ALL: """    vector = torch.nn.utils.parameters_to_vector
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return vector(model.parameters()).nbytes + (1 + averages) * vector(trained).nbytes
 """
         },
-        why="A tensor has one type: in a vector of all weights those of float32 have become float64, and take twice their bytes.",
-        hint="Which type has torch.cat of a float32 and a float64 tensor?",
+        why="In a model of float32 and float64 all numbers are counted at eight bytes here, by the type of one weight, or because a vector of both types is float64. Each parameter has a type of its own.",
+        hint="At how many bytes does your function count a number of a float32 weight that stands beside a float64 one?",
     ),
     Mistake(
         "gradients or averages always in float32",
@@ -170,7 +178,7 @@ training_state_bytes = (
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)"""
         },
-        why="The bytes are right, but the model belongs to the caller, who finds it changed: its gradients or weights, what trains of it, or its mode. Count on a copy what has to be made to be counted.",
+        why="The bytes are right, but the model belongs to the caller, who finds it changed: its gradients or weights, what trains of it, or its mode. What you must make in order to count it, make on a copy of the model.",
         hint="What of the model (`.grad`, `requires_grad`, `training`) is not as it was when your function is through?",
     ),
     Mistake(
@@ -205,7 +213,7 @@ peak_at_batch = (
         "everything grows",
         {SCALED: "{name: size / batch * new_batch for name, size in peak.items()}"},
         why="There is one copy of the weights, of their gradients and of the optimizer state, whatever the batch.",
-        hint="Look at the picture of the five batch sizes: which colours keep their length?",
+        hint="Look at the picture of the five batch sizes, from batch 4 on: which colours keep their length?",
     ),
     Mistake(
         "gradients grow too",
@@ -229,7 +237,7 @@ peak_at_batch = (
         "the measured peak changed",
         {f"return {SCALED}": IN_PLACE.format("peak")},
         {f"return {SCALED}": "bill = peak\n    " + IN_PLACE.format("bill")},
-        why="The dictionary belongs to the caller, who finds the prediction in place of the measurement; a second name for it is no copy.",
+        why="The dictionary belongs to the caller, who finds the measurement changed or gone; a second name for it is no copy.",
         hint="What does `peak` hold after your function has been called?",
     ),
     Mistake(
@@ -267,7 +275,7 @@ peak_at_batch = (
     Mistake(
         "one sample's bytes rounded",
         {"/ batch * new_batch": "// batch * new_batch"},
-        why="One sample's share need not be a whole number of bytes; what `//` leaves out is missing in every sample of the new batch.",
+        why="One sample's share need not be a whole number of bytes; what rounding leaves out (`//` rounds down) is missing in every sample of the new batch.",
         hint="What is 24 // 16 * 32, and what is 24 / 16 * 32?",
     ),
 )
@@ -283,8 +291,9 @@ largest_batch = (
     Mistake(
         "samples put on top of the optimizer's step",
         {FIXED: f"max(step_bytes, {FIXED})"},
+        {"(budget - fixed)": "(budget - step_bytes)"},
         why="The two peaks are two moments: while the optimizer steps no activations are there. Its bytes must fit into the budget, and leave the room at the turn as it is.",
-        hint="Which bytes lie beside the activations at the turn, and is all of `step_bytes` among them?",
+        hint="Which bytes lie beside the activations at the turn, and which do you take off the budget?",
     ),
     Mistake(
         "the categories known by their place",
@@ -323,7 +332,7 @@ largest_batch = (
         {
             '(peak["activations"] + peak["temporary"]) / batch': '(peak["activations"] + peak["temporary"]) // batch'
         },
-        why="One sample's share need not be a whole number of bytes; over thousands of samples, what `//` leaves out makes room for some that are not there.",
+        why="One sample's share need not be a whole number of bytes; what rounding leaves out of each of thousands of samples (`//` rounds down) adds up to samples that do not fit.",
         hint="At which point must something be rounded, and how often?",
     ),
     Mistake(
@@ -389,7 +398,7 @@ largest_batch = (
         peak[category] /= batch
     return max(0, {WHOLE})"""
         },
-        why="The dictionary belongs to the caller: who asks with it again, for another budget, gets another answer.",
+        why="The dictionary belongs to the caller: who asks with it again, for another budget, gets another answer, or an error.",
         hint="What does `peak` hold after your function has been called?",
     ),
     Mistake(
@@ -414,8 +423,7 @@ largest_batch = (
         "both peaks added up",
         {"if step_bytes > budget": "if step_bytes + sum(peak.values()) > budget"},
         {"(budget - fixed)": "(budget - step_bytes - fixed)"},
-        {"(budget - fixed)": "(budget - step_bytes)"},
-        why="The turn and the optimizer's step are two moments; what one of them needs is free again at the other.",
+        why="The turn and the optimizer's step are two moments: each must fit into the budget by itself, and the weights and the optimizer state are in both.",
         hint="Are the two peaks in memory at the same time?",
     ),
     Mistake(

@@ -33,7 +33,7 @@ def usual_mistakes(
                 {divided: "loss.backward()", update: update.replace(step, around.format(d))}
                 for d in divisors
             ),
-            why="With plain SGD the weights come out right, but the gradient is a sum over the window: weight decay, AdamW and clipping see one that is k times too large.",
+            why="The gradient is a sum over the window; only in plain SGD without weight decay does a rate divided by the window's own size make up for that. Clipping sees a gradient that is too long, weight decay becomes too weak, and AdamW's step too short.",
             hint="What does AdamW do with a gradient that is four times as large, and what with a quarter of the learning rate?",
         ),
         usual("divided twice", *({divided: f"(loss / {d} / {d}).backward()"} for d in divisors)),
@@ -187,9 +187,8 @@ train_accumulated_to_the_end = (
         },
         one_by_one("(index + 1) % k == 0"),
         one_by_one("(index + 1) % k == 0", OWN_SIZE),
-        one_by_one("(index + 1) % k == 0", "min(k, n - index)"),
-        why="What is left after the last complete window has gradients but gets no step: these reviews are read and never learned from.",
-        hint="After which indices does your loop step when there are 6 micro-batches and k is 4, and which ones were not asked about?",
+        why="What is left after the last complete window gets no step: it is left out, or its gradients are computed and never used.",
+        hint="With 6 micro-batches and k = 4, which micro-batches are behind a step of yours, and which are not?",
     ),
     usual(
         "no step behind the last window",
@@ -262,6 +261,7 @@ train_accumulated_to_the_end = (
     Mistake(
         "divided by what is left",
         one_by_one("(index + 1) % k == 0 or index + 1 == n", "min(k, n - index)"),
+        one_by_one("(index + 1) % k == 0", "min(k, n - index)"),
         why="The divisor shrinks while the window goes on, so its micro-batches get different weights; all of one window must have the same.",
         hint="At which index does the window begin that your micro-batch is in, and how long is that window?",
     ),
@@ -371,7 +371,7 @@ first_wrong_step = (
             UNEQUAL: "if found is None or wanted is None or set(found) != set(wanted) or abs(sum(1 / d for d in found.values()) - 1) > 1e-9:"
         },
         why="Two divisors can be wrong and their sum right, or that of the shares: each micro-batch is to be divided by how many there are.",
-        hint="What is 1/3 + 1/3 + 1/3, and what is 1/2 + 1/6 + 1/3?",
+        hint="What are 3 + 3 + 3 and 4 + 2 + 3, and what are 1/3 + 1/3 + 1/3 and 1/2 + 1/6 + 1/3?",
     ),
     Mistake(
         "the record changed",
@@ -382,7 +382,7 @@ first_wrong_step = (
         if (steps.pop(0) if steps else None) != (right.pop() if right else None):
 """
         },
-        why="The record belongs to the caller, who finds it shorter than it was.",
+        why="The record belongs to the caller, who finds it changed: the list itself, or the steps in it.",
         hint="What is in `steps` when your function is through?",
     ),
     Mistake(
@@ -415,7 +415,7 @@ first_wrong_step = (
         hint="With which number does the first window of the second epoch begin?",
     ),
     Mistake(
-        "no step right after the first epoch",
+        "every step behind the first epoch taken for wrong",
         {EPOCH: "        numbers = range(micro_batches)\n"},
         {"for epoch in range(epochs):": "for epoch in range(1):"},
         why="The record goes through all epochs, and numbers the micro-batches on from one to the next; your right run ends or begins anew after the first.",
@@ -466,7 +466,7 @@ first_wrong_step = (
         hint="What does your loop do with the steps of the right run that are left when the record is over?",
     ),
     Mistake(
-        "an index behind the end of the shorter record",
+        "an index behind the end of a list",
         {
             SIDE_BY_SIDE: """    for number, wanted in enumerate(right, start=1):
         if steps[number - 1] != wanted:
@@ -477,8 +477,8 @@ first_wrong_step = (
         if found != right[number - 1]:
 """
         },
-        why="The run that is read may have fewer steps than a right one, or more; behind the last one of a list there is nothing to index.",
-        hint="What does your loop ask for when one record has a step more than the other?",
+        why="Behind its last entry a list has nothing to index. One record may have fewer steps than the other, a step may hold no micro-batch, and the last index is one less than the length.",
+        hint="In the line that raised it: how long is the list, and which index do you ask for?",
     ),
     Mistake(
         "the number of steps compared first",
@@ -548,7 +548,7 @@ token_weighted_backward = (
         "mean of means",
         MEANS,
         {LEAVE: "(loss / targets.ne(-100).sum() / len(window)).backward()"},
-        why="Each micro-batch's mean gets the same weight, so a token in a short text counts for more than a token in a long one.",
+        why="Each micro-batch's mean gets the same weight, so a token in a micro-batch of few targets counts for more than one in a micro-batch of many.",
         hint="Over how many targets in the whole window should one token's loss be divided?",
     ),
     Mistake(
@@ -557,8 +557,8 @@ token_weighted_backward = (
             SUM: "",
             LEAVE: '(loss * len(targets) / sum(len(one["labels"]) for one in window)).backward()',
         },
-        why="A text of few targets weighs as much as one of many: the mean over the targets is wanted, not over texts.",
-        hint="How many targets has each micro-batch, and is that the same for every text?",
+        why="Each micro-batch's mean is weighed by how many texts it holds, not by how many targets: a token among texts of few targets counts for more than one among texts of many.",
+        hint="By what must each micro-batch's mean be weighed so that every target of the window counts alike?",
     ),
     Mistake(
         "a mean in each text",
@@ -634,8 +634,8 @@ token_weighted_backward = (
             SUM: "",
             LEAVE: '(loss * targets.numel() / sum(one["labels"][:, 1:].numel() for one in window)).backward()',
         },
-        why="Positions labelled -100 (padding, prompts) add nothing to the loss, so they must not be in the divisor either.",
-        hint="Which labels does cross_entropy skip, and does your count skip them too?",
+        why="Positions labelled -100 (padding, prompts) add nothing to the loss, so none of them may be in the divisor; the labels tell which these are, and input_ids do not.",
+        hint="Which labels does cross_entropy skip, and does your count skip all of them?",
     ),
     Mistake(
         "token 0 taken for padding",
@@ -705,7 +705,7 @@ places = (
         "clipped while still scaled",
         {WINDOW: f'"clip", "unscale", "step", "update", {REST}'},
         {WINDOW: f'"clip", "step", "unscale", "update", {REST}'},
-        why="The gradients are still as much too long as the scaler has made them; clipped to `max_norm` and unscaled afterwards, they are far too short.",
+        why="The gradients are still as much too long as the scaler has made them; clipped to `max_norm` and divided by the scale afterwards, they are at most `max_norm` / scale long. `step` divides what was not unscaled before, and an `unscale_` behind it is an error.",
         hint="In which unit is the gradient's length when it is compared with `max_norm`?",
     ),
     Mistake(
@@ -735,7 +735,7 @@ places = (
         {WINDOW: f'"unscale", "update", "clip", "step", {REST}'},
         {WINDOW: f'"update", "unscale", "clip", "step", {REST}'},
         moved_into_each("update"),
-        why="`update` closes the books of a step: after it the scaler forgets that the gradients were unscaled, and divides them again, or finds that nothing was.",
+        why="`update` ends a step. Called before it, it makes the scaler forget that the gradients were unscaled: `step` divides them again, and with no `update` behind it the next `unscale_` is an error. Where nothing was unscaled yet, `update` itself raises an error.",
         hint="After which line does the scaler know how the step went?",
     ),
     usual(
@@ -793,7 +793,7 @@ places = (
         {EACH: f"{EACH}, {TO_THE_STEP}" + '"update", "schedule", "zero"', WINDOW: '"report"'},
         {EACH: f"{EACH}, {WINDOW}", WINDOW: ""},
         moved_into_each("step"),
-        why="The optimizer moves after each micro-batch; nothing is accumulated.",
+        why="The optimizer is to move once for each window, when its gradient is complete; here it is told to after each micro-batch, and a second `step` before `update` is even an error.",
         hint="How often does the optimizer step in one window?",
     ),
     Mistake(

@@ -38,7 +38,7 @@ MARKS = (
         {**NO_MICRO_BATCH_MARK, BACKWARD: f"        mark_step()\n{BACKWARD}"},
         {BACKWARD: f"        mark_step()\n{BACKWARD}"},
         {BACKWARD: f"        loss.item()\n{BACKWARD}"},
-        why="Before backward() is recorded something runs the forward pass alone. After a mark the two passes are in different graphs; after a line that reads the loss the forward pass is run a second time, with the backward pass.",
+        why="Something runs the forward pass before its backward pass is recorded. After a mark the two are in different graphs; after a line that reads the loss the forward pass is run a second time, with the backward pass.",
         hint="Which two passes belong in the graph that is run for every micro-batch?",
     ),
     Mistake(
@@ -59,9 +59,9 @@ MARKS = (
         hint="What still waits when your loop is through?",
     ),
     Mistake(
-        "marked once at the end of each round",
+        "one mark in each round",
         {**NO_MICRO_BATCH_MARK, UPDATE_MARK: f"{ZERO}\n        mark_step()"},
-        why="Most rounds run a graph without the update and every k-th round a different one with it: the update has no graph of its own.",
+        why="A graph holds the two passes of a micro-batch and, where a window ends, the update as well: the update has no graph of its own.",
         hint="Where must a mark stand so that the update begins a new graph?",
     ),
     Mistake(
@@ -114,7 +114,7 @@ fallbacks = (
         "the counters reset",
         {**NOTHING_BEFORE, TRAIN: f"    metrics.reset()\n{TRAIN}"},
         {**NOTHING_BEFORE, TRAIN: f"{TRAIN}    metrics.reset()\n"},
-        why="`metrics.reset()` takes away what others have counted in this process.",
+        why="`metrics.reset()` takes away what has been counted in this process until then: that of others, and behind train() its own, too.",
         hint="How do you know what train() has added, if the counters may not begin at nothing?",
     ),
     Mistake(
@@ -185,13 +185,13 @@ fallbacks = (
         hint="Which entries of your dictionary does train() have nothing to do with?",
     ),
     Mistake(
-        "names without counts",
+        "a list, not a dictionary",
         {
             "{name: count for name, count in calls": "[name for name, count in calls",
             "count}": "count]",
         },
-        why="The names are there, but not how often each was called.",
-        hint="What does the dictionary map a name to?",
+        why="A dictionary is asked for, from the name of each operator to how often it fell back; this is a list.",
+        hint="What does the dictionary that is asked for map a name to?",
     ),
 )
 
@@ -220,7 +220,7 @@ clip_without_fallback = (
         {FACTOR: "max_norm / length if length > max_norm else 1.0"},
         {FACTOR: "1.0 if length < max_norm else max_norm / length"},
         {FACTOR: "min(1.0, max_norm / length.item())"},
-        why="if, min and item() need the number now, so what leads to it is run while you clip.",
+        why="if, min, float() and item() need the number now, so what leads to it is run while you clip.",
         hint="Which operator takes the smaller of two tensors, or limits one, without anybody looking at the value?",
     ),
     Mistake(

@@ -591,7 +591,7 @@ def training_state_bytes(model, optimizer_name):
     return weights * (1 + share * {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name])
 
 
-# %% training_state_bytes: wrong, all weights in one vector
+# %% training_state_bytes: wrong, float64 taken for all weights
 # one vector has one type: with some weights in float64 all are counted so
 def training_state_bytes(model, optimizer_name):
     from torch.nn.utils import parameters_to_vector
@@ -729,3 +729,43 @@ def largest_batch(peak, step_bytes, batch, budget):
     a_sample = (peak["activations"] + peak["temporary"]) / batch
     left = budget - sum(peak[one] for one in ("weights", "gradients", "optimizer state"))
     return max(0, int(left // a_sample)) + 1
+
+
+# %% training_state_bytes: wrong, float64 taken for all weights
+# the loop's last parameter tells the bytes of all numbers
+def training_state_bytes(model, optimizer_name):
+    stored = trained = 0
+    for p in model.parameters():
+        stored += p.numel()
+        if p.requires_grad:
+            trained += p.numel()
+    kept = {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name]
+    return (stored + trained * kept) * p.element_size()
+
+
+# %% training_state_bytes: wrong, float64 taken for all weights
+# the largest type for all
+def training_state_bytes(model, optimizer_name):
+    kept = {"sgd": 1, "momentum": 2, "adamw": 3}[optimizer_name]
+    size = max(p.element_size() for p in model.parameters())
+    return size * sum(p.numel() * (1 + kept * p.requires_grad) for p in model.parameters())
+
+
+# %% peak_at_batch: wrong, the measured peak changed
+# takes out of the given dictionary what grows
+def peak_at_batch(peak, batch, new_batch):
+    a, t = peak.pop("activations"), peak.pop("temporary")
+    return {
+        **peak,
+        "activations": a / batch * new_batch,
+        "temporary": t / batch * new_batch,
+    }
+
+
+# %% largest_batch: wrong, samples put on top of the optimizer's step
+# the room is what the optimizer's step leaves
+def largest_batch(peak, step_bytes, batch, budget):
+    if step_bytes > budget:
+        return 0
+    each = (peak["activations"] + peak["temporary"]) / batch
+    return int((budget - step_bytes) // each)

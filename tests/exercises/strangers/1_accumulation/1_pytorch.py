@@ -1653,7 +1653,7 @@ def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
         return len(right) + 1
 
 
-# %% first_wrong_step: wrong, an index behind the end of the shorter record
+# %% first_wrong_step: wrong, an index behind the end of a list
 def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
     number = 0
     for epoch in range(epochs):
@@ -1785,3 +1785,79 @@ def train_accumulated(model, optimizer, loss_function, micro_batches, accumulati
             weight.grad = other.grad
         optimizer.step()
         optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, steps on every micro-batch
+# only zero_grad waits for the end of the window
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (x, y) in enumerate(micro_batches, start=1):
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        optimizer.step()
+        if number % accumulation_steps == 0:
+            optimizer.zero_grad()
+
+
+# %% train_accumulated: wrong, loss not divided
+# divides when backward has been called
+def train_accumulated(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (x, y) in enumerate(micro_batches, start=1):
+        loss = loss_function(model(x), y)
+        loss.backward()
+        loss = loss / accumulation_steps
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+# %% train_accumulated_to_the_end: wrong, last window dropped
+# goes over the whole windows only
+def train_accumulated_to_the_end(
+    model, optimizer, loss_function, micro_batches, accumulation_steps
+):
+    whole = len(micro_batches) // accumulation_steps * accumulation_steps
+    for start in range(0, whole, accumulation_steps):
+        for x, y in micro_batches[start : start + accumulation_steps]:
+            (loss_function(model(x), y) / accumulation_steps).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %% first_wrong_step: wrong, the record changed
+# makes the record as long as the right run
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = []
+    for first in range(0, epochs * micro_batches, micro_batches):
+        for at in range(first, first + micro_batches, accumulation_steps):
+            window = range(at, min(at + accumulation_steps, first + micro_batches))
+            right.append({n: len(window) for n in window})
+    steps.extend([None] * (len(right) - len(steps)))
+    right.extend([None] * (len(steps) - len(right)))
+    return next((n for n, (a, b) in enumerate(zip(steps, right), 1) if a != b), None)
+
+
+# %% first_wrong_step: wrong, an index behind the end of a list
+# counts the steps from 1, and indexes with that
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = []
+    for first in range(0, epochs * micro_batches, micro_batches):
+        for at in range(first, first + micro_batches, accumulation_steps):
+            window = range(at, min(at + accumulation_steps, first + micro_batches))
+            right.append({n: len(window) for n in window})
+    for number in range(1, len(right) + 1):
+        if steps[number] != right[number]:
+            return number
+    return None
+
+
+# %% first_wrong_step: wrong, an index behind the end of a list
+# looks at the first micro-batch of a step that may have none
+def first_wrong_step(steps, micro_batches, accumulation_steps, epochs):
+    right = []
+    for first in range(0, epochs * micro_batches, micro_batches):
+        for at in range(first, first + micro_batches, accumulation_steps):
+            window = range(at, min(at + accumulation_steps, first + micro_batches))
+            right.append({n: len(window) for n in window})
+    for number, (a, b) in enumerate(zip_longest(steps, right, fillvalue={}), 1):
+        if list(a)[0] != list(b)[0] or a != b:
+            return number
+    return None

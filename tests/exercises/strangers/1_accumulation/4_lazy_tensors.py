@@ -352,7 +352,7 @@ def train_with_marks(model, optimizer, loss_function, micro_batches, accumulatio
             mark_step()
 
 
-# %% train_with_marks: wrong, marked once at the end of each round
+# %% train_with_marks: wrong, one mark in each round
 # the mark stands before the update, at the end of the round: micro-batch and update are one graph
 def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
     for number, (inputs, targets) in enumerate(micro_batches, 1):
@@ -1036,3 +1036,37 @@ def breaking_lines(before, rows):
         for (_, old), (line, new) in zip([("", before), *rows], rows)
         if old != new and re.search(r"\.item\(", line)
     }
+
+
+# %% fallbacks: wrong, a list, not a dictionary
+# pairs, sorted by name
+def fallbacks(train):
+    def now():
+        names = [n for n in metrics.counter_names() if n.startswith("aten::")]
+        return {n: metrics.counter_value(n) for n in names}
+
+    before = now()
+    train()
+    calls = {n: count - before.get(n, 0) for n, count in now().items()}
+    return sorted((n, count) for n, count in calls.items() if count)
+
+
+# %% train_with_marks: wrong, one mark in each round
+# a mark where a round begins, and one for what is left
+def train_with_marks(model, optimizer, loss_function, micro_batches, accumulation_steps):
+    for number, (x, y) in enumerate(micro_batches, start=1):
+        mark_step()
+        (loss_function(model(x), y) / accumulation_steps).backward()
+        if number % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+    mark_step()
+
+
+# %% clip_without_fallback: wrong, a lazy value asked for
+# makes a number of the length
+def clip_without_fallback(parameters, max_norm):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    length = float(sum((g * g).sum() for g in grads).sqrt())
+    for g in grads:
+        g.mul_(min(1.0, max_norm / length))
